@@ -71,6 +71,7 @@ static int commands_help(int argc, char **argv)
         commands_print_help();
         return COMMAND_OK;
     }
+
     return command_dispatch(commands, "kvcobra", 3, args);
 }
 
@@ -82,14 +83,17 @@ static int commands_run(int argc, char **argv)
         commands_print_help();
         return COMMAND_OK;
     }
+
     if (strcmp(argv[1], "help") == 0)
         return commands_help(argc, argv);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("kvcobra %s\n", kvc_version());
         return COMMAND_OK;
     }
+
     if (argv[1][0] == '-')
         return command_usage("'%s' is not an option of kvcobra itself; options follow the command", argv[1]);
+
     return command_dispatch(commands, "kvcobra", argc, argv);
 }
 
@@ -104,5 +108,6 @@ int commands_main(int argc, char **argv)
     if (fflush(stdout) != 0 || ferror(stdout)) /* a full disk behind a redirection is a failure too */
         return command_fail("cannot write to standard output: %s",
                             errno ? strerror(errno) : "not all was written");
+
     return code;
 }

@@ -85,12 +85,14 @@ int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthe
         attend_synthetic_deinit(&made);
         return -ENOMEM;
     }
+
     at = made.matrices;
     for (uint32_t h = 0; h < shape->n_kv_heads; h++) {
         at = bench_attend_make_codec(&made.table, &made.codecs[2 * h], shape->k_coords, 0, &seed, at);
         at = bench_attend_make_codec(&made.table, &made.codecs[2 * h + 1], shape->v_coords, predicting, &seed,
                                      at);
     }
+
     *s = made;
     return 0;
 }
@@ -178,6 +180,7 @@ static int bench_attend_fill(struct attend_case *c)
 
     if (!x || chunk_work_init(&work, &c->table->geometry, c->layout.shard) < 0)
         return -ENOMEM;
+
     for (size_t i = 0; i < c->n_pages * bytes; i++) /* any bytes are codes */
         c->pages[i] = (uint8_t) splitmix64_next(&seed);
     for (size_t page = 0; page < c->n_pages; page++) {
@@ -185,6 +188,7 @@ static int bench_attend_fill(struct attend_case *c)
         for (size_t head = 0; head < c->n_heads; head++)
             bench_attend_fill_f16(c, head, page, x, &work);
     }
+
     bench_attend_fill_queries(c, &seed);
     return 0;
 }
@@ -202,6 +206,7 @@ int attend_case_init(struct attend_case *c, const char *name, const struct table
 
     if (r < 0)
         return r;
+
     made.n_pages = (f16_bytes + page_bytes - 1) / page_bytes;
     r = bench_attend_allocate(&made);
     if (r == 0)
@@ -210,6 +215,7 @@ int attend_case_init(struct attend_case *c, const char *name, const struct table
         attend_case_deinit(&made);
         return r;
     }
+
     *c = made;
     return 0;
 }

@@ -24,6 +24,7 @@ static int first_token_make_prompt(const char *text, size_t bytes, size_t repeti
 
     if (fd < 0)
         return fail(e, -errno, "cannot keep a prompt in memory: %s", strerror(errno));
+
     (void) snprintf(line, sizeof(line), "Run %d at %.9f, repetition %zu.\n", (int) getpid(), clock_seconds(),
                     repetition);
     r = fd_write_all(fd, line, strlen(line));
@@ -31,6 +32,7 @@ static int first_token_make_prompt(const char *text, size_t bytes, size_t repeti
         r = fd_write_all(fd, text, bytes);
     if (r < 0)
         return fail(e, r, "cannot keep a prompt of %zu bytes in memory: %s", bytes, strerror(-r));
+
     *ret_fd = fd;
     fd = -1;
     return 0;
@@ -63,6 +65,7 @@ static int first_token_first_token(const char *model, const char *socket, int pr
         r = -ECANCELED;
     if (r < 0)
         return r;
+
     json = json_loads(p.out ? p.out : "", 0, NULL);
     r = json_unpack(json, "{s:F, s:I, s:I, s:s}", "first_token_seconds", &ret->seconds, "prompt_tokens",
                     &ret->n_prompt, "matched_tokens", &ret->n_matched, "not_published_because", &why);
@@ -91,6 +94,7 @@ static int first_token_pair_of_processes(const char *model, const char *socket, 
         return fail(e, -ENODATA, "the second process found nothing of %lld tokens read%s%s",
                     (long long) ret[1].n_prompt, ret[0].why[0] ? ": " : "; a longer --prompt-bytes helps",
                     ret[0].why);
+
     return 0;
 }
 
@@ -103,15 +107,18 @@ int bench_first_token(const char *model, const char *socket, const char *text, s
 
     if (!seconds)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < repeat; i++) {
         int r = first_token_pair_of_processes(model, socket, text, bytes, i, pair, e);
 
         if (r < 0)
             return r;
+
         cold[i] = pair[0].seconds;
         warm[i] = pair[1].seconds;
         ratio[i] = cold[i] / warm[i];
     }
+
     *ret = (struct first_token_result){
         .n_prompt = (size_t) pair[1].n_prompt,
         .n_matched = (size_t) pair[1].n_matched,

@@ -103,9 +103,11 @@ static int bench_generate_prefill(struct contexts *x, size_t end, struct prefill
 
         if (r < 0)
             return r;
+
         x->at += piece;
         progress_update(x->progress, (double) x->at);
     }
+
     encoding = x->pair.append_seconds - encoding;
     total->append_seconds += encoding;
     total->model_seconds += clock_seconds() - start - encoding;
@@ -133,6 +135,7 @@ static int bench_generate_settle(struct contexts *x, struct prefill_result *tota
         r = bench_generate_step(x, &x->packed, &seconds, e);
     if (r < 0)
         return r;
+
     x->at++;
     total->append_seconds += x->pair.append_seconds - encoding;
     return 0;
@@ -153,9 +156,11 @@ static int bench_generate_decode(struct contexts *x, size_t n_steps, struct cont
                             : bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e);
         if (r < 0)
             return r;
+
         x->ratios[i] = x->exact_seconds[i] / x->packed_seconds[i];
         packed += x->packed_seconds[i];
     }
+
     progress_update(x->progress, (double) x->at);
     *ret = (struct context_result){
         .n_tokens = x->at,
@@ -179,9 +184,11 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
 
     if (r < 0)
         return r;
+
     r = kvc_seq_new(m, NULL, 0, &s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     x.pair = (struct pair){.exact = exact_cache_ops(exact), .packed = kvcobra_cache_ops(c, s)};
     x.both = (struct kv_cache){&x.pair, bench_generate_append_both,       bench_generate_attend_exact,
                                NULL,    bench_generate_use_threads_exact, NULL,
@@ -195,6 +202,7 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
     x.ratios = calloc(n_steps, sizeof(double));
     if (!x.logits || !x.exact_seconds || !x.packed_seconds || !x.ratios)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < n; i++) {
         r = bench_generate_prefill(&x, contexts[i] - n_steps - 1, &prefilled, e);
         if (r == 0)
@@ -204,6 +212,7 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
         if (r < 0)
             return r;
     }
+
     *ret_prefill = prefilled;
     return 0;
 }

@@ -28,6 +28,7 @@ int bench_clients_init(struct bench_clients *c, struct errmsg *e)
         c->state = NULL;
         return fail(e, -ENOMEM, "out of memory for several processes");
     }
+
     return 0;
 }
 
@@ -52,6 +53,7 @@ int bench_clients_add(struct bench_clients *c, int (*run)(void *ctx, unsigned nu
             service_clients_report_failure(c, &mine);
         _exit(0);
     }
+
     c->pids[c->n++] = pid;
     return 0;
 }
@@ -86,6 +88,7 @@ int bench_clients_finish(struct bench_clients *c, struct errmsg *e)
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
             service_clients_report_failure(c, &(struct errmsg){"a process of the bench died"});
     }
+
     c->n = 0;
     return c->state->failed ? fail(e, -EIO, "%s", c->state->error.text) : 0;
 }
@@ -96,6 +99,7 @@ void bench_clients_deinit(struct bench_clients *c)
         (void) kill(c->pids[i], SIGKILL); /* ours and not reaped: the pid is nobody else's */
         (void) waitpid(c->pids[i], NULL, 0);
     }
+
     if (c->state)
         (void) munmap(c->state, sizeof(*c->state));
     *c = (struct bench_clients){.state = NULL};

@@ -29,6 +29,7 @@ int bench_daemon_init(struct bench_daemon *r, const char *daemon, const char *co
                            e); /* $TMPDIR may be too long for a socket */
     if (err < 0)
         return err;
+
     (void) snprintf(r->socket, sizeof(r->socket), "%s/kvcobra.sock", r->folder);
     (void) snprintf(r->operator_socket, sizeof(r->operator_socket), "%s/operator.sock", r->folder);
     (void) sigemptyset(&mask);

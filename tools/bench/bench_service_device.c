@@ -50,6 +50,7 @@ static int service_device_look(void *ctx, unsigned number, struct errmsg *e)
         r = service_device_set_gpu(c, uuid, e);
     if (r < 0)
         return r;
+
     cuda_uuid_format(&info.uuid, s->found.uuid);
     (void) snprintf(s->found.name, sizeof(s->found.name), "%s", info.name);
     s->found.is_standin = strncmp(info.name, "stand-in", strlen("stand-in")) == 0;
@@ -65,6 +66,7 @@ int bench_device_find(const char *gpu, bool kernels, struct bench_gpu *ret, stru
 
     if (s == MAP_FAILED)
         return fail(e, -ENOMEM, "out of memory");
+
     s->gpu = gpu;
     s->kernels = kernels;
     r = bench_clients_init(&clients, e);
@@ -88,6 +90,7 @@ int bench_device_open(struct bench_device *p, const struct bench_gpu *device, st
     *p = (struct bench_device){.driver = NULL};
     if (!device)
         return 0;
+
     p->device = *device;
     r = cuda_driver_open(&p->driver, e);
     if (r == 0)
@@ -114,14 +117,17 @@ int bench_device_client(const struct bench_device *p, const char *socket, kvc_cl
 
     if (!bench_device_is_gpu(p))
         return client_open(socket, ret_client, e);
+
     r = client_open(NULL, &c, e);
     if (r == 0)
         r = service_device_set_gpu(c, p->device.uuid, e);
     if (r < 0)
         return r;
+
     r = socket ? kvc_client_connect(c, socket) : 0;
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     *ret_client = take_ptr(c);
     return 0;
 }
@@ -157,6 +163,7 @@ int bench_device_new(struct bench_device *p, size_t bytes, void **ret_at, struct
         *ret_at = malloc(bytes);
         return *ret_at ? 0 : fail(e, -ENOMEM, "out of memory for %zu bytes", bytes);
     }
+
     r = cuda_space_enter(p->space, e);
     if (r == 0)
         r = service_device_left(p, p->driver->mem_alloc(&at, bytes), e,
@@ -226,8 +233,10 @@ int bench_device_map(struct bench_device *p, uint64_t id, int fd_transferred, si
         if (x.host == MAP_FAILED)
             r = fail(e, -EIO, "cannot map an extent of the pool: %s", strerror(errno));
     }
+
     if (r < 0)
         return r;
+
     p->extents[p->n_extents] = x;
     *ret = &p->extents[p->n_extents++];
     return 0;
@@ -250,6 +259,7 @@ int bench_device_read(const struct bench_extent *x, size_t offset, void *to, siz
         return cuda_extent_read(x->gpu, offset, to, n, e);
     if (offset > x->bytes || n > x->bytes - offset)
         return fail(e, -EINVAL, "a page lies beyond the end of its extent");
+
     memcpy(to, x->host + offset, n);
     return 0;
 }
@@ -269,6 +279,7 @@ void bench_device_arguments(const struct service_options *o, struct bench_device
     *ret = (struct bench_device_arguments){.list = {NULL}};
     if (!o->device)
         return;
+
     (void) snprintf(ret->gpu, sizeof(ret->gpu), "--gpu=%s", o->device->uuid);
     (void) snprintf(ret->mover, sizeof(ret->mover), "--mover=%s", o->mover);
     ret->list[n++] = ret->gpu;

@@ -46,12 +46,14 @@ static int service_link_ask(struct link *l, Kvcobra__Request *m, const int *fds,
         wire_packet_close_fds(&p);
         return fail(e, r, "the daemon does not answer: %s", strerror(-r));
     }
+
     if ((*ret_reply)->err < 0) {
         r = fail(e, (*ret_reply)->err, "the daemon refuses: %.300s", (*ret_reply)->message);
         wire_reply_free(*ret_reply);
         wire_packet_close_fds(&p);
         return r;
     }
+
     if (packet)
         *packet = p;
     else
@@ -85,6 +87,7 @@ static int service_link_connect_to(const char *path, int *ret_fd, struct errmsg 
     (void) snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
     if (*ret_fd < 0 || connect(*ret_fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0)
         return fail(e, -errno, "cannot connect to %s: %s", path, strerror(errno));
+
     return 0;
 }
 
@@ -134,6 +137,7 @@ int link_open_model(struct link *l, const struct geometry *g, const uint8_t *mod
     r = service_link_ask(l, &m, NULL, 0, &p, &reply, e);
     if (r < 0)
         return r;
+
     l->model = reply->open_model->model;
     memcpy(l->table_digest, reply->open_model->table_digest.data, DIGEST_BYTES);
     l->arena_bytes = reply->open_model->arena_bytes;
@@ -146,6 +150,7 @@ int link_open_model(struct link *l, const struct geometry *g, const uint8_t *mod
         l->index = index == MAP_FAILED ? NULL : index;
         l->arena = arena == MAP_FAILED ? NULL : arena;
     }
+
     wire_packet_close_fds(&p);
     return l->index && l->arena ? 0 : fail(e, -EIO, "cannot map what the daemon shares");
 }
@@ -175,12 +180,14 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
     if (fd < 0 || write(fd, bytes, n_bytes) != (ssize_t) n_bytes ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
         return fail(e, -EIO, "cannot hand a table over: %s", strerror(errno));
+
     r = link_open(operator_path, NULL, &l, e);
     stage.bytes = n_bytes;
     if (r == 0)
         r = service_link_ask(&l, &m, &fd, 1, NULL, &reply, e);
     if (r < 0)
         return r;
+
     memcpy(digest, reply->stage_table->digest.data, DIGEST_BYTES);
     wire_reply_free(reply);
     activate.digest = (ProtobufCBinaryData){DIGEST_BYTES, digest};
@@ -218,6 +225,7 @@ static int service_link_reserve_some(struct link *l, const struct chunk_key *key
         item[i].page_class = page_class;
         items[i] = &item[i];
     }
+
     body.model = l->model;
     body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, l->table_digest};
     body.items = items;
@@ -237,6 +245,7 @@ static int service_link_reserve_some(struct link *l, const struct chunk_key *key
         if (reply->reserve->exists[i])
             r = fail(e, -EEXIST, "a page that nobody published exists");
     }
+
     wire_reply_free(reply);
     return r;
 }
@@ -273,6 +282,7 @@ int link_commit(struct link *l, const struct chunk_key *keys, const struct link_
         item[i].payload_crc32c = pages[i].crc32c;
         items[i] = &item[i];
     }
+
     body.model = l->model;
     body.items = items;
     body.n_items = n;
@@ -307,6 +317,7 @@ int link_lease(struct link *l, const struct chunk_key *keys, const struct link_p
         item[i].generation = pages[i].generation;
         items[i] = &item[i];
     }
+
     body.model = l->model;
     body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, l->table_digest};
     body.items = items;
@@ -344,16 +355,19 @@ static int service_link_extent_of(struct link *l, uint64_t id, struct bench_exte
     *ret = bench_device_extent(l->device, id);
     if (*ret)
         return 0;
+
     body.extent = id;
     r = service_link_ask(l, &m, NULL, 0, &p, &reply, e);
     if (r < 0)
         return r;
+
     bytes = reply->get_extent->bytes;
     wire_reply_free(reply);
     if (p.n_fds != 1) {
         wire_packet_close_fds(&p);
         return fail(e, -EPROTO, "the daemon sends %zu descriptors for an extent", p.n_fds);
     }
+
     return bench_device_map(l->device, id, p.fds[0], bytes, ret, e);
 }
 
@@ -409,6 +423,7 @@ void link_write_page(const struct page_layout *layout, const struct chunk_key *k
 
         memcpy(payload + i, &word, sizeof(word));
     }
+
     h.payload_crc32c = crc32c(payload, (size_t) h.payload_bytes);
     page_header_store(&h, to);
 }
@@ -436,15 +451,18 @@ int link_publish(struct link *l, const struct page_layout *layout, uint64_t firs
 
     if (n == 0 || n > LINK_ITEMS_MAX || n * stride > l->arena_bytes)
         return fail(e, -E2BIG, "%zu pages at a time are not what a message and the arena take", n);
+
     for (size_t i = 0; i < n; i++)
         keys[i] = link_key(first + i);
     r = link_reserve(l, keys, n, PAGE_REST, ret, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < n && r == 0; i++) {
         link_write_page(layout, &keys[i], l->arena + i * stride);
         if (bench_device_is_gpu(l->device))
             r = service_link_fill_slot(l, layout, l->arena + i * stride, &ret[i], e);
     }
+
     return r < 0 ? r : link_commit(l, keys, ret, n, stride, ret_lease, e);
 }

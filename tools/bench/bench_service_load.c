@@ -60,6 +60,7 @@ static int service_load_exchange(struct service_load_client *c, struct errmsg *e
     if (send(c->echo, packet, sizeof(packet), 0) != sizeof(packet) ||
         recv(c->echo, packet, sizeof(packet), 0) <= 0)
         return fail(e, -EIO, "the echo process is gone");
+
     return 0;
 }
 
@@ -79,6 +80,7 @@ static int service_load_commit_one(struct service_load_client *c, uint64_t n, do
 
     if (r < 0)
         return r;
+
     link_write_page(layout, &key, c->link.arena);
     began = clock_seconds();
     r = link_commit(&c->link, &key, &page, 1, bytes, &lease, e);
@@ -118,6 +120,7 @@ static int service_load_rounds(struct service_load_client *c, const struct link_
             r = service_load_commit_one(c, (uint64_t) (c->number + 1) << 40 | i, &samples[COMMIT * n + i],
                                         &samples[COPY * n + i], e);
     }
+
     return r;
 }
 
@@ -136,9 +139,11 @@ static int service_load_client(struct service_load_client *c, struct errmsg *e)
         r = link_publish(&c->link, load->layout, number, 1, &page, &lease, e);
     if (r < 0)
         return r;
+
     c->copy = malloc(load->layout->page_bytes[PAGE_REST]);
     if (!c->copy)
         return fail(e, -ENOMEM, "out of memory");
+
     return bench_clients_wait_go(&c->load->clients) ? service_load_rounds(c, &page, &key, e) : 0;
 }
 
@@ -159,6 +164,7 @@ static void service_load_echo(const int *fds, unsigned n)
 
             if (!p[i].revents)
                 continue;
+
             bytes = recv(p[i].fd, packet, sizeof(packet), 0);
             if (bytes <= 0 || send(p[i].fd, packet, (size_t) bytes, MSG_NOSIGNAL) < 0) {
                 p[i].fd = -1;
@@ -181,8 +187,10 @@ static int service_load_run_process(void *ctx, unsigned number, struct errmsg *e
         if (number < n)
             (void) close(load->far[i]);
     }
+
     if (number < n)
         return service_load_client(&c, e);
+
     service_load_echo(load->far, n);
     return 0;
 }
@@ -197,17 +205,21 @@ static int run_load(struct load *load, struct errmsg *e)
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
             return fail(e, -errno, "cannot connect the clients with the echo: %s", strerror(errno));
+
         load->near[i] = pair[0];
         load->far[i] = pair[1];
     }
+
     for (unsigned i = 0; r == 0 && i <= n; i++)
         r = bench_clients_add(&load->clients, service_load_run_process, load, e);
     for (unsigned i = 0; i < n; i++) {
         (void) close(load->near[i]);
         (void) close(load->far[i]);
     }
+
     if (r < 0)
         return r;
+
     bench_clients_go(&load->clients, n);
     return bench_clients_finish(&load->clients, e);
 }
@@ -240,10 +252,12 @@ static int service_load_prove_no_calls(const struct index_reader *reader, const 
 
         (void) syscall(SYS_exit, found == SERVICE_LOOKUPS ? 0 : 1); /* exit_group is not allowed any more */
     }
+
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
         return fail(e, -errno, "cannot start the lookup: %s", strerror(errno));
     if (!WIFEXITED(status))
         return fail(e, -EIO, "the prefix lookup made a system call");
+
     return WEXITSTATUS(status) == 0 ? 0 : fail(e, -EIO, "the prefix that was published is not found whole");
 }
 
@@ -264,6 +278,7 @@ static int service_load_measure_lookup(struct load *load, struct timing *ret, st
         keys[i] = link_key(first + i);
         r = link_publish(&before, load->layout, first + i, 1, &page, &lease, e);
     }
+
     if (r == 0)
         r = link_open(load->socket, NULL, &l, e);
     if (r == 0)
@@ -279,6 +294,7 @@ static int service_load_measure_lookup(struct load *load, struct timing *ret, st
             r = fail(e, -EIO, "a chunk that was published is not found");
         load->samples[i] = (clock_seconds() - began) / SERVICE_LOOKUPS;
     }
+
     if (r == 0)
         *ret = timing_of(load->samples, n);
     return r;
@@ -295,6 +311,7 @@ static int service_load_measure(struct load *load, struct load_figures *ret, str
     load->samples = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (load->samples == MAP_FAILED)
         return fail(e, -ENOMEM, "out of memory for %zu samples", n);
+
     r = run_load(load, e);
     if (r == 0) {
         ret->ping = timing_of(load->samples + PING * n, n);
@@ -305,6 +322,7 @@ static int service_load_measure(struct load *load, struct load_figures *ret, str
         ret->n_samples = n;
         r = service_load_measure_lookup(load, &ret->lookup, e);
     }
+
     (void) munmap(load->samples, bytes);
     return r;
 }

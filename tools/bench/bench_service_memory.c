@@ -74,12 +74,14 @@ static int service_memory_resident_bytes(pid_t pid, uint64_t *ret, struct errmsg
     f = fopen(path, "re");
     if (!f)
         return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
+
     while (fgets(line, sizeof(line), f)) {
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
             counts = !service_memory_is_shared(line);
         else if (counts && sscanf(line, "Rss: %" SCNu64 " kB", &kib) == 1)
             sum += kib * 1024;
     }
+
     *ret = sum;
     return 0;
 }
@@ -93,9 +95,11 @@ static int service_memory_look(const struct service_memory_bench *b, struct memo
 
     if (r < 0)
         return r;
+
     r = kvc_status_get(operator, & s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(operator));
+
     *ret = (struct memory_state){
         .n_sessions = s->sessions,
         .n_leases = s->leases,
@@ -113,6 +117,7 @@ static int service_memory_look(const struct service_memory_bench *b, struct memo
                    ret->n_leases != (uint64_t) b->size->n_clients * LEASES_EACH))
         return fail(e, -EIO, "the daemon counts %" PRIu64 " sessions and %" PRIu64 " leases", ret->n_sessions,
                     ret->n_leases);
+
     return r;
 }
 
@@ -144,6 +149,7 @@ static int service_memory_publish(struct service_memory_bench *b, struct service
         r = link_lease(&c->link, &key, &pages[c->n_leases], 1, &c->leases[c->n_leases], e);
         c->n_leases += r == 0;
     }
+
     return r < 0 ? r : link_release(&c->link, lease, e);
 }
 
@@ -168,6 +174,7 @@ static int service_memory_connect_all(struct service_memory_bench *b, struct err
         if (r == 0)
             r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
     }
+
     return r;
 }
 
@@ -192,6 +199,7 @@ static int service_memory_measure(struct service_memory_bench *b, struct memory_
     if (r == 0 && ret->filled.n_pages != b->n_messages * LINK_ITEMS_MAX)
         return fail(e, -EIO, "of %" PRIu64 " pages that fill the pool it has %" PRIu64,
                     b->n_messages * LINK_ITEMS_MAX, ret->filled.n_pages);
+
     return r;
 }
 
@@ -207,6 +215,7 @@ static int service_memory_raise_limit(unsigned n, struct errmsg *e)
     if (limit.rlim_max < 5 * (rlim_t) n + FDS_BESIDE)
         return fail(e, -EMFILE, "%u clients need %u descriptors in the daemon, and ulimit -Hn says %llu", n,
                     5 * n + FDS_BESIDE, (unsigned long long) limit.rlim_max);
+
     limit.rlim_cur = limit.rlim_max;
     return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? fail(e, -errno, "setrlimit: %s", strerror(errno)) : 0;
 }
@@ -232,6 +241,7 @@ int service_memory(const struct service_options *o, struct memory_figures *ret, 
 
     if (!clients)
         return fail(e, -ENOMEM, "out of memory for %u clients", size->n_clients);
+
     for (unsigned i = 0; i < size->n_clients; i++)
         clients[i].link.fd = -1;
     (void) snprintf(pool, sizeof(pool), "--pool-bytes=%" PRIu64, size->pool_bytes);

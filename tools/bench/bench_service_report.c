@@ -259,6 +259,7 @@ static int service_report_print_swap(const struct swap_figures *f, unsigned n_cl
         service_report_swap_row(r, call_names[k], "swapped", &f->swapping.of[k]);
         service_report_swap_row(r, "", "left alone", &f->quiet.of[k]);
     }
+
     return report_print(r, stdout);
 }
 

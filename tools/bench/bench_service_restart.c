@@ -72,6 +72,7 @@ static int service_restart_end(struct service_restart_bench *b, int signal)
             ;
         b->pid = 0;
     }
+
     return status;
 }
 
@@ -105,6 +106,7 @@ static int restart(struct service_restart_bench *b, struct service_restart_momen
     gone = clock_seconds();
     if (!fd_store_settle(b->store)) /* pid 1 has read everything by then, too */
         return fail(e, -EIO, "the supervisor of the bench does not answer");
+
     ret->exit = gone - began;
     began = clock_seconds();
     r = service_restart_start(b, e);
@@ -129,12 +131,14 @@ static int service_restart_publish_held(struct service_restart_bench *b, struct 
         if (r == 0)
             r = link_open_model(&b->holders[i], &g, bench_model_digest, e);
     }
+
     for (uint64_t n = 0, i = 0; r == 0 && n < b->n_pages; i++) {
         uint64_t count = b->n_pages - n < LINK_ITEMS_MAX ? b->n_pages - n : LINK_ITEMS_MAX, lease;
 
         r = link_publish(&b->holders[i % HOLDERS], &b->model->layout, n, count, b->pages + n, &lease, e);
         n += count;
     }
+
     for (uint64_t n = 0; n < b->n_pages; n++)
         if (b->pages[n].generation > b->newest)
             b->newest = b->pages[n].generation;
@@ -152,6 +156,7 @@ static bool service_restart_is_found(const struct service_restart_bench *b, cons
 
     if (index_lookup(reader, &key, &hit) != INDEX_FOUND)
         return false;
+
     *ret = (struct link_page){.slot = hit.slot, .generation = hit.generation};
     return hit.slot == b->pages[n].slot && hit.generation == b->pages[n].generation;
 }
@@ -175,11 +180,13 @@ static int service_restart_find_all(struct service_restart_bench *b, struct link
             keys[count] = link_key(n);
             count += service_restart_is_found(b, &reader, n, &pages[count]);
         }
+
         if (count > 0 && link_lease(l, keys, pages, count, &lease, &why) == 0) {
             *ret_found += count;
             r = link_release(l, lease, e);
         }
     }
+
     return r;
 }
 
@@ -197,6 +204,7 @@ static int service_restart_is_identical(struct service_restart_bench *b, struct 
 
     if (r < 0)
         return r;
+
     link_write_page(layout, &key, l->arena);
     *ret = memcmp(found, l->arena + skip, bytes) == 0;
     return 0;
@@ -216,6 +224,7 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
         *ret_sampled += r == 0;
         *ret_identical += r == 0 && same;
     }
+
     return r;
 }
 
@@ -228,11 +237,13 @@ static int service_restart_count_held(struct service_restart_bench *b, uint64_t 
 
     if (r < 0)
         return r;
+
     r = kvc_evict(operator, NULL, NULL, NULL, NULL);
     if (r == 0)
         r = kvc_status_get(operator, & s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(operator));
+
     *ret = s->held_pages;
     s = kvc_status_free(s);
     return 0;
@@ -249,6 +260,7 @@ static int service_restart_reserve_anew(struct service_restart_bench *b, struct 
 
     if (r < 0)
         return r;
+
     *ret_lower += page.generation <= b->newest;
     b->newest = page.generation > b->newest ? page.generation : b->newest;
     return link_release(l, lease, e);
@@ -302,8 +314,10 @@ static int service_restart_measure(struct service_restart_bench *b, struct resta
         if (r == 0)
             r = service_restart_check(b, i, f, e);
     }
+
     if (r < 0)
         return r;
+
     f->exit = timing_of(exits, f->n_restarts);
     f->serving = timing_of(serving, f->n_restarts);
     if (bench_device_is_gpu(&b->device))
@@ -318,6 +332,7 @@ static int service_restart_prepare(struct service_restart_bench *b, struct errms
 
     if (r < 0)
         return r;
+
     (void) snprintf(b->socket, sizeof(b->socket), "%s/kvcobra.sock", b->folder);
     (void) snprintf(b->operator_socket, sizeof(b->operator_socket), "%s/operator.sock", b->folder);
     (void) snprintf(b->state, sizeof(b->state), "%s/state", b->folder);
@@ -364,6 +379,7 @@ int service_restart(const struct service_options *o, struct restart_figures *ret
     service_restart_clean_up(&b);
     if (r < 0)
         return r;
+
     f.n_pages = b.n_pages;
     f.page_bytes = m.layout.page_bytes[PAGE_REST];
     *ret = f;

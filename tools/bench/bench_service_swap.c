@@ -36,11 +36,13 @@ static int service_swap_prepare(struct swap *w, struct errmsg *e)
     w->input = malloc(sizeof(*w->input));
     if (!w->input)
         return fail(e, -ENOMEM, "out of memory for vectors");
+
     x = &w->input->of[0][0][0];
     for (size_t i = 0; i < sizeof(*w->input) / sizeof(*x); i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         x[i] = (float) (int32_t) (state >> 32) * 0x1p-30f; /* -2 to 2 */
     }
+
     for (uint32_t i = 0; i < TOKENS; i++)
         w->tokens[i] = i;
     for (unsigned t = 0; r == 0 && t < N_TABLES; t++)
@@ -76,6 +78,7 @@ static bool service_swap_is_timed(const struct swap *w, enum phase phase, double
         if (n == 0 && !bench_clients_failed(&w->clients) && clock_seconds() - since < LAST_STRETCH_S)
             return false;
     }
+
     return true;
 }
 
@@ -96,11 +99,13 @@ static int service_swap_drive(struct swap *w, const char *operator_path, unsigne
             r = swap_once(w, operator, ++ w->n_swaps, e); /* table 0 is active */
             (void) poll(NULL, 0, SWAP_EVERY_MS);
         }
+
         w->shared->phase = QUIET;
         (void) poll(NULL, 0, (int) ((clock_seconds() - began) * 1e3));
         while (last && !service_swap_is_timed(w, QUIET, began))
             (void) poll(NULL, 0, SWAP_EVERY_MS);
     }
+
     return r;
 }
 
@@ -124,6 +129,7 @@ static int service_swap_latency(const struct swap *w, enum phase phase, unsigned
     all = malloc((n + 1) * sizeof(*all));
     if (!all || n == 0)
         return fail(e, all ? -ENODATA : -ENOMEM, "no calls were timed");
+
     n = 0;
     for (unsigned i = 0; i < w->options->n_clients; i++)
         for (unsigned k = first; k <= last; k++) {
@@ -163,6 +169,7 @@ static int service_swap_measure(struct swap *w, const char *operator_path, struc
         r = bench_clients_add(&w->clients, swap_client, w, e);
     if (r < 0)
         return r;
+
     bench_clients_go(&w->clients, w->options->n_clients);
     r = service_swap_drive(w, operator_path, n_stretches, n_each, e);
     w->shared->stop = 1;
@@ -190,6 +197,7 @@ static int service_swap_share_memory(struct swap *w, struct errmsg *e)
     w->shared = mmap(NULL, w->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (w->shared != MAP_FAILED)
         return 0;
+
     w->shared = NULL;
     return fail(e, -ENOMEM, "out of memory for samples of %u clients", w->options->n_clients);
 }

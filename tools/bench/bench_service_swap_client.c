@@ -61,6 +61,7 @@ static int swap_client_read_side(struct bench_device *p, kvc_client *c, kvc_seq 
         r = bench_device_finish(p, c);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     return bench_device_download(p, ret->of[i / 2][i % 2], out, sizeof(ret->of[0][0]), e);
 }
 
@@ -78,6 +79,7 @@ static int swap_client_expect_of(struct bench_device *p, const struct bench_mode
 
     if (r < 0)
         return r;
+
     r = kvc_model_open_table(c, &id, m->table->bytes, m->table->n_bytes, &model);
     if (r == 0)
         r = kvc_seq_new(model, NULL, 0, &s);
@@ -86,6 +88,7 @@ static int swap_client_expect_of(struct bench_device *p, const struct bench_mode
             r = swap_client_append_piece(input, s, l, at);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     for (unsigned i = 0; r == 0 && i < 2 * LAYERS; i++)
         r = swap_client_read_side(p, c, s, i, out, ret, e);
     return r;
@@ -102,6 +105,7 @@ int swap_expect(void *ctx, unsigned number, struct errmsg *e)
     (void) number;
     if (r < 0)
         return r;
+
     r = swap_client_upload(w, &p, &input, &out, e);
     for (unsigned t = 0; r == 0 && t < N_TABLES; t++)
         r = swap_client_expect_of(&p, &w->models[t], input, out, &w->shared->expected[t], e);
@@ -163,10 +167,12 @@ static int swap_client_new_sequence(struct swap_client_state *c, const void *sal
         r = swap_client_end_call(c, SWAP_BEGIN, kvc_model_get_info(c->model, &before));
         if (r < 0)
             return r;
+
         swap_client_begin_call(c);
         r = swap_client_end_call(c, SWAP_BEGIN, kvc_seq_new(c->model, salt, salt_bytes, &s));
         if (r < 0)
             return r;
+
         r = kvc_model_get_info(c->model, &after);
         if (r < 0) {
             s = kvc_seq_free(s);
@@ -188,11 +194,14 @@ static int swap_client_append_all(struct swap_client_state *c, kvc_seq *s, size_
             swap_client_begin_call(c);
             r = swap_client_end_call(c, SWAP_APPEND, swap_client_append_piece(c->input, s, l, at));
         }
+
         if (r < 0)
             break;
+
         swap_client_begin_call(c);
         r = swap_client_end_call(c, SWAP_COMMIT, kvc_seq_commit(s, c->swap->tokens, at + PIECE, &published));
     }
+
     c->swap->shared->n_published += published;
     return r;
 }
@@ -212,6 +221,7 @@ static int swap_client_read_all(struct swap_client_state *c, kvc_seq *s, unsigne
                        memcmp(c->read, sh->expected[table].of[i / 2][i % 2], bytes) != 0))
             sh->n_wrong++;
     }
+
     return r;
 }
 
@@ -229,12 +239,14 @@ static void swap_client_one_sequence(struct swap_client_state *c, uint64_t round
     r = swap_client_new_sequence(c, salt, sizeof(salt), &s, &table);
     if (r < 0)
         return;
+
     swap_client_begin_call(c);
     r = swap_client_end_call(c, SWAP_MATCH, kvc_seq_match(s, c->swap->tokens, TOKENS, &n));
     if (r == 0) {
         c->swap->shared->n_matched += n;
         r = swap_client_append_all(c, s, n);
     }
+
     if (r == 0)
         r = swap_client_read_all(c, s, table);
     if (r == 0)
@@ -250,9 +262,11 @@ static int swap_client_client(struct swap_client_state *c, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     r = kvc_model_open(c->handle, &id, &c->model);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c->handle));
+
     c->read = malloc(sizeof(w->input->of[0][0]));
     r = c->read ? swap_client_upload(w, &c->device, &c->input, &c->out, e)
                 : fail(e, -ENOMEM, "out of memory for vectors");
@@ -270,6 +284,7 @@ int swap_client(void *ctx, unsigned number, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     r = swap_client_client(&c, e);
     c.handle = kvc_client_free(c.handle); /* before its memory and the driver */
     c.input = bench_device_free(&c.device, c.input);

@@ -22,6 +22,7 @@ static int cmd_bench_run(int argc, char **argv)
         fputs("\n'kvcobra bench WHAT --help' explains one.\n", stdout);
         return COMMAND_OK;
     }
+
     return command_dispatch(benches, "kvcobra bench", argc, argv);
 }
 

@@ -112,6 +112,7 @@ static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -174,6 +175,7 @@ static int bench_attend_run_once(struct bench_attend_run *r, double *ret_seconds
 
     if (err != 0)
         return -err;
+
     r->start = &start;
     for (size_t i = 0; i < r->n_threads; i++)
         w[i] = (struct worker){.run = r, .index = i};
@@ -201,6 +203,7 @@ static double bench_attend_difference(const float *a, const float *b, size_t n)
         wrong += pow((double) a[i] - (double) b[i], 2);
         size += pow((double) b[i], 2);
     }
+
     return sqrt(wrong / size);
 }
 
@@ -219,10 +222,12 @@ static int bench_attend_check_and_time(struct bench_attend_run *packed, struct b
 
     if (bench_attend_run_once(packed, &once) < 0 || bench_attend_run_once(f16, &once) < 0)
         return command_fail("out of memory");
+
     ret->error = bench_attend_difference(packed->out, f16->out, numbers);
     if (!(ret->error < 0x1p-5))
         return command_fail("%s: %s and binary16 differ by %g; nothing was timed", packed->c->name,
                             packed->ops->name, ret->error);
+
     for (size_t i = 0; i < repeat; i++)
         if (bench_attend_run_once(packed, &seconds[i]) < 0 ||
             bench_attend_run_once(f16, &seconds[repeat + i]) < 0)
@@ -237,6 +242,7 @@ static bool bench_attend_on_this_machine(unsigned mask)
 {
     if ((mask & ~cpu_capabilities()) != 0)
         return false;
+
     return !(mask & CPU_AMX) || ops_select(mask) != ops_select(mask & ~(unsigned) CPU_AMX);
 }
 
@@ -256,6 +262,7 @@ static int bench_attend_measure_set(const struct attend_case *c, unsigned set,
         return command_fail("out of memory");
     if (!bench_attend_on_this_machine(sets[set].mask))
         return COMMAND_OK;
+
     for (size_t i = 0; i < o->threads; i++)
         packed.scratch[i] = scratch + i * scratch_bytes;
     packed.ops = ops_select(sets[set].mask);
@@ -283,6 +290,7 @@ static void bench_attend_print_row(struct report *t, const struct result *r)
         report_row(t, "%s\t%s\tnot on this machine", r->c->name, r->set);
         return;
     }
+
     report_row(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e",
                r->c->name, r->set, bench_attend_nanoseconds(r, r->packed.min),
                bench_attend_nanoseconds(r, r->packed.median), bench_attend_nanoseconds(r, r->packed.p99),
@@ -329,6 +337,7 @@ static json_t *bench_attend_row_json(const struct result *r)
         json_decref(row);
         return NULL;
     }
+
     return row;
 }
 
@@ -373,12 +382,15 @@ static int bench_attend_measure_case(struct bench_attend_state *b, size_t i, con
 
     if (attend_case_init(&b->cases[i], name, table, o->mib << 20) < 0)
         return command_fail("out of memory for a cache of %zu MiB", o->mib);
+
     for (unsigned set = 0; set < N_SETS; set++) {
         r = bench_attend_measure_set(&b->cases[i], set, o, &b->results[b->n_results]);
         if (r != COMMAND_OK)
             return r;
+
         b->n_results++;
     }
+
     return COMMAND_OK;
 }
 
@@ -389,10 +401,12 @@ static int bench_attend_measure_all(struct bench_attend_state *b, const struct b
 
         if (attend_synthetic_init(&b->synthetic[i], &synthetic[i].shape) < 0)
             return command_fail("out of memory");
+
         r = bench_attend_measure_case(b, i, synthetic[i].name, &b->synthetic[i].table, o);
         if (r != COMMAND_OK)
             return r;
     }
+
     return b->table ? bench_attend_measure_case(b, N_SYNTHETIC, "--table", b->table, o) : COMMAND_OK;
 }
 
@@ -408,6 +422,7 @@ static int bench_attend_load(struct bench_attend_state *b, const struct bench_at
     if (b->table && geometry_group(&b->table->geometry) > ATTEND_F16_GROUP_MAX)
         return command_fail("%s: the binary16 kernel takes up to %d query heads per KV head, not %u",
                             o->table, ATTEND_F16_GROUP_MAX, geometry_group(&b->table->geometry));
+
     return COMMAND_OK;
 }
 
@@ -424,6 +439,7 @@ static int bench_attend_run(int argc, char **argv)
         r = bench_attend_measure_all(&b, &o);
     if (r != COMMAND_OK)
         return r;
+
     machine_cpu_name(cpu);
     return o.common.json ? bench_attend_print_json(b.results, b.n_results, &o, cpu)
                          : bench_attend_print_text(b.results, b.n_results, &o, cpu);

@@ -88,6 +88,7 @@ static void bench_generate_parse_contexts(struct bench_generate_options *o, cons
             argp_error(state, "--contexts wants lengths that grow, not %s", item);
         o->contexts[o->n_contexts++] = n;
     }
+
     if (o->n_contexts == 0)
         argp_error(state, "--contexts wants at least one length");
 }
@@ -147,9 +148,11 @@ static error_t bench_generate_parse(int key, char *arg, struct argp_state *state
             memcpy(o->contexts, default_contexts, sizeof(default_contexts));
             o->n_contexts = sizeof(default_contexts) / sizeof(default_contexts[0]);
         }
+
         bench_generate_check(o, state);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -176,11 +179,13 @@ static int bench_generate_fit_contexts(struct bench_generate_options *o, const s
     if (o->named && o->contexts[o->n_contexts - 1] > most)
         return fail(e, -EINVAL, "a context of %zu tokens is too long: the model reads %u, the text has %zu",
                     o->contexts[o->n_contexts - 1], engine_info(en)->n_context, text->n_tokens);
+
     while (o->n_contexts > 0 && o->contexts[o->n_contexts - 1] > most)
         o->n_contexts--;
     if (o->n_contexts == 0)
         return fail(e, -EINVAL, "the text has %zu tokens; name shorter lengths with --contexts",
                     text->n_tokens);
+
     return 0;
 }
 
@@ -207,9 +212,11 @@ static int bench_generate_measure_contexts(struct bench_generate_options *o, str
         r = model_open(c, en, o->table, &m, e);
     if (r < 0)
         return r;
+
     r = kvc_model_get_info(m, &info);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     (void) snprintf(ret->kernel, sizeof(ret->kernel), "%s", info.kernel);
     ret->n_contexts = o->n_contexts;
     progress_start(&p, "reading", "tokens", (double) o->contexts[o->n_contexts - 1], o->common.quiet);
@@ -231,6 +238,7 @@ static int bench_generate_measure_first_token(const struct bench_generate_option
     if (bytes < o->prompt_bytes)
         return fail(e, -EINVAL, "%s has %zu bytes, fewer than --prompt-bytes %zu", o->text, bytes,
                     o->prompt_bytes);
+
     return bench_first_token(o->model, o->socket, text, o->prompt_bytes, o->repeat, &ret->first, e);
 }
 
@@ -252,8 +260,10 @@ static int bench_generate_print_text(const struct bench_generate_options *o, con
                    1 / c->exact.median, 1 / c->packed.median, c->ratio.median, c->ratio.min, c->ratio.p99,
                    c->append_share * 100);
     }
+
     if (report_print(t, stdout) < 0)
         return command_fail("out of memory");
+
     puts("\nratio: exact over packed, step by step; above 1, packed is faster. append: share of the packed "
          "steps' time.");
     printf("Reading %zu tokens took the model %.2f s; encoding them %.2f s more: %.2f %%.\n",
@@ -280,6 +290,7 @@ static json_t *bench_generate_first_token_json(const struct bench_generate_optio
 {
     if (!o->socket)
         return json_null();
+
     return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "prompt_tokens", (json_int_t) f->n_prompt,
                      "matched_tokens", (json_int_t) f->n_matched, "pairs", (json_int_t) o->repeat, "cold_s",
                      timing_json(f->cold, 1), "warm_s", timing_json(f->warm, 1), "ratio",
@@ -317,6 +328,7 @@ static int bench_generate_run(int argc, char **argv)
         r = bench_generate_measure_first_token(&o, &x, &e);
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
+
     machine_cpu_name(cpu);
     return o.common.json ? bench_generate_print_json(&o, &x, cpu) : bench_generate_print_text(&o, &x, cpu);
 }

@@ -113,6 +113,7 @@ static error_t bench_service_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "'%s' is none of load, memory, swap, restart", arg);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -137,6 +138,7 @@ static int bench_service_find_all(struct bench_service_options *o, struct progra
     o->service.daemon = p->daemon;
     if (r < 0 || !o->gpu)
         return r;
+
     r = find_mover(o->mover, p->self, p->mover, e);
     if (r == 0)
         r = bench_device_find(o->gpu, true, &p->device, e);
@@ -163,22 +165,27 @@ static int bench_service_run(int argc, char **argv)
         r = service_load(&o.service, &load, &e);
         all.load = &load;
     }
+
     if (r == 0 && bench_service_wanted(&o, MEMORY)) {
         r = service_memory(&o.service, &memory, &e);
         all.memory = &memory;
     }
+
     if (r == 0 && bench_service_wanted(&o, SWAP)) {
         r = service_swap(&o.service, &swap, &e);
         all.swap = &swap;
     }
+
     if (r == 0 &&
         bench_service_wanted(
             &o, RESTART)) { /* last: on a GPU it opens the driver, which no process forked later could use */
         r = service_restart(&o.service, &restart, &e);
         all.restart = &restart;
     }
+
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : "interrupted");
+
     return o.common.json ? service_print_json(&all, &o.service) : service_print_text(&all, &o.service);
 }
 

@@ -85,6 +85,7 @@ static error_t bench_solve_parse(int key, char *arg, struct argp_state *state)
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -117,6 +118,7 @@ static int bench_solve_make_options(struct bench_solve_input *in, uint64_t *seed
     paper_options_default(&o, 1);
     if (dp_options_max(DIM, &o) != DP_OPTIONS)
         return -EINVAL;
+
     for (unsigned b = 0; b < BANDS_OPTIONS; b++)
         q[b] = paper_bennett(b);
     for (unsigned h = 0; h < N_HEADS; h++) {
@@ -125,6 +127,7 @@ static int bench_solve_make_options(struct bench_solve_input *in, uint64_t *seed
             curve[i] *= 1 + 0.02 * bench_solve_next_uniform(seed);
         in->first[h + 1] = in->first[h] + dp_head_options(curve, DIM, &o, in->options + in->first[h]);
     }
+
     return 0;
 }
 
@@ -140,8 +143,10 @@ static int bench_solve_make_input(struct bench_solve_input *in)
         r = levels_normal(QUANT_LLOYD_MAX, b, &l);
         if (r < 0)
             return r;
+
         error[b] = levels_normal_mse(&l, b);
     }
+
     for (unsigned h = 0; h < N_HEADS; h++)
         bench_solve_make_spectrum(&seed, in->w + (size_t) h * DIM);
     for (unsigned i = 0; i < N_BANDS; i++) {
@@ -157,6 +162,7 @@ static int bench_solve_make_input(struct bench_solve_input *in)
             in->curves[i * BANDS_OPTIONS + b] = sum * error[b] * (1 + 0.02 * bench_solve_next_uniform(&seed));
         in->coords[i] = BAND;
     }
+
     return bench_solve_make_options(in, &seed);
 }
 
@@ -181,10 +187,12 @@ static int bench_solve_run_case(const struct bench_solve_input *in, unsigned k,
         paper_options_default(&o, bpd);
         return paper_c2(in->w, N_HEADS, DIM, &o, out->choice, out->B);
     }
+
     if (k % N_SOLVERS == 1)
         return dp_solve(
             &(struct dp_problem){N_HEADS, in->options, in->first, (uint64_t) (bpd * N_HEADS * DIM)},
             out->option, &out->dp);
+
     return bands_solve(&(struct bands_problem){.n_bands = N_BANDS,
                                                .distortion = in->curves,
                                                .coords = in->coords,
@@ -206,8 +214,10 @@ static bool bench_solve_paper_right(const struct bench_solve_input *in, double b
             D += in->w[h * DIM + i] * (i < c->r ? paper_bennett(c->b) : 1);
         if (fabs(D - c->D) > 1e-9 * D || c->r > out->B[h] / 2)
             return false;
+
         sum += out->B[h];
     }
+
     return fabs(sum - bpd * DIM * N_HEADS) < 1e-6 * sum;
 }
 
@@ -223,6 +233,7 @@ static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
         used += in->options[in->first[h] + out->option[h]].cost;
         sum += in->options[in->first[h] + out->option[h]].D;
     }
+
     for (unsigned h = 0; h < N_HEADS; h++)
         for (size_t i = in->first[h]; i < in->first[h + 1]; i++) {
             const struct dp_option *o = &in->options[i], *now = &in->options[in->first[h] + out->option[h]];
@@ -251,6 +262,7 @@ static bool bench_solve_bands_right(const struct bench_solve_input *in, double b
         sum += curve[out->bits[i]];
         used += (uint64_t) BAND * out->bits[i];
     }
+
     return used <= budget && used == out->bands.used_bits && fabs(sum - out->bands.distortion) < 1e-9 * sum &&
            sum <= bound + out->bands.multiplier * 8 * BAND && sum >= bound * (1 - 1e-9);
 }
@@ -272,6 +284,7 @@ static int bench_solve_check_cases(const struct bench_solve_input *in, struct be
             return command_fail("the result of %s at %g bits per number is wrong; nothing was timed",
                                 solvers[k % N_SOLVERS].name, bpd);
     }
+
     return COMMAND_OK;
 }
 
@@ -287,6 +300,7 @@ static int bench_solve_time_cases(const struct bench_solve_input *in, struct ben
 
             if (bench_solve_run_case(in, k, out) < 0)
                 return command_fail("out of memory");
+
             seconds[k * repeat + i] = clock_seconds() - start;
         }
     for (unsigned k = 0; k < N_CASES; k++)
@@ -342,12 +356,15 @@ static int bench_solve_run(int argc, char **argv)
     seconds = calloc(o.repeat, N_CASES * sizeof(*seconds));
     if (!in || !out || !seconds || bench_solve_make_input(in) < 0)
         return command_fail("out of memory");
+
     r = bench_solve_check_cases(in, out);
     if (r != COMMAND_OK)
         return r;
+
     r = bench_solve_time_cases(in, out, o.repeat, seconds, timings);
     if (r != COMMAND_OK)
         return r;
+
     machine_cpu_name(cpu);
     return o.common.json ? bench_solve_print_json(timings, o.repeat, cpu)
                          : bench_solve_print_text(timings, o.repeat, cpu);

@@ -69,6 +69,7 @@ static void fd_store_remove_names(struct fd_store *s, const char *name, bool pre
         else
             s->stored[n++] = s->stored[i];
     }
+
     s->n_stored = n;
 }
 
@@ -112,6 +113,7 @@ static void fd_store_handle(struct fd_store *s, const char *state, const int *fd
             (void) close(fds[i]); /* BARRIER=1: the sender waits for this */
         }
     }
+
     if (fd_store_has_line(state, "FDSTOREREMOVE=1"))
         fd_store_remove_names(s, name, false);
     (void) pthread_mutex_unlock(&s->lock);
@@ -145,11 +147,13 @@ static void *fd_store_serve(void *arg)
             continue;
         if (n < 0)
             return NULL;
+
         state[n] = '\0';
         if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
             n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
             memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
         }
+
         fd_store_handle(s, state, fds, n_fds);
         if (fd_store_has_line(state, "X_END=1"))
             return NULL;
@@ -244,6 +248,7 @@ static bool fd_store_move_descriptors(const struct fd_store *s, int *moved, size
         if (moved[i] < 0)
             return false;
     }
+
     for (size_t i = 0; i < n; i++)
         if (dup2(moved[i], FIRST_FD + (int) i) < 0)
             return false;
@@ -300,6 +305,7 @@ int fd_store_start(struct fd_store *s, const char *path, const char *const *argv
     (void) pthread_mutex_unlock(&s->lock);
     if (pid < 0)
         return fail(e, -r, "cannot start %s: %s", path, strerror(r));
+
     *ret_pid = pid;
     return 0;
 }
@@ -313,11 +319,13 @@ static int fd_store_make_socket(struct fd_store *s, const char *name, int type, 
 
     if (fd_store_address(s, name, &sa) < 0)
         return fail(e, -ENAMETOOLONG, "the name of the folder %s is too long for sockets", s->folder);
+
     *ret = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (*ret < 0 || bind(*ret, (struct sockaddr *) &sa, sizeof(sa)) < 0 ||
         (type == SOCK_SEQPACKET &&
          (setsockopt(*ret, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 || listen(*ret, 1024) < 0)))
         return fail(e, -errno, "cannot make the socket %s: %s", sa.sun_path, strerror(errno));
+
     return 0;
 }
 
@@ -328,24 +336,29 @@ int fd_store_new(const char *folder, struct fd_store **ret, struct errmsg *e)
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory for a descriptor store");
+
     s->notify = s->listeners[0] = s->listeners[1] = s->ready = s->settled = s->fed = -1;
     (void) pthread_mutex_init(&s->lock, NULL);
     if (snprintf(s->folder, sizeof(s->folder), "%s", folder) >= (int) sizeof(s->folder))
         return fail(e, -ENAMETOOLONG, "the name of the folder %s is too long for sockets", folder);
+
     for (int i = 0; r == 0 && i < N_LISTENERS; i++)
         r = fd_store_make_socket(s, listener_names[i], SOCK_SEQPACKET, &s->listeners[i], e);
     if (r == 0)
         r = fd_store_make_socket(s, "notify.sock", SOCK_DGRAM, &s->notify, e);
     if (r < 0)
         return r;
+
     s->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->settled = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->fed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->ready < 0 || s->settled < 0 || s->fed < 0)
         return fail(e, -errno, "cannot make an eventfd: %s", strerror(errno));
+
     r = -pthread_create(&s->thread, NULL, fd_store_serve, s);
     if (r < 0)
         return fail(e, r, "cannot start a thread: %s", strerror(-r));
+
     s->serving = true;
     *ret = take_ptr(s);
     return 0;

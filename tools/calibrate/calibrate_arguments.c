@@ -224,6 +224,7 @@ static error_t calibrate_arguments_parse(int key, char *arg, struct argp_state *
         calibrate_arguments_check(a, state);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 

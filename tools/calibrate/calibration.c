@@ -65,6 +65,7 @@ static int calibration_take_layer(void *ctx, uint32_t layer, size_t n, const flo
     calibration_update_progress(t, t->forward_share * (double) (layer + 1) / t->n_layers);
     if (cal->moments)
         return calibration_add_moments(t, layer, n, k, v);
+
     return stats_add_layer(cal->stats, cal->corpus->documents[cal->n_done], 0, layer, n, q, k, v, t->residual,
                            t->e);
 }
@@ -93,6 +94,7 @@ static int calibration_set_projections(struct engine *en, struct stats *s, struc
         if (r == 0)
             r = stats_set_output_projection(s, layer, wo, n_embd, e);
     }
+
     return r;
 }
 
@@ -121,6 +123,7 @@ static int calibration_way_init(struct way *w, const struct calibration *cal, st
         return w->labels ? backward_new(cal->en, n, &w->backward, e)
                          : fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
     }
+
     w->hidden = malloc(n * engine_info(cal->en)->n_embd * sizeof(*w->hidden));
     return w->hidden ? exact_cache_new(engine_geometry(cal->en), n, &w->exact, e)
                      : fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
@@ -140,6 +143,7 @@ static int calibration_run_window(const struct way *w, struct calibration_pass *
         sampler_seed(&sampler, cal->seed ^ cal->corpus->documents[cal->n_done]);
         return backward_run(w->backward, tokens, n, &sampler, w->labels, calibration_take_gradients, t, t->e);
     }
+
     cache = exact_cache_ops(w->exact);
     exact_cache_clear(w->exact);
     r = engine_embed(cal->en, tokens, n, w->hidden, t->e);
@@ -153,10 +157,12 @@ static int calibration_run_windows(struct calibration *cal, struct calibration_p
     for (; cal->n_done < cal->corpus->n_windows; cal->n_done++) {
         if (cal->stop && cal->stop())
             return CALIBRATION_STOPPED;
+
         r = calibration_run_window(w, t);
         if (r != 0)
             return r;
     }
+
     return 0;
 }
 
@@ -185,6 +191,7 @@ int calibration_add_windows(struct calibration *cal, struct errmsg *e)
         r = calibration_way_init(&way, cal, e);
     if (r < 0)
         return r;
+
     engine_set_tap(cal->en, calibration_take_layer, &t);
     r = calibration_run_windows(cal, &t, &way);
     engine_set_tap(cal->en, NULL, NULL);

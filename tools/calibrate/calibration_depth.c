@@ -95,6 +95,7 @@ static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *
     if (!d->states || !d->hidden || !d->logits || !d->exact || !d->entropy || !d->kl || !d->sum_kl)
         return fail(e, -ENOMEM, "out of memory: depth weights need %llu MiB",
                     (unsigned long long) (calibration_depth_bytes(en, window) >> 20));
+
     d->sum_D = d->sum_kl + d->n_layers * 2;
     r = threads_new(0, &d->threads, e);
     return r < 0 ? r : layer_cache_new(g, d->n_max, stats_get_options(s)->n_sink, &d->cache, e);
@@ -116,6 +117,7 @@ static double calibration_depth_log_sum(const float *x, size_t n, float *ret_exp
         if (ret_exp)
             ret_exp[i] = v;
     }
+
     *ret_sum = sum;
     return (double) max + log(sum);
 }
@@ -140,6 +142,7 @@ static void calibration_depth_keep_exact(void *ctx, size_t row, unsigned worker)
         p[i] *= scale;
         entropy += (double) p[i] * ((double) x[i] - log_z);
     }
+
     d->entropy[b->first + row] = entropy;
 }
 
@@ -171,10 +174,12 @@ static int calibration_depth_each_position(struct depth_run *d, threads_item eac
 
         if (r < 0)
             return r;
+
         threads_run(d->threads, each, &b, rows);
         for (size_t i = 0; ret_kl && i < rows; i++)
             sum += d->kl[i];
     }
+
     if (ret_kl)
         *ret_kl = sum;
     return 0;
@@ -191,6 +196,7 @@ static int calibration_depth_run_exact(struct depth_run *d, const uint32_t *toke
         memcpy(d->states + layer * d->n_max * d->n_embd, d->hidden, d->n * d->n_embd * sizeof(float));
         r = engine_layers(d->en, &cache, layer, layer + 1, d->n, d->hidden, e);
     }
+
     return r < 0 ? r : calibration_depth_each_position(d, calibration_depth_keep_exact, NULL, e);
 }
 
@@ -209,6 +215,7 @@ static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum s
         r = table_parse(bytes, n_bytes, &table, e);
     if (r < 0)
         return r;
+
     layer_cache_start(d->cache, table, layer, side);
     memcpy(d->hidden, d->states + layer * d->n_max * d->n_embd, d->n * d->n_embd * sizeof(float));
     r = engine_layers(d->en, &cache, layer, d->n_layers, d->n, d->hidden, e);
@@ -216,10 +223,12 @@ static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum s
         r = calibration_depth_each_position(d, calibration_depth_measure_kl, &kl, e);
     if (r < 0)
         return r;
+
     layer_cache_vectors(d->cache, &x, &x_hat, &n);
     D = depth_distortion(d->s, layer, side, x, x_hat, n, width);
     if (isnan(D))
         return fail(e, -ENOMEM, "out of memory for the distortion of layer %u", layer);
+
     d->sum_kl[layer * 2 + side] += kl;
     d->sum_D[layer * 2 + side] += D * (double) n;
     return 0;
@@ -241,6 +250,7 @@ static int calibration_depth_measure_window(struct depth_run *d, const struct ca
             progress_update(d->p, d->work / all_work);
             if (cal->stop && cal->stop())
                 return CALIBRATION_STOPPED;
+
             r = calibration_depth_measure(d, layer, (enum side) side, e);
             d->work += d->n_layers - layer;
         }

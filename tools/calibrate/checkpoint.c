@@ -80,6 +80,7 @@ void checkpoint_plan(const struct calibration *cal, bool depth, uint8_t ret_plan
         checkpoint_put_geometry(&sha, &o->geometry, o->model_digest);
         checkpoint_put_u64(&sha, o->n_sink);
     }
+
     (void) crypto_hash_sha256_final(&sha, ret_plan);
 }
 
@@ -90,6 +91,7 @@ static int checkpoint_put_moments(const struct moments *m, struct atomic_file *f
 
     if (!image)
         return fail(e, -ENOMEM, "out of memory for writing moments");
+
     moments_write(m, image);
     atomic_file_put(f, image, n);
     return 0;
@@ -111,6 +113,7 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
 
     if (r < 0)
         return r;
+
     memcpy(h.plan, plan, sizeof(h.plan));
     atomic_file_put(&f, &h, sizeof(h));
     r = cal->stats ? stats_put(cal->stats, &f, e) : checkpoint_put_moments(cal->moments, &f, e);
@@ -132,6 +135,7 @@ static int checkpoint_check(const char *path, const struct header *h, size_t n, 
                     "%s was begun with another model, other texts or other options: give the same again, or "
                     "leave --resume away to begin anew",
                     path);
+
     return 0;
 }
 
@@ -148,14 +152,17 @@ int checkpoint_load(const char *path, struct calibration *cal, const uint8_t pla
         return fail(e, r, "there is nothing to resume: no %s", path);
     if (r < 0)
         return r;
+
     memcpy(&h, bytes, n < sizeof(h) ? n : sizeof(h));
     r = checkpoint_check(path, &h, n, cal, plan, e);
     if (r < 0)
         return r;
+
     r = cal->moments ? moments_parse(bytes + sizeof(h), n - sizeof(h), ret_moments, &why)
                      : stats_parse(bytes + sizeof(h), n - sizeof(h), ret_stats, &why);
     if (r < 0)
         return fail(e, r, "%.120s: %.240s", path, why.text);
+
     cal->n_done = h.n_done;
     return 0;
 }

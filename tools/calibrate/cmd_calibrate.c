@@ -60,6 +60,7 @@ static int cmd_calibrate_check_window(const struct cmd_calibrate_run *r, struct 
     if (r->a->window <= r->a->n_sink)
         return fail(e, -EINVAL, "windows of %zu tokens and %u sinks leave nothing", r->a->window,
                     r->a->n_sink);
+
     return 0;
 }
 
@@ -207,12 +208,14 @@ static int cmd_calibrate_make_corpus(struct cmd_calibrate_run *r, struct errmsg 
 
     if (err < 0)
         return err;
+
     cmd_calibrate_announce(r);
     cmd_calibrate_hint_at_kernels(r);
     if (r->a->n_generate == 0)
         return 0;
     if (r->a->n_texts == 0)
         return cmd_calibrate_let_model_write(r, &r->corpus, e);
+
     err = cmd_calibrate_let_model_write(r, &written, e);
     return err < 0 ? err : corpus_join(&r->corpus, &written, e);
 }
@@ -230,6 +233,7 @@ static int cmd_calibrate_new_sums(struct cmd_calibrate_run *r, struct errmsg *e)
             err = stats_add_source(r->stats, &r->corpus.sources[i], e);
         return err;
     }
+
     memcpy(mo.model_digest, r->so.model_digest, sizeof(mo.model_digest));
     memcpy(mo.model_name, r->so.model_name, sizeof(mo.model_name));
     return moments_new(&mo, &r->moments, e);
@@ -244,6 +248,7 @@ static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, 
 
     if (err < 0)
         return err;
+
     r->cal = (struct calibration){
         .en = r->en,
         .stats = r->stats,
@@ -257,9 +262,11 @@ static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, 
     checkpoint_plan(&r->cal, calibrate_wants_depth(r->a), r->plan);
     if (!r->a->resume)
         return 0;
+
     err = checkpoint_load(r->checkpoint, &r->cal, r->plan, &stats, &moments, e);
     if (err < 0)
         return err;
+
     (void) stats_free(r->stats);
     (void) moments_free(r->moments);
     r->cal.stats = r->stats = stats;
@@ -283,6 +290,7 @@ static int cmd_calibrate_stop(const struct cmd_calibrate_run *r, struct errmsg *
 
     if (err < 0)
         return err;
+
     return fail(
         e, -EINTR,
         "interrupted after %zu of %zu windows, which %s holds: the same command with --resume goes on "
@@ -300,6 +308,7 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
     err = cmd_calibrate_begin(r, &p, e);
     if (err < 0)
         return err;
+
     interrupt_watch();
     err = calibration_add_windows(&r->cal, e);
     if (err == 0 && calibrate_wants_depth(a)) {
@@ -307,8 +316,10 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
         progress_start(&p, "measuring depth weights", NULL, 1, a->common.quiet);
         err = calibration_measure_depth(&r->cal, e);
     }
+
     if (err == CALIBRATION_STOPPED)
         return cmd_calibrate_stop(r, e);
+
     return err < 0 ? err : cmd_calibrate_save(r, e);
 }
 
@@ -328,6 +339,7 @@ static int cmd_calibrate_calibrate(struct cmd_calibrate_run *r, struct errmsg *e
         err = cmd_calibrate_check_window(r, e);
     if (err < 0)
         return err;
+
     cmd_calibrate_make_stats_options(r);
     err = cmd_calibrate_make_corpus(r, e);
     return err < 0 ? err : cmd_calibrate_measure(r, e);
@@ -360,6 +372,7 @@ static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double 
                                      "bytes", (json_int_t) st.st_size, "moments", (int) a->moments_only,
                                      "depth_weights", (int) depth, "gradients", (int) gradients, "peak_bytes",
                                      (json_int_t) cmd_calibrate_peak_bytes(), "seconds", seconds));
+
     printf("%s: %ju tokens of %zu windows, ", a->output, (uintmax_t) tokens, r->corpus.n_windows);
     if (a->moments_only)
         printf("moments only");

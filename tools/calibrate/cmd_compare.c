@@ -49,6 +49,7 @@ static error_t cmd_compare_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "two table files are needed");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -65,6 +66,7 @@ static int cmd_compare_check_same(const struct compare_options *o, const struct 
                     "head to compare with another",
                     o->path[0], x->n_layers, x->n_kv_heads, x->d, o->path[1], y->n_layers, y->n_kv_heads,
                     y->d);
+
     return 0;
 }
 
@@ -103,6 +105,7 @@ static int cmd_compare_print_text(const struct compare_options *o, const struct 
                    100 * c[side].same_width, 100 * c[side].same_half_tiles, c[side].rank_difference);
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
+
     printf("\nBits per number, padding left out\n");
     if (cmd_compare_print_parts(t[0], c) < 0)
         return command_fail("out of memory");
@@ -152,6 +155,7 @@ static int cmd_compare_run(int argc, char **argv)
     if (table_load(o.path[0], &a, &e) < 0 || table_load(o.path[1], &b, &e) < 0 ||
         cmd_compare_check_same(&o, a, b, &e) < 0)
         return command_fail("%s", e.text);
+
     table_compare(a, b, c);
     return o.common.json ? cmd_compare_print_json((const struct table *[]){a, b}, c)
                          : cmd_compare_print_text(&o, (const struct table *[]){a, b}, c);

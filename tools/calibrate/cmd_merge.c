@@ -63,6 +63,7 @@ static error_t cmd_merge_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "two or more files and -o FILE are needed");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -82,6 +83,7 @@ static void cmd_merge_free_inputs(struct cmd_merge_input *inputs, size_t n)
         (void) stats_free(inputs[i].stats);
         (void) moments_free(inputs[i].moments);
     }
+
     free(inputs);
 }
 
@@ -95,10 +97,12 @@ static int cmd_merge_load(struct cmd_merge_input *ret, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     r = moments_recognise(bytes, n) ? moments_parse(bytes, n, &ret->moments, &why)
                                     : stats_parse(bytes, n, &ret->stats, &why);
     if (r < 0)
         return fail(e, r, "%.120s: %.240s", path, why.text);
+
     memcpy(ret->digest, bytes + n - DIGEST_BYTES, DIGEST_BYTES);
     return 0;
 }
@@ -112,6 +116,7 @@ static int cmd_merge_read_digest(struct cmd_merge_input *x)
 
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < DIGEST_BYTES)
         return -EINVAL;
+
     return fd_pread_all(fd, x->digest, DIGEST_BYTES, (uint64_t) st.st_size - DIGEST_BYTES);
 }
 
@@ -129,6 +134,7 @@ static int cmd_merge_add(struct cmd_merge_input *to, const struct cmd_merge_inpu
     if (!to->stats != !from->stats)
         return fail(e, -EINVAL, "%s holds moments and %s statistics: they do not add up",
                     (to->stats ? from : to)->path, (to->stats ? to : from)->path);
+
     r = to->stats ? stats_merge(to->stats, from->stats, &why)
                   : moments_merge(to->moments, from->moments, &why);
     return r < 0 ? fail(e, r, "%.100s does not go with %.100s: %.150s", from->path, to->path, why.text) : 0;
@@ -148,8 +154,10 @@ static int merge(const struct merge_arguments *a, struct cmd_merge_input *inputs
         if (cmd_merge_read_digest(&inputs[i]) < 0)
             r = cmd_merge_load(&inputs[i], e); /* which says what is wrong with it */
     }
+
     if (r < 0)
         return r;
+
     qsort(inputs, a->n_inputs, sizeof(*inputs), cmd_merge_compare_inputs);
     for (size_t i = 1; i < a->n_inputs; i++)
         if (cmd_merge_compare_inputs(&inputs[i - 1], &inputs[i]) == 0)
@@ -163,8 +171,10 @@ static int merge(const struct merge_arguments *a, struct cmd_merge_input *inputs
         inputs[i].stats = stats_free(inputs[i].stats);
         inputs[i].moments = moments_free(inputs[i].moments);
     }
+
     if (r < 0)
         return r;
+
     return inputs[0].stats ? stats_save(inputs[0].stats, a->output, e)
                            : moments_save(inputs[0].moments, a->output, e);
 }
@@ -178,6 +188,7 @@ static int cmd_merge_print_result(const struct merge_arguments *a, const struct 
         return report_json(json_pack("{s:s, s:I, s:I, s:I, s:b}", "output", a->output, "files",
                                      (json_int_t) a->n_inputs, "tokens", (json_int_t) tokens, "samples",
                                      (json_int_t) samples, "moments", (int) (all->moments != NULL)));
+
     printf("%s: %ju tokens of %zu files", a->output, (uintmax_t) tokens, a->n_inputs);
     if (all->stats)
         printf(", vectors of %zu\n", samples);

@@ -147,6 +147,7 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
             argp_error(state, "--shadow-tokens needs a --share above 0");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -173,23 +174,28 @@ static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
+
     for (size_t i = 0; i < n; i++) {
         if (tables[i].state != KVC_TABLE_ACTIVE)
             continue;
         if (x->o->model && !operator_digest_matches(tables[i].model_digest, x->o->model))
             continue;
+
         memcpy(x->active, tables[i].digest, sizeof(x->active));
         memcpy(x->model, tables[i].model_digest, sizeof(x->model));
         found++;
     }
+
     if (found != 1)
         return fail(e, -EINVAL,
                     found == 0 ? "the daemon has no active table%s"
                                : "several models have active tables%s: say which with --model",
                     x->o->model ? " of this model" : "");
+
     r = kvc_table_fetch(x->c, x->active, &x->table, &x->n_table);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
+
     return table_parse(x->table, x->n_table, &x->parsed, e);
 }
 
@@ -201,6 +207,7 @@ static int cmd_recalibrate_fetch_moments(struct recalibration *x, struct errmsg 
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
+
     r = moments_parse(bytes, n, &x->moments, e);
     if (r == 0 && x->o->stats)
         r = stats_load(x->o->stats, &x->metric_stats, e);
@@ -231,11 +238,13 @@ static int cmd_recalibrate_choose_options(const struct recalibration *x, struct 
         solve_options_default(o, x->parsed->bpd_code);
         o->metric = cmd_recalibrate_best_metric(x->stats);
     }
+
     if (!x->metric_stats) {
         o->metric = METRIC_MSE;
         o->depth_weights = false;
         o->temper = 0;
     }
+
     o->curve = CURVE_GAUSSIAN;
     o->fit_levels = false;
     o->levels_from = x->parsed;
@@ -253,6 +262,7 @@ static int cmd_recalibrate_solve(struct recalibration *x, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     x->metric = o.metric;
     r = moments_distortion(x->moments, x->stats, &o, x->table, x->n_table, DRAWN_TOKENS, x->distortion_active,
                            e);
@@ -267,6 +277,7 @@ static int cmd_recalibrate_solve(struct recalibration *x, struct errmsg *e)
         r = atomic_file_write(x->o->output, x->candidate, x->n_candidate, e);
     if (r < 0)
         return r;
+
     memcpy(x->digest, t->digest, sizeof(x->digest));
     x->already = memcmp(x->digest, x->active, sizeof(x->digest)) == 0;
     return 0;
@@ -301,6 +312,7 @@ static int cmd_recalibrate_shadow(struct recalibration *x, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
+
     command_note(&o->operator.common,
                  "clients encode %g %% of their new chunks with both tables, until %ju tokens are measured",
                  o->share, (uintmax_t) o->shadow_tokens);
@@ -308,6 +320,7 @@ static int cmd_recalibrate_shadow(struct recalibration *x, struct errmsg *e)
         r = cmd_recalibrate_read_fit(x, e);
         if (r < 0 || x->fit.shadow_tokens >= o->shadow_tokens)
             break;
+
         (void) nanosleep(&nap, NULL);
     } while (naps-- > 0);
     if (r == 0 && x->fit.shadow_tokens < o->shadow_tokens)
@@ -346,6 +359,7 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
 
         return r == COMMAND_OK ? status : r;
     }
+
     printf("harm on %ju live tokens (%s), keys and values:\n", (uintmax_t) x->tokens,
            solve_metric_name(x->metric));
     printf("  active  %.12s  %.6g + %.6g\n", active, x->distortion_active[0], x->distortion_active[1]);
@@ -385,8 +399,10 @@ static int cmd_recalibrate_apply(struct recalibration *x)
             return cmd_recalibrate_print_result(
                 x, "not activated", "it measures worse on live chunks than the active table", NOT_BETTER);
     }
+
     if (kvc_table_activate(x->c, x->digest, 0, &x->revision) < 0)
         return command_fail("cannot activate the new table: %s", kvc_last_error(x->c));
+
     (void) snprintf(why, sizeof(why),
                     "new sequences use it, revision %ju; 'kvcobra table rollback' goes back",
                     (uintmax_t) x->revision);
@@ -414,9 +430,11 @@ static int cmd_recalibrate_decide(struct recalibration *x)
                         cmd_recalibrate_gain_percent(x), x->o->margin);
         return cmd_recalibrate_print_result(x, "not activated", why, NOT_BETTER);
     }
+
     if (x->o->dry_run)
         return cmd_recalibrate_print_result(x, "would be activated",
                                             "better by the margin; --dry-run changes nothing", COMMAND_OK);
+
     return cmd_recalibrate_apply(x);
 }
 

@@ -60,6 +60,7 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const struct 
                                      cmd_solve_distortion_json(s, r->distortion_k), "distortion_v",
                                      cmd_solve_distortion_json(s, r->distortion_v), "distortion_estimated",
                                      r->distortion_estimated, "seconds", seconds));
+
     printf("%s: table %s, %s, in %s\n", a->output, digest_short(digest, hex), human_bytes(n_bytes, size),
            human_seconds(seconds, took));
     printf("bits per number  %.4f stored: keys %.4f, values %.4f", r->bpd_code, r->k_bpd, r->v_bpd);
@@ -70,6 +71,7 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const struct 
                r->distortion_estimated, solve_metric_name(o->metric));
         return COMMAND_OK;
     }
+
     printf("\nharm             %.6g (%s): keys %.6g, values %.6g; %.6g while solving\n", r->distortion,
            solve_metric_name(o->metric), r->distortion_k, r->distortion_v, r->distortion_estimated);
     return COMMAND_OK;
@@ -92,6 +94,7 @@ static int solve_one(const struct solve_arguments *a, const struct stats *s, con
     progress_end(p);
     if (r < 0)
         return command_fail("%s", e.text);
+
     return cmd_solve_print_result(a, s, o, &report, table->digest, n_bytes, clock_seconds() - begun);
 }
 
@@ -117,6 +120,7 @@ static int cmd_solve_run(int argc, char **argv)
     progress_start(&p, "reading", NULL, 1, a.common.quiet);
     if (cmd_solve_check_output(&a, &e) < 0 || solve_input_load(&a, &in, &e) < 0)
         return command_fail("%s", e.text);
+
     solve_arguments_apply(&a, in.stats, &o);
     o.levels_from = in.levels;
     o.progress = progress_callback;

@@ -47,6 +47,7 @@ int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_toke
     c->sources = calloc(n_sources + 1, sizeof(*c->sources));
     if (!c->tokens || !c->ends || !c->documents || !c->sources)
         return fail(e, -ENOMEM, "out of memory for %zu windows of %zu tokens", n_windows, window);
+
     return 0;
 }
 
@@ -106,9 +107,11 @@ static bool corpus_next_cut(struct corpus_reader *r, size_t longest, struct corp
         r->part += d->ends && r->at == end;
         if (!whole)
             continue;
+
         r->n_cuts++;
         return true;
     }
+
     return false;
 }
 
@@ -125,9 +128,11 @@ static int corpus_cuts_add(struct cuts *c, const struct corpus_cut *cut, size_t 
 
         if (!grown)
             return -ENOMEM;
+
         c->cut = grown;
         c->room = room;
     }
+
     c->cut[c->n++] = *cut;
     c->n_tokens += cut->n + bos;
     return 0;
@@ -152,6 +157,7 @@ static int corpus_take_turns(struct corpus_reader *readers, size_t n, size_t lon
                 return 0;
             if (!corpus_next_cut(&readers[i], longest, &cut))
                 continue;
+
             any = true;
             cut.text = i;
             r = corpus_cuts_add(ret, &cut, bos);
@@ -159,6 +165,7 @@ static int corpus_take_turns(struct corpus_reader *readers, size_t n, size_t lon
                 return r;
         }
     }
+
     return 0;
 }
 
@@ -191,6 +198,7 @@ static int corpus_build(const struct engine *en, const struct document *texts, s
 
     if (r < 0)
         return r;
+
     c.n_sources = n;
     for (size_t i = 0; i < n; i++)
         corpus_describe(&texts[i], window, &c.sources[i]);
@@ -203,6 +211,7 @@ static int corpus_build(const struct engine *en, const struct document *texts, s
             c.sources[cut->text].tokens += corpus_length(&c, i);
         }
     }
+
     c.n_windows -= n_held;
     c.n_held = n_held;
     *ret_corpus = c;
@@ -222,6 +231,7 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
         readers[i].d = &texts[i];
         n_tokens += texts[i].n_tokens;
     }
+
     if (r == 0)
         r = corpus_take_turns(readers, n, longest, bos, o, &cuts);
     n_held = o->want_held ? corpus_count_held(&cuts, bos) : 0;
@@ -247,6 +257,7 @@ int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     memcpy(both.tokens, more->tokens, n_more * sizeof(*both.tokens));
     memcpy(both.tokens + n_more, c->tokens, corpus_start(c, n_all) * sizeof(*both.tokens));
     memcpy(both.ends, more->ends, more->n_windows * sizeof(*both.ends));

@@ -56,6 +56,7 @@ static int corpus_model_writer_init(struct corpus_model_writer *w, size_t n_sequ
     w->logits = malloc(n_sequences * info->n_vocab * sizeof(float));
     if (!w->tokens || !w->written || !w->hidden || !w->logits)
         return fail(e, -ENOMEM, "out of memory for writing %zu texts", n_sequences);
+
     sampler_seed(&w->sampler, seed);
     return batch_cache_new(engine_geometry(w->en), n_sequences, window, &w->cache, e);
 }
@@ -99,6 +100,7 @@ static int corpus_model_write_step(struct corpus_model_writer *w, size_t n_seque
             logits[info->token_eos] = -1e30f;
         w->tokens[i] = sampler_softmax(logits, info->n_vocab, 1.0f, &w->sampler);
     }
+
     return r;
 }
 
@@ -117,10 +119,12 @@ static int corpus_model_write_all(struct corpus_model_writer *w, size_t n, size_
                 w->tokens[i] = corpus_model_begin(w, engine_info(w->en)->n_vocab);
             w->written[i * window + t] = w->tokens[i];
         }
+
         if (t + 1 < window)
             r = corpus_model_write_step(w, n, e);
         progress_update(p, (double) ((t + 1) * n));
     }
+
     return r;
 }
 
@@ -139,6 +143,7 @@ int corpus_from_model(struct engine *en, const struct corpus_options *o, struct 
         r = corpus_model_write_all(&w, n, o->window, p, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < n; i++)
         corpus_add(&c, UINT32_MAX, w.written + i * o->window, o->window, i);
     c.n_windows -= n_held;

@@ -64,6 +64,7 @@ static int moments_distortion_draw_head(struct distortion *h, uint32_t layer, ui
         h->matrix[i * width + i] += 1e-9 * trace / (double) width + 1e-30;
     if (linalg_roots(width, h->matrix, h->root, h->scratch) < 0)
         return -EDOM;
+
     for (size_t t = 0; t < h->n + 128; t++) {
         for (size_t i = 0; i < width; i++)
             z[i] = moments_distortion_normal(&state);
@@ -71,6 +72,7 @@ static int moments_distortion_draw_head(struct distortion *h, uint32_t layer, ui
         for (size_t i = 0; i < width; i++)
             h->vectors[i / d][(t * h->g.n_kv_heads + head) * d + i % d] = (float) (mean[i] + x[i]);
     }
+
     return 0;
 }
 
@@ -93,6 +95,7 @@ static double moments_distortion_weigh(const struct distortion *h, uint32_t head
         for (size_t i = 0; i < d; i++)
             sum += e[i] * me[i];
     }
+
     return sum;
 }
 
@@ -106,6 +109,7 @@ static int moments_distortion_judge_layer(struct distortion *h, kvc_seq *seq, ui
 
         if (kvc_seq_read(seq, layer, (enum kvc_side) side, 0, h->n, h->decoded) < 0)
             return fail(e, -EINVAL, "%s", kvc_last_error(c));
+
         for (uint32_t head = 0; head < h->g.n_kv_heads; head++) {
             int r;
 
@@ -117,10 +121,12 @@ static int moments_distortion_judge_layer(struct distortion *h, kvc_seq *seq, ui
             if (r < 0)
                 return fail(e, r, "layer %u, head %u: the metric cannot be made of these statistics", layer,
                             head);
+
             ret_distortion[side] +=
                 weight * moments_distortion_weigh(h, head, side, h->matrix) / (double) (h->n - 64);
         }
     }
+
     return 0;
 }
 
@@ -144,9 +150,11 @@ static int moments_distortion_judge(struct distortion *h, kvc_client *c, kvc_seq
             if (r == 0 && pass == 1)
                 r = moments_distortion_judge_layer(h, seq, layer, ret_distortion, c, e);
         }
+
         if (r == 0 && pass == 0 && kvc_seq_commit(seq, tokens, n, NULL) < 0)
             r = fail(e, -EINVAL, "%s", kvc_last_error(c));
     }
+
     free(tokens);
     return r;
 }
@@ -175,6 +183,7 @@ static int moments_distortion_open_table(const struct moments_options *o, const 
     memcpy(id.model_digest, o->model_digest, KVC_DIGEST_BYTES);
     if (kvc_model_open_table(c, &id, bytes, n_bytes, &m) < 0 || kvc_seq_new(m, NULL, 0, ret) < 0)
         return fail(e, -EINVAL, "%s", kvc_last_error(c));
+
     return 0;
 }
 
@@ -207,6 +216,7 @@ int moments_distortion(const struct moments *m, const struct stats *s, const str
         return fail(e, -EOPNOTSUPP,
                     "the table predicts values from the keys of all heads of their layer, and moments know "
                     "no head together with another: recalibrate with texts (kvcobra calibrate, solve)");
+
     row = (size_t) h.g.n_kv_heads * h.g.d * sizeof(float);
     h.root = malloc(matrix);
     h.matrix = malloc(matrix);

@@ -189,6 +189,7 @@ static bool solve_arguments_take_paper(struct solve_arguments *a, int key, char 
         a->paper_option = a->c2_option = "--rounds";
         return true;
     }
+
     return false;
 }
 
@@ -222,6 +223,7 @@ static bool solve_arguments_take_budget(struct solve_arguments *a, int key, cons
         a->ceil_bpd = option_double(state, "--ceiling", arg, 0, TABLE_BITS_MAX);
         return true;
     }
+
     return false;
 }
 
@@ -236,6 +238,7 @@ static bool solve_arguments_take_flag(struct solve_arguments *a, int key)
 
     if (!flag)
         return false;
+
     *flag = true;
     return true;
 }
@@ -269,6 +272,7 @@ static void solve_arguments_settle_budget(struct solve_arguments *a)
         a->bpd = a->total_bpd / 2;
     if (!a->k_only)
         return;
+
     a->k_bpd = a->bpd;
     a->v_bpd = TABLE_BITS_MAX;
 }
@@ -314,6 +318,7 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
         solve_arguments_settle_budget(a);
         return 0;
     }
+
     return solve_arguments_take_flag(a, key) || solve_arguments_take_budget(a, key, arg, state) ||
                    solve_arguments_take_paper(a, key, arg, state)
                ? 0
@@ -348,6 +353,7 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct stats *
         ret->quantiser = a->quantiser;
         ret->fit_levels = ret->fit_levels && a->quantiser == QUANT_LLOYD_MAX;
     }
+
     ret->fit_levels = ret->fit_levels && !a->no_levels && !a->levels_from && !stats_is_moments(s);
     if (a->has_predict)
         ret->v_from = a->predict;

@@ -30,6 +30,7 @@ static int solve_input_load_moments(const char *path, const char *metric_from, c
         if (r < 0)
             return r;
     }
+
     r = stats_from_moments(m, metric, ret, &why);
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
@@ -48,6 +49,7 @@ int solve_input_load_statistics(const char *path, const char *metric_from, struc
         return solve_input_load_moments(path, metric_from, bytes, n, ret, e);
     if (metric_from)
         return fail(e, -EINVAL, "%s has metrics of its own: --metric-from is for moments", path);
+
     r = stats_parse(bytes, n, ret, &why);
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
@@ -65,6 +67,7 @@ int solve_input_load(const struct solve_arguments *a, struct solve_input *ret, s
         return fail(e, -EINVAL,
                     "--sweep compares what tables do to sampled vectors, and %s holds moments only",
                     a->statistics);
+
     *ret = in;
     in = (struct solve_input){0};
     return 0;

@@ -43,6 +43,7 @@ static size_t solve_sweep_list_splits(const struct solve_arguments *a, struct so
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "free");
         n++;
     }
+
     for (unsigned i = 1; n < SPLITS_MAX; i++) {
         double k = i * a->step, v = a->total_bpd - k;
 
@@ -50,10 +51,12 @@ static size_t solve_sweep_list_splits(const struct solve_arguments *a, struct so
             break;
         if (k > TABLE_BITS_MAX || v > TABLE_BITS_MAX)
             continue;
+
         ret[n] = (struct solve_sweep_split){.k_bpd = k, .v_bpd = v};
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "k%g-v%g", k, v);
         n++;
     }
+
     return n;
 }
 
@@ -74,6 +77,7 @@ static int solve_split(const struct solve_arguments *a, const struct stats *s, c
         return r;
     if (snprintf(path, sizeof(path), "%s/%s.table", a->output, x->name) >= (int) sizeof(path))
         return fail(e, -ENAMETOOLONG, "the name of the directory %.40s... is too long", a->output);
+
     return atomic_file_write(path, bytes, n_bytes, e);
 }
 
@@ -94,6 +98,7 @@ static int solve_sweep_print_text(const struct solve_arguments *a, const struct 
             report_row(r, "%s\t%.3f\t%.3f\t%.5g\t%.5g", splits[i].name, x->k_bpd, x->v_bpd, x->distortion_k,
                        x->distortion_v);
     }
+
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     if (!added)
@@ -122,6 +127,7 @@ static int solve_sweep_print_json(const struct solve_arguments *a, const struct 
             return report_json(NULL);
         }
     }
+
     return report_json(json_pack("{s:f, s:s, s:o}", "total_bpd", a->total_bpd, "method",
                                  solve_method_name(a->method), "splits", all));
 }
@@ -138,10 +144,12 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
         return command_fail("out of memory");
     if (a->output && mkdir(a->output, 0777) < 0 && errno != EEXIST)
         return command_fail("cannot make the directory %s: %s", a->output, strerror(errno));
+
     n = solve_sweep_list_splits(a, splits);
     if (n == 0)
         return command_fail("no split of %g in steps of %g leaves keys and values %d bits or less",
                             a->total_bpd, a->step, TABLE_BITS_MAX);
+
     for (size_t i = 0; i < n; i++)
         if (solve_split(a, s, o, &splits[i], &e) < 0) {
             progress_end(p);

@@ -20,6 +20,7 @@ int client_open(const char *socket, kvc_client **ret_client, struct errmsg *e)
         if (r < 0)
             return fail(e, r, "%s", kvc_last_error(c));
     }
+
     *ret_client = take_ptr(c);
     return 0;
 }
@@ -34,6 +35,7 @@ static int handles_open_table(kvc_client *c, const kvc_model_id *id, const char 
     r = atomic_file_read(path, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, e);
     if (r < 0)
         return r;
+
     r = kvc_model_open_table(c, id, bytes, n_bytes, ret_model);
     return r < 0 ? fail(e, r, "cannot use %s: %s", path, kvc_last_error(c)) : 0;
 }
@@ -63,6 +65,7 @@ int model_open(kvc_client *c, const struct engine *en, const char *table_path, k
         return fail(e, r, "%s", kvc_last_error(c));
     if (table_path)
         return handles_open_table(c, &id, table_path, ret_model, e);
+
     r = kvc_model_open(c, &id, ret_model);
     return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
 }

@@ -30,6 +30,7 @@ static error_t command_parse_common(int key, char *arg, struct argp_state *state
         o->quiet = true;
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -59,6 +60,7 @@ static void command_say(const char *fmt, va_list ap, const char *after)
         fprintf(stderr, "kvcobra: out of memory%s\n", after);
         return;
     }
+
     fprintf(stderr, "kvcobra: %s%s\n", text, after);
 }
 
@@ -89,6 +91,7 @@ void command_note(const struct common_options *o, const char *fmt, ...)
 
     if (o->quiet)
         return;
+
     va_start(ap, fmt);
     command_say(fmt, ap, "");
     va_end(ap);
@@ -107,6 +110,7 @@ static size_t command_edit_distance(const char *a, const char *b)
 
     if (n > LONGEST || strlen(a) > LONGEST)
         return SIZE_MAX;
+
     for (size_t j = 0; j <= n; j++)
         row[j] = j;
     for (size_t i = 1; a[i - 1]; i++) {
@@ -120,6 +124,7 @@ static size_t command_edit_distance(const char *a, const char *b)
             row[j] = command_least(replace, command_least(row[j], row[j - 1]) + 1);
         }
     }
+
     return row[n];
 }
 
@@ -137,6 +142,7 @@ static const char *command_nearest(const struct command *const *commands, const 
             guess = (*commands)->name;
         }
     }
+
     return guess;
 }
 
@@ -152,13 +158,16 @@ int command_dispatch(const struct command *const *commands, const char *program,
             title = NULL;
             return command_fail("out of memory");
         }
+
         argv[1] = title; /* argp and getopt begin their messages with it */
         return (*c)->run(argc - 1, argv + 1);
     }
+
     guess = command_nearest(commands, argv[1]);
     if (guess)
         return command_usage("'%s %s' does not exist; did you mean '%s %s'?", program, argv[1], program,
                              guess);
+
     return command_usage("'%s %s' does not exist", program, argv[1]);
 }
 

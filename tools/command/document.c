@@ -25,12 +25,14 @@ static int document_read_text(const char *path, void **ret_text, size_t *ret_byt
         return r;
     if (bytes >= 2 && memcmp(text, "\x1f\x8b", 2) == 0)
         return fail(e, -EINVAL, "%s is compressed; unpack it first (gunzip -c %s > TEXT)", path, path);
+
     bad = utf8_error(text, bytes);
     if (bad < bytes)
         return fail(e, -EINVAL,
                     "%s is not UTF-8 text: byte 0x%02x at offset %zu; if it is text in another encoding, "
                     "convert it first (iconv -f LATIN1 -t UTF-8 %s > TEXT)",
                     path, ((const uint8_t *) text)[bad], bad, path);
+
     *ret_text = take_ptr(text);
     *ret_bytes = bytes;
     return 0;
@@ -52,9 +54,11 @@ static int document_append_tokens(const struct engine *en, const char *text, siz
 
         if (!grown)
             return fail(e, -ENOMEM, "out of memory for a text of %zu tokens", wanted);
+
         d->tokens = grown;
         *room = wanted;
     }
+
     memcpy(d->tokens + d->n_tokens, tokens, n_tokens * sizeof(*tokens));
     d->n_tokens += n_tokens;
     return 0;
@@ -70,6 +74,7 @@ static int document_split_lines(const struct engine *en, const char *text, size_
     d->ends = calloc(n_lines, sizeof(*d->ends));
     if (!d->ends)
         return fail(e, -ENOMEM, "out of memory for %zu lines", n_lines);
+
     for (size_t at = 0; at < bytes;) {
         const char *newline = memchr(text + at, '\n', bytes - at);
         size_t end = newline ? (size_t) (newline - text) : bytes, length = end - at, before = d->n_tokens;
@@ -83,6 +88,7 @@ static int document_split_lines(const struct engine *en, const char *text, size_
             d->ends[d->n_parts++] = d->n_tokens;
         at = end + 1;
     }
+
     return 0;
 }
 
@@ -96,6 +102,7 @@ static int document_load_any(const struct engine *en, const char *path, bool lin
 
     if (r < 0)
         return r;
+
     d.n_bytes = bytes;
     (void) crypto_hash_sha256(d.digest, text, bytes);
     r = lines ? document_split_lines(en, text, bytes, &d, e)
@@ -104,6 +111,7 @@ static int document_load_any(const struct engine *en, const char *path, bool lin
         return r;
     if (d.n_tokens == 0)
         return fail(e, -EINVAL, "%s is empty", path);
+
     *ret_document = d;
     d = (struct document){0};
     return 0;

@@ -33,6 +33,7 @@ static bool find_beside(const char *self, const char *const *places, char ret[PA
         if (n > 0 && n < PATH_MAX && find_daemon_is_program(ret))
             return true;
     }
+
     return false;
 }
 
@@ -46,8 +47,10 @@ static bool find_in_path(char ret[PATH_MAX])
 
         if (n > 0 && n < PATH_MAX && find_daemon_is_program(ret))
             return true;
+
         p += bytes + (p[bytes] == ':');
     }
+
     return false;
 }
 
@@ -55,6 +58,7 @@ static int find_daemon_take_given(const char *given, char ret[PATH_MAX], struct 
 {
     if (snprintf(ret, PATH_MAX, "%s", given) >= PATH_MAX || !find_daemon_is_program(given))
         return fail(e, -ENOENT, "%s is not a program", given);
+
     return 0;
 }
 
@@ -66,9 +70,11 @@ int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH
 
     if (n < 0)
         return fail(e, -errno, "cannot find this program: %s", strerror(errno));
+
     ret_self[n] = '\0';
     if (given)
         return find_daemon_take_given(given, ret_daemon, e);
+
     return find_beside(ret_self, places, ret_daemon) || find_in_path(ret_daemon)
                ? 0
                : fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; --daemon says where it is",
@@ -82,6 +88,7 @@ int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], st
 
     if (given)
         return find_daemon_take_given(given, ret_mover, e);
+
     return find_beside(self, places, ret_mover) ||
                    find_daemon_take_given(KVCOBRA_MOVER_PATH, ret_mover, NULL) == 0
                ? 0

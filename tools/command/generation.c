@@ -46,12 +46,14 @@ static void generation_publish(struct generation_state *r)
 
     if (!r->s || r->result.publish_err < 0)
         return;
+
     err = kvc_seq_commit(r->s, r->tokens, r->n, &n);
     if (err < 0) {
         r->result.publish_err = err;
         (void) snprintf(r->result.publish_text, sizeof(r->result.publish_text), "%s", kvc_last_error(r->c));
         return;
     }
+
     r->result.n_published = n;
 }
 
@@ -65,17 +67,20 @@ static int generation_read_prompt(struct generation_state *r, struct errmsg *e)
         if (err < 0)
             return fail(e, err, "%s", kvc_last_error(r->c));
     }
+
     for (r->n = r->result.n_matched; r->n < r->n_prompt;) {
         size_t left = r->n_prompt - r->n, piece = left < PIECE_TOKENS ? left : PIECE_TOKENS;
 
         err = engine_forward(r->en, r->cache, r->tokens + r->n, piece, piece == left ? r->logits : NULL, e);
         if (err < 0)
             return err;
+
         r->n += piece;
         generation_publish(r);
         if (r->o->progress)
             r->o->progress(r->o->ctx, r->n);
     }
+
     return 0;
 }
 
@@ -85,6 +90,7 @@ static uint32_t generation_choose(struct generation_state *r)
 
     if (r->o->temperature <= 0)
         return sampler_greedy(r->logits, n_vocab);
+
     return sampler_softmax(r->logits, n_vocab, r->o->temperature, &r->sampler);
 }
 
@@ -101,20 +107,25 @@ static int generation_write_on(struct generation_state *r, double start, struct 
             r->result.ended = true;
             break;
         }
+
         if (r->result.n_generated++ == 0) {
             first = clock_seconds();
             r->result.first_seconds = first - start;
         }
+
         err = r->o->emit(r->o->ctx, token);
         if (err != 0 || r->result.n_generated == r->o->n_tokens)
             break;
+
         err = engine_forward(r->en, r->cache, &token, 1, r->logits, e);
         if (err < 0)
             break;
+
         r->tokens[r->n++] = token;
         if (r->n % KVC_CHUNK_TOKENS == 0)
             generation_publish(r);
     }
+
     r->result.rest_seconds = clock_seconds() - first;
     return err;
 }
@@ -138,10 +149,12 @@ int generation_run(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc
     assert(n_tokens > 0);
     if (!checked_add(n_tokens, o->n_tokens, &room) || !checked_mul(room, sizeof(*tokens), &bytes))
         return fail(e, -EOVERFLOW, "%zu tokens are more than memory can number", o->n_tokens);
+
     r.tokens = malloc(bytes);
     r.logits = calloc(engine_info(en)->n_vocab, sizeof(*r.logits));
     if (!r.tokens || !r.logits)
         return fail(e, -ENOMEM, "out of memory for %zu tokens", room);
+
     memcpy(r.tokens, tokens, n_tokens * sizeof(*tokens));
     sampler_seed(&r.sampler, o->seed);
     err = generation_read_prompt(&r, e);
@@ -149,6 +162,7 @@ int generation_run(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc
         err = generation_write_on(&r, start, e);
     if (err != 0)
         return err;
+
     *ret = r.result;
     return 0;
 }

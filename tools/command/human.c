@@ -14,6 +14,7 @@ const char *human_bytes(uint64_t bytes, char ret[static HUMAN_BYTES])
         v /= 1024;
         unit++;
     }
+
     if (unit < 0 || bytes < 1024)
         (void) snprintf(ret, HUMAN_BYTES, "%u B", (unsigned) bytes);
     else

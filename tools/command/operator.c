@@ -49,6 +49,7 @@ static error_t operator_parse(int key, char *arg, struct argp_state *state)
         o->yes = true;
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -65,6 +66,7 @@ void operator_add_tenant(const struct argp_state *state, struct operator_tenants
         argp_error(state, "at most %d --tenant", OPERATOR_TENANTS_MAX);
         return;
     }
+
     tenants->names[tenants->n++] = name;
 }
 
@@ -162,9 +164,11 @@ int operator_find_table(kvc_client *c, const char *text, uint8_t ret_digest[stat
     for (size_t i = 0; i < n; i++) {
         if (!operator_digest_matches(tables[i].digest, text))
             continue;
+
         match = &tables[i];
         n_matches++;
     }
+
     if (!match)
         return command_fail("the daemon has no table %s; 'kvcobra table list' shows its tables", text);
     if (n_matches > 1)

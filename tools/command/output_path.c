@@ -14,6 +14,7 @@ int output_check(const char *output, const char *const *inputs, size_t n_inputs,
 
     if (r < 0 || stat(output, &there) < 0) /* what is not there yet is no input */
         return r;
+
     for (size_t i = 0; i < n_inputs; i++)
         if (inputs[i] && stat(inputs[i], &in) == 0 && in.st_dev == there.st_dev && in.st_ino == there.st_ino)
             return fail(e, -EINVAL, "%s is read: give what is written another name", output);

@@ -49,6 +49,7 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
 
     if (output != PROCESS_SHOW && pipe2(fds, O_CLOEXEC) < 0)
         return fail(e, -errno, "cannot start %s: %s", p->label, strerror(errno));
+
     p->pid = fork();
     if (p->pid == 0)
         process_become(path, argv, fds[1], output == PROCESS_READY ? READY_FD : STDOUT_FILENO, parent);
@@ -59,9 +60,11 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
         p->pid = 0;
         return fail(e, -r, "cannot start %s: %s", p->label, strerror(r));
     }
+
     p->pidfd = pidfd_open(p->pid, 0);
     if (p->pidfd < 0)
         return fail(e, -errno, "cannot watch %s: %s", p->label, strerror(errno));
+
     return 0;
 }
 
@@ -83,11 +86,14 @@ static int process_take_output(struct process *p)
         process_close_fd(&p->out_fd);
         return 0;
     }
+
     if (p->n_out + (size_t) n > OUT_BYTES_MAX)
         return 0;
+
     out = realloc(p->out, p->n_out + (size_t) n + 1);
     if (!out)
         return -ENOMEM;
+
     memcpy(out + p->n_out, buf, (size_t) n);
     p->out = out;
     p->n_out += (size_t) n;
@@ -111,23 +117,28 @@ static int process_pump(struct process *const *ps, size_t n, int signal_fd, stru
 
     if (n > CHILDREN_MAX)
         return fail(e, -E2BIG, "more children than one may watch");
+
     for (size_t i = 0; i < n; i++) { /* poll() passes over negative descriptors */
         fds[1 + 2 * i] = (struct pollfd){.fd = ps[i]->out_fd, .events = POLLIN};
         fds[2 + 2 * i] = (struct pollfd){.fd = ps[i]->pidfd, .events = POLLIN};
     }
+
     if (poll(fds, 2 * n + 1, -1) < 0)
         return errno == EINTR ? 0 : fail(e, -errno, "cannot wait: %s", strerror(errno));
     if (fds[0].revents)
         return -EINTR;
+
     for (size_t i = 0; i < n; i++) {
         if (fds[1 + 2 * i].revents) {
             r = process_take_output(ps[i]);
             if (r < 0)
                 return fail(e, r, "out of memory for what %s printed", ps[i]->label);
         }
+
         if (fds[2 + 2 * i].revents)
             process_reap(ps[i]);
     }
+
     return 0;
 }
 
@@ -142,6 +153,7 @@ int process_wait(struct process *const *ps, size_t n, size_t which, enum process
 
         if (gone || (event == PROCESS_WRITES && p->n_out > 0))
             return 0;
+
         r = process_pump(ps, n, signal_fd, e);
         if (r < 0)
             return r;
@@ -166,6 +178,7 @@ bool process_succeeded(const struct process *p, struct errmsg *e)
         return fail(e, false, "%s could not be started", p->label);
     if (WEXITSTATUS(p->status) != 0)
         return fail(e, false, "%s failed; it says why above", p->label);
+
     return true;
 }
 
@@ -183,6 +196,7 @@ bool process_stop(struct process *p)
             (void) kill(p->pid, SIGKILL);
         process_reap(p);
     }
+
     process_close_fd(&p->out_fd);
     return was_there && WIFEXITED(p->status) && WEXITSTATUS(p->status) == 0;
 }

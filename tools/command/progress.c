@@ -51,6 +51,7 @@ void progress_format(const struct progress *p, double done, double seconds, char
         (void) snprintf(ret, bytes, "%s  %.0f %s%s", p->what, done, p->unit ? p->unit : "", rate);
         return;
     }
+
     if (fraction > 0 && fraction < 1)
         (void) snprintf(left, sizeof(left), "  %s left",
                         human_seconds(seconds / fraction * (1 - fraction), duration));
@@ -65,9 +66,11 @@ void progress_update(struct progress *p, double done)
 
     if (!p->visible)
         return;
+
     now = clock_seconds();
     if (now - p->begun < FIRST_AFTER_SECONDS || (p->drawn && now - p->last_drawn < EVERY_SECONDS))
         return;
+
     progress_format(p, done, now - p->step, line, sizeof(line));
     fprintf(stderr, "\r\033[K%s", line); /* \033[K: a shorter line leaves nothing of a longer one */
     (void) fflush(stderr);
@@ -79,6 +82,7 @@ void progress_rename(struct progress *p, const char *what)
 {
     if (strncmp(p->what, what, sizeof(p->what) - 1) == 0)
         return;
+
     (void) snprintf(p->what, sizeof(p->what), "%s", what);
     p->step = clock_seconds();
 }
@@ -97,6 +101,7 @@ void progress_end(struct progress *p)
         fputs("\r\033[K", stderr);
         (void) fflush(stderr);
     }
+
     p->drawn = false;
     p->visible = false;
 }

@@ -24,6 +24,7 @@ struct report *report_free(struct report *r)
 {
     if (!r)
         return NULL;
+
     for (size_t i = 0; i < r->n_cells; i++)
         free(r->cells[i]);
     free(r->cells);
@@ -41,9 +42,11 @@ static bool report_make_room(struct report *r, size_t n)
         return true;
     if (!checked_mul(r->room + n, 2, &room) || !checked_mul(room, sizeof(*cells), &bytes))
         return false;
+
     cells = realloc(r->cells, bytes);
     if (!cells)
         return false;
+
     r->cells = cells;
     r->room = room;
     return true;
@@ -54,15 +57,18 @@ static bool report_add_row(struct report *r, const char *line)
 {
     if (!report_make_room(r, r->n_columns))
         return false;
+
     for (size_t i = 0; i < r->n_columns; i++) {
         size_t n = i + 1 < r->n_columns ? strcspn(line, "\t") : strlen(line);
         char *cell = strndup(line, n);
 
         if (!cell)
             return false;
+
         r->cells[r->n_cells++] = cell;
         line += n + (line[n] == '\t');
     }
+
     return true;
 }
 
@@ -74,12 +80,14 @@ static bool report_set_columns(struct report *r, const char *columns)
 
     if (!header)
         return false;
+
     r->n_columns = 1;
     for (const char *p = columns; *p; p++)
         r->n_columns += *p == '\t';
     r->right = calloc(r->n_columns, sizeof(*r->right));
     if (!r->right)
         return false;
+
     for (size_t i = 0; i < r->n_columns; i++) {
         r->right[i] = *columns++ == '>';
         while (*columns && *columns != '\t')
@@ -87,6 +95,7 @@ static bool report_set_columns(struct report *r, const char *columns)
         if (*columns)
             *to++ = *columns++;
     }
+
     *to = '\0';
     return report_add_row(r, header);
 }
@@ -97,6 +106,7 @@ struct report *report_new(const char *columns)
 
     if (r && !report_set_columns(r, columns))
         return report_free(r);
+
     return r;
 }
 
@@ -108,6 +118,7 @@ void report_row(struct report *r, const char *fmt, ...)
 
     if (!r)
         return;
+
     va_start(ap, fmt);
     n = vasprintf(&line, fmt, ap);
     va_end(ap);
@@ -135,14 +146,17 @@ int report_print(struct report *r, FILE *f)
 
     if (!r || r->out_of_memory)
         return -ENOMEM;
+
     widths = calloc(r->n_columns, sizeof(*widths));
     if (!widths)
         return -ENOMEM;
+
     for (size_t i = 0; i < r->n_cells; i++) {
         int *width = &widths[i % r->n_columns], w = report_width_of(r->cells[i]);
 
         *width = w > *width ? w : *width;
     }
+
     for (size_t i = 0; i < r->n_cells; i++) {
         size_t column = i % r->n_columns;
         int pad = widths[column] - report_width_of(r->cells[i]);
@@ -151,6 +165,7 @@ int report_print(struct report *r, FILE *f)
         fprintf(f, "%*s%s%*s%s", r->right[column] ? pad : 0, "", r->cells[i],
                 r->right[column] || last ? 0 : pad, "", last ? "\n" : "  ");
     }
+
     return 0;
 }
 
@@ -165,9 +180,11 @@ json_t *utf8_json(const char *text, size_t bytes)
         return whole;
     if (!checked_mul(bytes, sizeof(replacement), &room))
         return NULL;
+
     clean = malloc(room + 1);
     if (!clean)
         return NULL;
+
     while (bytes > 0) {
         size_t step = utf8_length(text, bytes);
 
@@ -176,6 +193,7 @@ json_t *utf8_json(const char *text, size_t bytes)
         text += step ? step : 1;
         bytes -= step ? step : 1;
     }
+
     return json_stringn(clean, n);
 }
 
@@ -185,12 +203,14 @@ int report_json(json_t *json)
 
     if (!json)
         return command_fail("cannot make the JSON document: out of memory, or a number in it is not finite");
+
     r = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(json);
     if (r < 0 && ferror(stdout)) /* commands_main() says so, once */
         return COMMAND_FAILED;
     if (r < 0)
         return command_fail("cannot make the JSON document: out of memory");
+
     putchar('\n');
     return COMMAND_OK;
 }

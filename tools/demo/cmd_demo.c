@@ -95,6 +95,7 @@ static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "the demonstration is for people: there is no --json");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -132,9 +133,11 @@ int demo_start(const struct demo *d, struct process *p, enum process_output outp
     for (; args[n - 1]; n++) {
         if (n == ARGS_MAX)
             return fail(e, -E2BIG, "a step of the demonstration has too many arguments");
+
         argv[n] = args[n - 1];
         printf(" %s", argv[n]);
     }
+
     putchar('\n');
     (void) fflush(stdout); /* what we print stands before what the child prints */
     return process_start(p, d->self, argv, output, e);
@@ -165,6 +168,7 @@ static int cmd_demo_find_texts(struct demo *d, struct errmsg *e)
             return fail(e, -errno, "cannot read %s: %s%s", d->text[i], strerror(errno),
                         d->is_default_text[i] ? "; 'sh tools/setup.sh demo' installs it" : "");
     }
+
     return 0;
 }
 
@@ -176,6 +180,7 @@ static int cmd_demo_find_model(struct demo *d, char room[PATH_MAX], struct errms
 
     if (d->model)
         return 0;
+
     (void) snprintf(room, PATH_MAX, "%s%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf",
                     xdg    ? cache
                     : home ? home
@@ -186,6 +191,7 @@ static int cmd_demo_find_model(struct demo *d, char room[PATH_MAX], struct errms
                     "there is no model at %s; 'sh tools/fetch_model.sh' fetches it, or name another GGUF "
                     "file",
                     room);
+
     d->model = room;
     return 0;
 }
@@ -209,6 +215,7 @@ static int cmd_demo_take_signals(struct demo *d, struct errmsg *e)
     (void) sigaddset(&stop, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &stop, NULL) < 0)
         return fail(e, -errno, "cannot block signals: %s", strerror(errno));
+
     d->signal_fd = signalfd(-1, &stop, SFD_CLOEXEC);
     return d->signal_fd < 0 ? fail(e, -errno, "cannot watch for signals: %s", strerror(errno)) : 0;
 }
@@ -228,6 +235,7 @@ static int cmd_demo_play(struct demo *d, const char *daemon, struct errmsg *e)
         r = temp_folder_make(NULL, "demo", d->dir, sizeof(d->dir), e);
     if (r < 0)
         return r;
+
     printf("This takes a few minutes. Model: %s. Everything is kept in %s until the end.\n", d->model,
            d->dir);
     r = demo_compress(d, e);
@@ -262,6 +270,7 @@ static int cmd_demo_run(int argc, char **argv)
         return command_fail("%s", e.text);
     if (access(dir, F_OK) == 0)
         return command_fail("cannot remove %s", dir);
+
     printf("\nDone in %s; kvcobrad has ended and %s is gone.\n", human_seconds(clock_seconds() - start, took),
            dir);
     return COMMAND_OK;

@@ -159,6 +159,7 @@ static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
         cmd_generate_check(o, state);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -170,6 +171,7 @@ static int cmd_generate_append_text(struct cmd_generate_output *out, const char 
 
     if (!text)
         return -ENOMEM;
+
     memcpy(text + out->n_text, piece, bytes);
     out->text = text;
     out->n_text += bytes;
@@ -190,6 +192,7 @@ static int cmd_generate_emit(void *ctx, uint32_t token)
         return cmd_generate_append_text(out, piece, bytes);
     if (fwrite(piece, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
         return -errno; /* nobody reads on, or the disk is full: commands_main() says it */
+
     return 0;
 }
 
@@ -236,16 +239,19 @@ static int cmd_generate_load_prompt(const struct engine *en, const struct genera
         tokens = realloc(d.tokens, (d.n_tokens + 1) * sizeof(*tokens));
         if (!tokens)
             return fail(e, -ENOMEM, "out of memory for a prompt of %zu tokens", d.n_tokens);
+
         memmove(tokens + 1, tokens, d.n_tokens * sizeof(*tokens));
         tokens[0] = info->token_bos;
         d.tokens = tokens;
         d.n_tokens++;
     }
+
     if (d.n_tokens == 0)
         return fail(e, -EINVAL, "the prompt is empty");
     if (d.n_tokens + o->n_tokens > info->n_context)
         return fail(e, -EINVAL, "the prompt has %zu tokens; with %zu more it exceeds the %u that %s can read",
                     d.n_tokens, o->n_tokens, info->n_context, o->model);
+
     *ret = d;
     d = (struct document){0};
     return 0;
@@ -262,6 +268,7 @@ static int cmd_generate_run_exact(struct engine *en, const struct document *prom
     r = exact_cache_new(engine_geometry(en), prompt->n_tokens + o->n_tokens, &exact, e);
     if (r < 0)
         return r;
+
     cache = exact_cache_ops(exact);
     return generation_run(en, &cache, NULL, NULL, prompt->tokens, prompt->n_tokens, go, ret, e);
 }
@@ -286,17 +293,21 @@ static int cmd_generate_run_compressed(struct engine *en, const struct document 
         r = cmd_generate_ask_for_reports(c, m, o, e);
     if (r < 0)
         return r;
+
     r = kvc_seq_new(m, NULL, 0, &s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     start = clock_seconds() - start; /* what opening took */
     cache = kvcobra_cache_ops(c, s);
     r = generation_run(en, &cache, c, s, prompt->tokens, prompt->n_tokens, go, &g, e);
     if (r != 0)
         return r;
+
     r = kvc_seq_get_usage(s, &usage);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     g.first_seconds += start;
     *ret = g;
     *ret_usage = usage;
@@ -372,6 +383,7 @@ static int generate_and_print(struct engine *en, const struct document *prompt,
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
     if (o->common.json)
         return cmd_generate_print_json(out, prompt, &g, &usage);
+
     putchar('\n');
     (void) fflush(stdout);
     cmd_generate_print_summary(o, prompt, &g, &usage);
@@ -394,6 +406,7 @@ static int cmd_generate_run(int argc, char **argv)
         r = cmd_generate_load_prompt(en, &o, &prompt, &e);
     if (r < 0)
         return command_fail("%s", e.text);
+
     out = (struct cmd_generate_output){.tokenizer = engine_tokenizer(en), .stream = !o.common.json};
     r = generate_and_print(en, &prompt, &o, &out);
     free(out.text);

@@ -140,9 +140,11 @@ static int demo_compress_print_costs(const struct demo *d, const struct cost cos
         report_row(r, "%s bits\t%.3f\t%.3f\t%.0f\t%.1fx\t%.3f\t%.5f", demo_budgets[i], c->bpd_code,
                    c->bpd_true, c->bytes / c->tokens, c->numbers * 2 / c->bytes, c->ppl, c->kl);
     }
+
     putchar('\n');
     if (report_print(r, stdout) < 0)
         return fail(e, -ENOMEM, "out of memory");
+
     printf("\nIncluded are the first and the newest tokens, which stay exact: in windows of %s they weigh "
            "much, in longer\n"
            "texts less.\n",
@@ -159,11 +161,13 @@ int demo_compress(const struct demo *d, struct errmsg *e)
         r = demo_compress_calibrate(d, e);
     if (r < 0)
         return r;
+
     demo_heading("Solve: spend 2, 3 and 4 bits per number where they matter most");
     for (size_t i = 0; i < DEMO_BUDGETS && r == 0; i++)
         r = demo_compress_solve(d, demo_budgets[i], e);
     if (r < 0)
         return r;
+
     demo_heading("Evaluate: what each costs on the other text, and what it weighs with everything included");
     for (size_t i = 0; i < DEMO_BUDGETS && r == 0; i++)
         r = demo_compress_evaluate(d, demo_budgets[i], &costs[i], e);

@@ -61,6 +61,7 @@ static int demo_share_start_daemon(struct cast *c, struct errmsg *e)
         (void) process_succeeded(&c->daemon, e);
         r = -ECANCELED;
     }
+
     return r;
 }
 
@@ -80,6 +81,7 @@ static int demo_share_use_table(struct cast *c, const char *budget, struct errms
 
         r = demo_run(c->d, &p, PROCESS_SHOW, args, e);
     }
+
     return r;
 }
 
@@ -102,6 +104,7 @@ static int demo_share_first_token(struct cast *c, size_t which, const struct pro
         (void) process_succeeded(p, e);
         return -ECANCELED;
     }
+
     return r;
 }
 
@@ -111,6 +114,7 @@ static int demo_share_finish(struct cast *c, size_t which, const struct process 
 
     if (r == 0 && !process_succeeded(p, e))
         return -ECANCELED;
+
     return r;
 }
 
@@ -155,6 +159,7 @@ static int demo_share_share(struct cast *c, struct errmsg *e)
         r = demo_share_first_token(c, A, &c->a, e);
     if (r < 0)
         return r;
+
     demo_heading("Process B has the same prompt: it finds A's pages, skips the reading, and goes on writing");
     r = demo_share_start_client(c, &c->b, e);
     return r < 0 ? r : demo_share_first_token(c, B, &c->b, e);
@@ -174,9 +179,11 @@ static int demo_share_swap(struct cast *c, struct errmsg *e)
     r = demo_share_use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
     if (r < 0)
         return r;
+
     r = demo_share_show_state(c, e);
     if (r < 0)
         return r;
+
     printf("\nA %s, B %s; a sequence keeps the table it began with\n\n", demo_share_activity(&c->a),
            demo_share_activity(&c->b));
     (void) fflush(stdout);
@@ -185,6 +192,7 @@ static int demo_share_swap(struct cast *c, struct errmsg *e)
         r = demo_share_finish(c, B, &c->b, e);
     if (r < 0)
         return r;
+
     demo_share_print_excerpt(&c->a);
     demo_share_print_excerpt(&c->b);
     printf("not one of their 2 x %s tokens failed\n", c->d->generate_tokens);
@@ -213,5 +221,6 @@ int demo_share(const struct demo *d, struct errmsg *e)
         return r;
     if (!process_stop(&c.daemon))
         return fail(e, -ECANCELED, "kvcobrad did not end cleanly");
+
     return 0;
 }

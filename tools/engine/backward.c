@@ -111,23 +111,27 @@ int backward_new(struct engine *en, size_t n_max, struct backward **ret_backward
                     "%s: a window of %zu tokens, but its sliding window has %u, and this program computes "
                     "full attention only",
                     en->info.name, n_max, en->net.window_tokens);
+
     b->en = en;
     b->n_max = n_max;
     b->n_parts = backward_attention_parts(&en->net.geometry);
     r = forward_reserve(en, n_max, e);
     if (r < 0)
         return r;
+
     backward_carve_all(b, &count);
     if (!count.too_large && checked_mul(count.n_floats, sizeof(float), &bytes))
         b->arena = fill.arena = malloc(bytes);
     if (!b->arena)
         return fail(e, -ENOMEM, "no memory for the gradients of %zu tokens", n_max);
+
     backward_carve_all(b, &fill);
     backward_fill_angles(b);
     one_layer.n_layers = 1;
     r = exact_cache_new(&one_layer, n_max, &b->exact, e);
     if (r < 0)
         return r;
+
     *ret_backward = take_ptr(b);
     return 0;
 }
@@ -136,6 +140,7 @@ struct backward *backward_free(struct backward *b)
 {
     if (!b)
         return NULL;
+
     (void) exact_cache_free(b->exact);
     free(b->arena);
     free(b);
@@ -180,9 +185,11 @@ static int backward_run_forward(struct backward *b, const uint32_t *tokens, size
         r = forward_attention(b->en, &cache, layer, n, hidden, e);
         if (r != 0)
             break;
+
         memcpy(b->between + layer * stride, hidden, bytes);
         forward_feed(b->en, layer, n, hidden);
     }
+
     exact.use_threads(exact.ctx, NULL);
     return r;
 }
@@ -221,12 +228,14 @@ static int backward_run_head(struct backward *b, size_t n, struct sampler_state 
 
         if (r < 0)
             return r;
+
         for (size_t t = 0; sampler && t < some; t++)
             labels[at + t] = sampler_softmax(b->logits + t * n_vocab, n_vocab, 1.0f, sampler);
         backward_each_token(b, some, backward_head_token, &run);
         linear_run_transposed(&en->linear, &en->net.output, b->logits, some, false,
                               b->d_normed + at * n_embd);
     }
+
     return 0;
 }
 
@@ -248,6 +257,7 @@ int backward_run(struct backward *b, const uint32_t *tokens, size_t n, struct sa
     errmsg_clear(e);
     if (n == 0 || n > b->n_max)
         return fail(e, -EINVAL, "gradients of %zu tokens; there is room for 1 to %zu", n, b->n_max);
+
     for (size_t i = 0; !sampler && i < n; i++)
         if (labels[i] >= b->en->net.n_vocab)
             return fail(e, -EINVAL, "label %u of a vocabulary of %u", labels[i], b->en->net.n_vocab);
@@ -256,6 +266,7 @@ int backward_run(struct backward *b, const uint32_t *tokens, size_t n, struct sa
         r = backward_run_head(b, n, sampler, labels, e);
     if (r != 0)
         return r;
+
     backward_each_token(b, n, backward_head_norm_token, b);
     for (uint32_t layer = b->en->net.geometry.n_layers; r == 0 && layer-- > 0;)
         r = backward_layer(b, layer, n, tap, ctx);

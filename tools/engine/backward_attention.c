@@ -67,6 +67,7 @@ static void backward_attention_rotate(const struct backward *b, size_t position,
         x[i] = scale * (first * cosine[i] - second * s);
         x[i + half] = scale * (first * s + second * cosine[i]);
     }
+
     for (size_t i = 2 * half; i < g->d; i++)
         x[i] *= scale;
 }
@@ -94,6 +95,7 @@ static void backward_attention_prepare_token(void *ctx, size_t t)
         backward_attention_scale_unrotated(b, q + h * d);
         backward_attention_rotate(b, t, 1.0f, (float) g->attn_scale, q + h * d);
     }
+
     for (size_t h = 0; h < g->n_kv_heads; h++) {
         if (r->layer->k_norm)
             forward_norm(k + h * d, r->layer->k_norm, d, b->en->net.norm_epsilon, k + h * d);
@@ -114,12 +116,14 @@ static void backward_attention_finish_token(void *ctx, size_t t)
         backward_attention_rotate(b, t, -1.0f, (float) g->attn_scale, d_q + h * d);
         backward_attention_scale_unrotated(b, d_q + h * d);
     }
+
     for (size_t part = 1; part < b->n_parts; part++) {
         for (size_t i = 0; i < n_kv; i++) {
             d_k[i] += d_k[part * r->n * n_kv + i];
             d_v[i] += d_v[part * r->n * n_kv + i];
         }
     }
+
     for (size_t h = 0; h < g->n_kv_heads; h++)
         backward_attention_rotate(b, t, -1.0f, 1.0f, d_k + h * d);
 }
@@ -162,6 +166,7 @@ static void backward_attention_run_block(const struct attention_run *r,
         memcpy(x->d_o + i * d, b->d_mixed + backward_attention_row_at(g, kv_head, from, i),
                d * sizeof(float));
     }
+
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, x->q, dim, k, stride, 0.0f,
                 x->p, keys);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, x->d_o, dim, v, stride, 0.0f,
@@ -172,6 +177,7 @@ static void backward_attention_run_block(const struct attention_run *r,
         softmax_masked(x->p + i * n_keys, seen, n_keys);
         backward_attention_softmax_back(x->p + i * n_keys, x->d_p + i * n_keys, seen, n_keys);
     }
+
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, x->p, keys, x->d_o, dim, 1.0f,
                 d_v, stride);
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, x->d_p, keys, x->q, dim, 1.0f,

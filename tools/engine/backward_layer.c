@@ -49,6 +49,7 @@ void backward_norm(const float *x, const float *weight, size_t n, double epsilon
         squares += (double) x[i] * (double) x[i];
         dot += (double) weight[i] * (double) d_y[i] * (double) x[i];
     }
+
     s = 1.0 / sqrt(squares / (double) n + epsilon);
     along = s * s * dot / (double) n;
     for (size_t i = 0; i < n; i++) {
@@ -180,6 +181,7 @@ int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap ta
     r = tap(ctx, layer, n, b->d_k, b->d_v);
     if (r != 0 || layer == 0)
         return r;
+
     backward_each_token(b, n, backward_layer_disarrange_token, &run);
     linear_run_transposed(&en->linear, &l->q, b->d_q, n, false, b->d_normed);
     linear_run_transposed(&en->linear, &l->k, b->d_k, n, true, b->d_normed);

@@ -38,6 +38,7 @@ static int bpe_by_pair(const void *a, const void *b)
         return x->left < y->left ? -1 : 1;
     if (x->right != y->right)
         return x->right < y->right ? -1 : 1;
+
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
@@ -61,8 +62,10 @@ static const struct bpe_rule *bpe_find_rule(const struct bpe_rule *rules, size_t
         else
             high = mid;
     }
+
     if (low < n_rules && rules[low].left == left && rules[low].right == right)
         return &rules[low];
+
     return NULL;
 }
 
@@ -79,6 +82,7 @@ static void bpe_heap_push(struct bpe_candidate *heap, size_t *n, struct bpe_cand
         heap[i] = heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
+
     heap[i] = c;
 }
 
@@ -96,9 +100,11 @@ static struct bpe_candidate bpe_heap_pop(struct bpe_candidate *heap, size_t *n)
             child++;
         if (!bpe_before(&heap[child], &last))
             break;
+
         heap[i] = heap[child];
         i = child;
     }
+
     heap[i] = last;
     return top;
 }
@@ -113,13 +119,16 @@ static int bpe_reserve(struct bpe_scratch *s, size_t n)
         return 0;
     if (!checked_mul3(n, 3, sizeof(*heap), &heap_bytes))
         return -EOVERFLOW;
+
     symbols = realloc(s->symbols, n * sizeof(*symbols));
     if (!symbols)
         return -ENOMEM;
+
     s->symbols = symbols;
     heap = realloc(s->heap, heap_bytes);
     if (!heap)
         return -ENOMEM;
+
     s->heap = heap;
     s->capacity = n;
     return 0;
@@ -141,6 +150,7 @@ static void bpe_consider(const struct bpe_rule *rules, size_t n_rules, struct bp
 
     if (right == NO_SYMBOL)
         return;
+
     rule = bpe_find_rule(rules, n_rules, s->symbols[left].id, s->symbols[right].id);
     if (rule)
         bpe_heap_push(s->heap, n_heap,
@@ -167,9 +177,11 @@ int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *
 
     if (n > INT32_MAX)
         return -EOVERFLOW;
+
     r = bpe_reserve(s, n);
     if (r < 0)
         return r;
+
     for (uint32_t i = 0; i < n; i++)
         s->symbols[i] = (struct bpe_symbol){
             .id = ids[i], .previous = i > 0 ? i - 1 : NO_SYMBOL, .next = i + 1 < n ? i + 1 : NO_SYMBOL};
@@ -182,6 +194,7 @@ int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *
 
         if (bpe_stale(s->symbols, &c))
             continue;
+
         right = &s->symbols[left->next];
         left->id = c.merged;
         left->next = right->next;

@@ -45,15 +45,18 @@ int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache *
     errmsg_clear(e);
     if (!c)
         return fail(e, -ENOMEM, "no memory for an exact cache");
+
     c->g = *g;
     c->n_max = n_max;
     if (!checked_mul3(n_max, (size_t) g->n_kv_heads * g->d, sizeof(float), &bytes))
         return fail(e, -EOVERFLOW, "an exact cache of %zu tokens is larger than memory can be", n_max);
+
     c->n = calloc(g->n_layers, sizeof(*c->n));
     c->k = calloc(g->n_layers, sizeof(*c->k));
     c->v = calloc(g->n_layers, sizeof(*c->v));
     if (!c->n || !c->k || !c->v)
         return fail(e, -ENOMEM, "no memory for an exact cache");
+
     for (uint32_t i = 0; i < g->n_layers; i++) { /* untouched pages cost nothing yet */
         c->k[i] = malloc(bytes + 1);
         c->v[i] = malloc(bytes + 1);
@@ -61,6 +64,7 @@ int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache *
             return fail(e, -ENOMEM, "no memory for an exact cache of %zu tokens (%zu bytes per layer)", n_max,
                         2 * bytes);
     }
+
     *ret_cache = take_ptr(c);
     return 0;
 }
@@ -69,12 +73,14 @@ struct exact_cache *exact_cache_free(struct exact_cache *c)
 {
     if (!c)
         return NULL;
+
     for (uint32_t i = 0; i < c->g.n_layers; i++) {
         if (c->k)
             free(c->k[i]);
         if (c->v)
             free(c->v[i]);
     }
+
     free(c->k);
     free(c->v);
     free(c->n);
@@ -98,12 +104,15 @@ static int cache_exact_append(void *ctx, uint32_t layer, const float *k, const f
 
     if (layer >= c->g.n_layers)
         return fail(e, -EINVAL, "layer %u of a cache with %u", layer, c->g.n_layers);
+
     past = c->n[layer];
     if (n > c->n_max - past)
         return fail(e, -ENOSPC, "the exact cache is full: %zu tokens, and %zu more", past, n);
+
     r = rotary_reserve(&c->rotary, &c->g, past + n, c->n_max, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < n; i++) {
         for (size_t h = 0; h < heads; h++) {
             size_t to = (h * c->n_max + past + i) * d, from = (i * heads + h) * d;
@@ -112,6 +121,7 @@ static int cache_exact_append(void *ctx, uint32_t layer, const float *k, const f
             memcpy(c->v[layer] + to, v + from, d * sizeof(*v));
         }
     }
+
     c->n[layer] = past + n;
     return 0;
 }
@@ -188,9 +198,11 @@ static int cache_exact_reserve_scratch(struct exact_cache *c, const struct cache
 
     if (floats <= c->scratch_floats)
         return 0;
+
     p = realloc(c->scratch, floats * sizeof(*p));
     if (!p)
         return fail(e, -ENOMEM, "no memory for %zu attention scores", floats);
+
     c->scratch = p;
     c->scratch_floats = floats;
     return 0;
@@ -209,6 +221,7 @@ int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, si
         return fail(e, -EINVAL, "%zu queries of layer %u, which holds fewer tokens", n_q, layer);
     if (n_q == 0)
         return 0;
+
     n_keys = first + n_q;
     rows = SCORES_MAX / n_keys;
     rows = rows > ROWS_MAX ? ROWS_MAX : rows;
@@ -219,6 +232,7 @@ int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, si
     err = cache_exact_reserve_scratch(c, &r, e);
     if (err < 0)
         return err;
+
     threads_run(c->threads, cache_exact_attend_item, &r, r.n_blocks * c->g.n_kv_heads);
     return 0;
 }
@@ -230,6 +244,7 @@ static int cache_exact_attend(void *ctx, uint32_t layer, const float *q, size_t 
 
     if (layer >= c->g.n_layers || n_q > c->n[layer])
         return fail(e, -EINVAL, "%zu queries of layer %u, which holds fewer tokens", n_q, layer);
+
     return exact_cache_attend(c, layer, q, c->n[layer] - n_q, n_q, out, e);
 }
 

@@ -43,6 +43,7 @@ static int engine_read_special_token(struct engine *en, const char *key, uint32_
     if (token != UINT32_MAX && token >= en->net.n_vocab)
         return fail(e, -EBADMSG, "%s: %s is %u, but there are %u tokens", gguf_label(en->gguf), key, token,
                     en->net.n_vocab);
+
     *ret_token = token;
     return 0;
 }
@@ -63,6 +64,7 @@ static int engine_read_info(struct engine *en, struct errmsg *e)
 
         info->n_parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
     }
+
     r = engine_read_special_token(en, "tokenizer.ggml.bos_token_id", &info->token_bos, e);
     if (r == 0)
         r = engine_read_special_token(en, "tokenizer.ggml.eos_token_id", &info->token_eos, e);
@@ -84,21 +86,26 @@ static int engine_load(struct engine *en, const char *path, const struct engine_
     r = gguf_open(path, &en->gguf, e);
     if (r < 0)
         return r;
+
     r = network_init(&en->net, en->gguf, e);
     if (r < 0)
         return r;
+
     r = tokenizer_new(en->gguf, &en->tokenizer, e);
     if (r < 0)
         return r;
     if (tokenizer_size(en->tokenizer) != net->n_vocab)
         return fail(e, -EBADMSG, "%s: has %u tokens but embeddings for %u", path,
                     tokenizer_size(en->tokenizer), net->n_vocab);
+
     r = engine_read_info(en, e);
     if (r < 0)
         return r;
+
     r = threads_new(o ? o->n_threads : 0, &en->threads, e);
     if (r < 0)
         return r;
+
     max_cols = (size_t) net->geometry.n_heads * net->geometry.d;
     if (max_cols < net->n_embd)
         max_cols = net->n_embd;
@@ -116,9 +123,11 @@ int engine_open(const char *path, const struct engine_options *o, struct engine 
     errmsg_clear(e);
     if (!en)
         return fail(e, -ENOMEM, "%s: no memory to open it", path);
+
     r = engine_load(en, path, o, e);
     if (r < 0)
         return r;
+
     *ret_engine = take_ptr(en);
     return 0;
 }
@@ -127,6 +136,7 @@ struct engine *engine_free(struct engine *en)
 {
     if (!en)
         return NULL;
+
     free(en->act.normed);
     free(en->act.q);
     free(en->act.mixed);
@@ -192,6 +202,7 @@ int engine_output_projection(struct engine *en, uint32_t layer, float *ret_wo, s
 
     if (layer >= en->net.geometry.n_layers)
         return fail(e, -EINVAL, "layer %u of a model with %u", layer, en->net.geometry.n_layers);
+
     w = &en->net.layers[layer].o;
     linear_rows(w, 0, w->n_rows, ret_wo);
     return 0;

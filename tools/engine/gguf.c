@@ -90,6 +90,7 @@ static bool gguf_skip_value(struct gguf_cursor *c, uint32_t type, unsigned depth
                gguf_take(c, (size_t) n * gguf_scalar_bytes(element), &p);
     if (element != GGUF_STRING && element != GGUF_ARRAY)
         return false;
+
     /* every element takes at least the 8 bytes of a count: a huge @n ends at the end of the file */
     for (uint64_t i = 0; i < n; i++)
         if (!gguf_skip_value(c, element, depth + 1))
@@ -110,13 +111,16 @@ static int gguf_parse_keys(struct gguf *g, struct gguf_cursor *c, struct errmsg 
         if (!gguf_take_u32(c, &en->type))
             return fail(e, -EBADMSG, "%s: ends inside key \"%.*s\"", g->label, gguf_shown(en->key_bytes),
                         en->key);
+
         en->value = c->p;
         if (!gguf_skip_value(c, en->type, 0))
             return fail(e, -EBADMSG,
                         "%s: the value of key \"%.*s\" (%s) is longer than the file or malformed", g->label,
                         gguf_shown(en->key_bytes), en->key, gguf_type_name(en->type));
+
         en->bytes = (size_t) (c->p - en->value);
     }
+
     return 0;
 }
 
@@ -135,15 +139,18 @@ static int gguf_parse_tensor(struct gguf *g, struct gguf_cursor *c, size_t i, st
     if (t->n_dims == 0 || t->n_dims > GGUF_DIMS_MAX)
         return fail(e, -EBADMSG, "%s: tensor \"%.*s\" has %u dimensions, not 1 to %d", g->label,
                     (int) t->name_bytes, t->name, t->n_dims, GGUF_DIMS_MAX);
+
     for (unsigned k = 0; k < GGUF_DIMS_MAX; k++) {
         t->dims[k] = 1;
         if (k < t->n_dims && !gguf_take_u64(c, &t->dims[k]))
             return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
                         (int) t->name_bytes, t->name);
     }
+
     if (!gguf_take_u32(c, &t->type) || !gguf_take_u64(c, &g->offsets[i]))
         return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
                     (int) t->name_bytes, t->name);
+
     return 0;
 }
 
@@ -155,6 +162,7 @@ static bool gguf_tensor_bytes(const struct gguf_tensor *t, const struct quant_ty
 
     if (t->dims[0] == 0 || t->dims[0] % q->block_weights != 0)
         return false;
+
     n = (size_t) (t->dims[0] / q->block_weights);
     for (unsigned k = 1; k < GGUF_DIMS_MAX; k++)
         if (t->dims[k] == 0 || !checked_mul(n, (size_t) t->dims[k], &n))
@@ -192,8 +200,10 @@ static int gguf_place_tensors(struct gguf *g, const struct gguf_cursor *c, struc
                         "%s: tensor \"%.*s\" lies outside the file or is not aligned: is the file "
                         "complete?",
                         g->label, (int) t->name_bytes, t->name);
+
         t->data = g->data + start + (size_t) g->offsets[i];
     }
+
     return 0;
 }
 
@@ -258,6 +268,7 @@ static int gguf_parse_header(struct gguf *g, struct gguf_cursor *c, struct errms
     g->offsets = calloc(g->n_tensors + 1, sizeof(*g->offsets));
     if (!g->entries || !g->tensors || !g->offsets)
         return fail(e, -ENOMEM, "%s: no memory for its %zu tensor entries", g->label, g->n_tensors);
+
     return 0;
 }
 
@@ -269,19 +280,23 @@ static int gguf_parse_file(struct gguf *g, struct errmsg *e)
     r = gguf_parse_header(g, &c, e);
     if (r < 0)
         return r;
+
     r = gguf_parse_keys(g, &c, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < g->n_tensors; i++) {
         r = gguf_parse_tensor(g, &c, i, e);
         if (r < 0)
             return r;
     }
+
     /* before gguf_place_tensors(), which looks up the alignment */
     qsort(g->entries, g->n_entries, sizeof(*g->entries), gguf_by_key);
     r = gguf_place_tensors(g, &c, e);
     if (r < 0)
         return r;
+
     qsort(g->tensors, g->n_tensors, sizeof(*g->tensors), gguf_by_name);
     return gguf_refuse_duplicates(g, e);
 }
@@ -294,6 +309,7 @@ static int gguf_new(const char *label, struct gguf **ret_gguf, struct errmsg *e)
         g->label = strdup(label);
     if (!g || !g->label)
         return fail(e, -ENOMEM, "%s: no memory to open it", label);
+
     *ret_gguf = take_ptr(g);
     return 0;
 }
@@ -306,11 +322,13 @@ int gguf_parse(const void *data, size_t bytes, const char *label, struct gguf **
     r = gguf_new(label, &g, e);
     if (r < 0)
         return r;
+
     g->data = data;
     g->bytes = bytes;
     r = gguf_parse_file(g, e);
     if (r < 0)
         return r;
+
     *ret_gguf = take_ptr(g);
     return 0;
 }
@@ -330,12 +348,14 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
     if (st.st_size < 24)
         return fail(e, -EBADMSG, "%s: too short for a GGUF file (%lld bytes)", g->label,
                     (long long) st.st_size);
+
     g->bytes = (size_t) st.st_size;
     g->mapping = mmap(NULL, g->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (g->mapping == MAP_FAILED) {
         g->mapping = NULL;
         return fail(e, -errno, "%s: cannot map it: %s", g->label, strerror(errno));
     }
+
     g->data = g->mapping;
     return 0;
 }
@@ -348,12 +368,15 @@ int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *e)
     r = gguf_new(path, &g, e);
     if (r < 0)
         return r;
+
     r = gguf_map_file(g, e);
     if (r < 0)
         return r;
+
     r = gguf_parse_file(g, e);
     if (r < 0)
         return r;
+
     *ret_gguf = take_ptr(g);
     return 0;
 }

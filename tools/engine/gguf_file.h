@@ -39,6 +39,7 @@ static inline bool gguf_take(struct gguf_cursor *c, size_t n, const uint8_t **re
 {
     if (n > c->left)
         return false;
+
     *ret_p = c->p;
     c->p += n;
     c->left -= n;
@@ -51,6 +52,7 @@ static inline bool gguf_take_u32(struct gguf_cursor *c, uint32_t *ret_v)
 
     if (!gguf_take(c, sizeof(*ret_v), &p))
         return false;
+
     memcpy(ret_v, p, sizeof(*ret_v));
     return true;
 }
@@ -61,6 +63,7 @@ static inline bool gguf_take_u64(struct gguf_cursor *c, uint64_t *ret_v)
 
     if (!gguf_take(c, sizeof(*ret_v), &p))
         return false;
+
     memcpy(ret_v, p, sizeof(*ret_v));
     return true;
 }
@@ -73,6 +76,7 @@ static inline bool gguf_take_string(struct gguf_cursor *c, const char **ret_text
 
     if (!gguf_take_u64(&try, &n) || n > try.left || !gguf_take(&try, (size_t) n, &p))
         return false;
+
     *c = try;
     *ret_text = (const char *) p;
     *ret_bytes = (size_t) n;

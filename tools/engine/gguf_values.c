@@ -43,6 +43,7 @@ static bool integer_value(const struct gguf_entry *en, bool *ret_negative, uint6
 
     if (!is_integer)
         return false;
+
     memcpy(&v, en->value, en->bytes);
     bits = 8 * (unsigned) en->bytes;
     *ret_negative = is_signed && v >> (bits - 1) != 0;
@@ -64,6 +65,7 @@ int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, str
         return gguf_values_wrong_type(g, key, en, "an integer", e);
     if (negative || v > UINT32_MAX)
         return fail(e, -EBADMSG, "%s: key \"%s\" is out of range", g->label, key);
+
     *ret_value = (uint32_t) v;
     return 0;
 }
@@ -73,6 +75,7 @@ int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, ui
 {
     if (gguf_has(g, key))
         return gguf_get_u32(g, key, ret_value, e);
+
     *ret_value = fallback;
     return 0;
 }
@@ -94,8 +97,10 @@ int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struc
     } else {
         return gguf_values_wrong_type(g, key, en, "a floating-point number", e);
     }
+
     if (!__builtin_isfinite(v))
         return fail(e, -EBADMSG, "%s: key \"%s\" is not a finite number", g->label, key);
+
     *ret_value = v;
     return 0;
 }
@@ -105,6 +110,7 @@ int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, doub
 {
     if (gguf_has(g, key))
         return gguf_get_f64(g, key, ret_value, e);
+
     *ret_value = fallback;
     return 0;
 }
@@ -115,6 +121,7 @@ int gguf_get_bool_or(const struct gguf *g, const char *key, bool fallback, bool 
 
     if (en && en->type != GGUF_BOOL)
         return gguf_values_wrong_type(g, key, en, "bool", e);
+
     *ret_value = en ? *en->value != 0 : fallback;
     return 0;
 }
@@ -129,9 +136,11 @@ int gguf_get_string(const struct gguf *g, const char *key, const char **ret_text
         return gguf_values_missing(g, key, e);
     if (en->type != GGUF_STRING)
         return gguf_values_wrong_type(g, key, en, "string", e);
+
     c = (struct gguf_cursor){en->value, en->bytes};
     if (!gguf_take_string(&c, ret_text, ret_bytes))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
+
     return 0;
 }
 
@@ -147,12 +156,14 @@ int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element
         return gguf_values_missing(g, key, e);
     if (en->type != GGUF_ARRAY)
         return gguf_values_wrong_type(g, key, en, "array", e);
+
     c = (struct gguf_cursor){en->value, en->bytes};
     if (!gguf_take_u32(&c, &type) || !gguf_take_u64(&c, &n))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
     if (type != element)
         return fail(e, -EBADMSG, "%s: key \"%s\" is an array of %s, not of %s", g->label, key,
                     gguf_type_name(type), gguf_type_name(element));
+
     *ret_array = (struct gguf_array){.type = element, .n = n, .data = c.p, .bytes = c.left};
     return 0;
 }
@@ -163,6 +174,7 @@ bool gguf_array_next_string(struct gguf_array *a, const char **ret_text, size_t 
 
     if (a->type != GGUF_STRING || a->n == 0 || !gguf_take_string(&c, ret_text, ret_bytes))
         return false;
+
     a->data = c.p;
     a->bytes = c.left;
     a->n--;

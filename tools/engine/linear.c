@@ -37,10 +37,12 @@ int linear_init(struct linear *l, struct threads *t, size_t max_cols, struct err
     l->n_sums = VECTORS_MAX * (max_cols / MATVEC_SUM_RUN);
     if (!checked_mul3(threads_count(t), l->scratch_floats, sizeof(float), &bytes))
         return fail(e, -EOVERFLOW, "a weight matrix has rows of %zu numbers, too many", max_cols);
+
     l->scratch = malloc(bytes);
     l->sums = malloc((l->n_sums + 1) * sizeof(float));
     if (!l->scratch || !l->sums)
         return fail(e, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
+
     return 0;
 }
 
@@ -90,6 +92,7 @@ static void linear_run_item(void *ctx, size_t item, unsigned worker)
                       y + i * w->n_rows);
         return;
     }
+
     linear_rows(w, first, n_rows, scratch);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) r->n, (int) n_rows, (int) w->n_cols, 1.0f,
                 r->x, (int) w->n_cols, scratch, (int) w->n_cols, 0.0f, y, (int) w->n_rows);
@@ -118,6 +121,7 @@ void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, 
     assert(n_jobs > 0 && n_jobs <= LINEAR_JOBS_MAX);
     if (n == 0)
         return;
+
     for (size_t j = 0; j < n_jobs; j++)
         n_rows += jobs[j].w->n_rows;
     r.rows = linear_rows_per_item(l, n_rows, n_cols, r.direct);
@@ -175,6 +179,7 @@ void linear_run_transposed(struct linear *l, const struct matrix *w, const float
 
     if (n == 0)
         return;
+
     r.tokens = (n / (threads_count(l->t) * 2) + TOKENS_STEP) / TOKENS_STEP * TOKENS_STEP;
     for (; r.first < w->n_rows; r.first += r.n_rows) {
         r.n_rows = w->n_rows - r.first < slab ? w->n_rows - r.first : slab;

@@ -18,6 +18,7 @@ static void matvec_rows_ref(const struct matrix *w, size_t first, size_t n_rows,
             for (size_t k = 0; k < t->block_weights; k++)
                 sum += (double) decoded[k] * (double) x[at + k];
         }
+
         y[i] = (float) sum;
     }
 }

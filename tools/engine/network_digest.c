@@ -58,10 +58,12 @@ int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_di
 
     if (sodium_init() < 0)
         return fail(e, -EIO, "libsodium cannot be initialised");
+
     memcpy(&d.q_unrotated_scale, &m->q_unrotated_scale, sizeof(float));
     geometry_digest(&m->geometry, d.geometry);
     if (crypto_generichash_init(&h, NULL, 0, DIGEST_BYTES) != 0)
         return fail(e, -EIO, "libsodium cannot compute BLAKE2b");
+
     (void) crypto_generichash_update(&h, (const uint8_t *) &d, sizeof(d));
     for (size_t i = 0; i < gguf_tensor_count(g); i++)
         if (!network_digest_is_output(gguf_tensor_at(g, i)))

@@ -43,15 +43,18 @@ static int network_rope_read_scaling_kind(const struct network *m, const struct 
                         : SCALING_NONE;
         return 0;
     }
+
     r = gguf_get_string(g, network_key(m, "rope.scaling.type", key), &name, &bytes, e);
     if (r < 0)
         return r;
+
     for (unsigned i = 0; i < 3; i++) {
         if (strlen(names[i]) == bytes && memcmp(names[i], name, bytes) == 0) {
             *ret_kind = (enum scaling) i;
             return 0;
         }
     }
+
     return fail(e, -EOPNOTSUPP, "%s: RoPE scaling of kind \"%.*s\"; this program knows none, linear and yarn",
                 gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
@@ -88,6 +91,7 @@ static int network_rope_read_yarn(const struct network *m, const struct gguf *g,
     if (s->original_context == 0 || !(s->attn_factor > 0.0) || !(s->beta_slow > 0.0) ||
         !(s->beta_fast >= s->beta_slow) || !(s->extrapolation >= 0.0 && s->extrapolation <= 1.0))
         return fail(e, -EBADMSG, "%s: its YaRN parameters contradict each other", gguf_label(g));
+
     return 0;
 }
 
@@ -101,9 +105,11 @@ static int network_rope_read_scaling(const struct network *m, const struct gguf 
     r = network_rope_read_scaling_kind(m, g, &s->kind, e);
     if (r < 0)
         return r;
+
     s->factor = 1.0;
     if (s->kind == SCALING_NONE)
         return 0;
+
     r = gguf_get_f64_or(g, network_key(m, "rope.scale_linear", key), 1.0, &old, e);
     if (r == 0)
         r = gguf_get_f64_or(g, network_key(m, "rope.scaling.factor", key), old, &s->factor, e);
@@ -113,6 +119,7 @@ static int network_rope_read_scaling(const struct network *m, const struct gguf 
         s->factor = 1.0;
     if (!(s->factor >= 1e-3 && s->factor <= 1e6))
         return fail(e, -EBADMSG, "%s: %s is %g, no sensible factor", gguf_label(g), key, s->factor);
+
     return s->kind == SCALING_YARN ? network_rope_read_yarn(m, g, s, e) : 0;
 }
 
@@ -133,6 +140,7 @@ static void network_rope_apply_scaling(struct network *m, const struct rope_scal
             geo->freq[i] /= s->factor;
         return;
     }
+
     first = fmax(0.0, floor(network_rope_plane_of(s, geo->n_rot, base, s->beta_fast)));
     last = fmin(geo->n_rot - 1.0, ceil(network_rope_plane_of(s, geo->n_rot, base, s->beta_slow)));
     for (uint32_t i = 0; i < n; i++) {
@@ -141,6 +149,7 @@ static void network_rope_apply_scaling(struct network *m, const struct rope_scal
 
         geo->freq[i] = geo->freq[i] * keep + geo->freq[i] / s->factor * (1.0 - keep);
     }
+
     magnitude = s->attn_factor;
     if (s->extrapolation != 0.0)
         magnitude *= 1.0 + 0.1 * log(s->factor);
@@ -161,13 +170,16 @@ static int network_rope_apply_factors(struct network *m, const struct gguf *g, s
     if (t->type != QUANT_F32 || t->n_dims != 1 || t->dims[0] != n)
         return fail(e, -EBADMSG, "%s: tensor \"rope_freqs.weight\" is not a list of %u F32 numbers",
                     gguf_label(g), n);
+
     memcpy(factors, t->data, n * sizeof(*factors));
     for (uint32_t i = 0; i < n; i++) {
         if (!(factors[i] >= 1e-6f && factors[i] <= 1e6f))
             return fail(e, -EBADMSG, "%s: factor %u of tensor \"rope_freqs.weight\" is no sensible factor",
                         gguf_label(g), i);
+
         m->geometry.freq[i] /= (double) factors[i];
     }
+
     return 0;
 }
 
@@ -185,12 +197,14 @@ int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e)
         return r;
     if (!(base > 1.0 && base < 1e15))
         return fail(e, -EBADMSG, "%s: %s is %g, no sensible base", gguf_label(g), key, base);
+
     r = gguf_get_u32_or(g, network_key(m, "rope.dimension_count", key), geo->d, &geo->n_rot, e);
     if (r < 0)
         return r;
     if (geo->n_rot > geo->d || geo->n_rot % 2 != 0)
         return fail(e, -EBADMSG, "%s: %s is %u, not even or above the head dimension %u", gguf_label(g), key,
                     geo->n_rot, geo->d);
+
     r = network_rope_read_scaling(m, g, &s, e);
     if (r < 0)
         return r;
@@ -200,6 +214,7 @@ int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e)
     r = network_rope_apply_factors(m, g, e);
     if (r < 0)
         return r;
+
     network_rope_apply_scaling(m, &s, base);
     return geometry_validate(geo, e);
 }

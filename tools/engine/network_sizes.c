@@ -35,13 +35,16 @@ static int network_sizes_read_architecture(struct network *m, const struct gguf 
     r = gguf_get_string(g, "general.architecture", &name, &bytes, e);
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
+
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strlen(known[i].name) != bytes || memcmp(known[i].name, name, bytes) != 0)
             continue;
+
         m->family = known[i].family;
         (void) snprintf(m->architecture, sizeof(m->architecture), "%s", known[i].name);
         return 0;
     }
+
     return fail(e, -EOPNOTSUPP, "%s: is of architecture \"%.*s\"; this program runs llama, qwen2 and qwen3",
                 gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
@@ -58,6 +61,7 @@ static int network_sizes_read_count(const struct network *m, const struct gguf *
         return r == -ENOENT ? -EBADMSG : r;
     if (n == 0 || n > max)
         return fail(e, -EBADMSG, "%s: %s is %u, not 1 to %u", gguf_label(g), key, n, max);
+
     *ret_n = n;
     return 0;
 }
@@ -72,6 +76,7 @@ static int network_sizes_read_head_dimension(struct network *m, const struct ggu
     r = gguf_get_u32_or(g, network_key(m, "attention.key_length", key), m->n_embd / geo->n_heads, &geo->d, e);
     if (r < 0)
         return r;
+
     r = gguf_get_u32_or(g, network_key(m, "attention.value_length", key), m->n_embd / geo->n_heads, &d_v, e);
     if (r < 0)
         return r;
@@ -81,12 +86,14 @@ static int network_sizes_read_head_dimension(struct network *m, const struct ggu
     if (geo->d < GEOMETRY_DIM_MIN || geo->d > GEOMETRY_DIM_MAX || geo->d % 2 != 0)
         return fail(e, -EOPNOTSUPP, "%s: heads of %u dimensions; this program runs even ones from %d to %d",
                     gguf_label(g), geo->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX);
+
     r = gguf_get_f64_or(g, network_key(m, "attention.scale", key), 1.0 / sqrt((double) geo->d),
                         &geo->attn_scale, e);
     if (r < 0)
         return r;
     if (!(geo->attn_scale > 0.0))
         return fail(e, -EBADMSG, "%s: %s is not above 0", gguf_label(g), key);
+
     return 0;
 }
 
@@ -107,12 +114,14 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
         r = network_sizes_read_count(m, g, "attention.head_count", GEOMETRY_HEADS_MAX, &geo->n_heads, e);
     if (r < 0)
         return r;
+
     r = gguf_get_u32_or(g, network_key(m, "attention.head_count_kv", key), geo->n_heads, &geo->n_kv_heads, e);
     if (r < 0)
         return r;
     if (geo->n_kv_heads == 0 || geo->n_heads % geo->n_kv_heads != 0)
         return fail(e, -EBADMSG, "%s: %s is %u, which does not divide %u query heads", gguf_label(g), key,
                     geo->n_kv_heads, geo->n_heads);
+
     return network_sizes_read_head_dimension(m, g, e);
 }
 
@@ -149,6 +158,7 @@ static int network_sizes_refuse_other_arithmetic(const struct network *m, const 
         if (i == 0 ? n != 0 : x != 0.0 && (i > 3 || x != 1.0))
             return fail(e, -EOPNOTSUPP, "%s: sets %s, which this program cannot compute", gguf_label(g), key);
     }
+
     r = gguf_get_bool_or(g, network_key(m, "use_parallel_residual", key), false, &parallel, e);
     if (r == 0)
         r = gguf_get_bool_or(g, network_key(m, "attention.causal", key), true, &causal, e);
@@ -159,6 +169,7 @@ static int network_sizes_refuse_other_arithmetic(const struct network *m, const 
             e, -EOPNOTSUPP,
             "%s: parallel residuals or attention that is not causal cannot be computed by this program",
             gguf_label(g));
+
     return 0;
 }
 
@@ -170,17 +181,21 @@ int network_read_sizes(struct network *m, const struct gguf *g, struct errmsg *e
     r = network_sizes_read_architecture(m, g, e);
     if (r < 0)
         return r;
+
     r = read_sizes(m, g, e);
     if (r < 0)
         return r;
+
     r = network_sizes_refuse_other_arithmetic(m, g, e);
     if (r < 0)
         return r;
+
     r = gguf_get_f64(g, network_key(m, "attention.layer_norm_rms_epsilon", key), &m->norm_epsilon, e);
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
     if (!(m->norm_epsilon >= 0.0 && m->norm_epsilon < 1.0))
         return fail(e, -EBADMSG, "%s: %s is not in 0 to 1", gguf_label(g), key);
+
     r = gguf_get_u32_or(g, network_key(m, "attention.sliding_window", key), 0, &m->window_tokens, e);
     if (r < 0)
         return r;

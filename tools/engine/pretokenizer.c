@@ -80,6 +80,7 @@ struct pretokenizer *pretokenizer_free(struct pretokenizer *p)
 {
     if (!p)
         return NULL;
+
     for (unsigned i = 0; i < p->n_stages; i++)
         pcre2_code_free(p->codes[i]);
     free(p);
@@ -103,9 +104,11 @@ int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **
         return fail(e, -EOPNOTSUPP,
                     "the pre-tokeniser \"%.*s\" is not one of gpt2, default, smollm, llama-bpe, qwen2",
                     name_bytes < 64 ? (int) name_bytes : 64, name);
+
     p = calloc(1, sizeof(*p));
     if (!p)
         return fail(e, -ENOMEM, "no memory for the pre-tokeniser");
+
     p->family = f;
     for (unsigned i = 0; i < STAGES_MAX && f->patterns[i]; i++) {
         PCRE2_SIZE at;
@@ -116,10 +119,12 @@ int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **
         if (!p->codes[i])
             return fail(e, -ENOMEM, "PCRE2 refused the pattern of the pre-tokeniser %s (error %d)", f->name,
                         error);
+
         p->n_stages++;
         /* where it cannot, the interpreter matches */
         (void) pcre2_jit_compile(p->codes[i], PCRE2_JIT_COMPLETE);
     }
+
     *ret_pre = take_ptr(p);
     return 0;
 }
@@ -139,8 +144,10 @@ static size_t pretokenize_run_bytes(const char *s, size_t left, bool valid)
 
         if ((c > 0) != valid)
             break;
+
         n += c > 0 ? c : 1;
     }
+
     return n;
 }
 
@@ -162,6 +169,7 @@ static int pretokenize_hand_on(struct pretokenizer_split *s, unsigned stage, con
         return 0;
     if (stage < s->p->n_stages)
         return pretokenize_split_stage(s, stage, text, bytes);
+
     return s->piece(s->ctx, text, bytes);
 }
 
@@ -183,13 +191,16 @@ static int pretokenize_split_stage(struct pretokenizer_split *s, unsigned stage,
             return fail(s->e, -E2BIG,
                         "a run of %zu bytes of text is too tangled to split into words (PCRE2 error %d)",
                         bytes, r);
+
         r = pretokenize_hand_on(s, stage + 1, text + at, range[0] - at);
         if (r == 0)
             r = pretokenize_hand_on(s, stage + 1, text + range[0], range[1] - range[0]);
         if (r != 0)
             return r;
+
         at = range[1];
     }
+
     return pretokenize_hand_on(s, stage + 1, text + at, bytes - at);
 }
 
@@ -204,6 +215,7 @@ int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t by
 
     if (!limits || !first || !second)
         return fail(e, -ENOMEM, "no memory to split the text into words");
+
     (void) pcre2_set_match_limit(limits, MATCH_LIMIT);
     (void) pcre2_set_heap_limit(limits, HEAP_LIMIT_KIB);
 
@@ -217,9 +229,12 @@ int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t by
             n = pretokenize_run_bytes(text + at, bytes - at, false);
             r = piece(ctx, text + at, n);
         }
+
         if (r != 0)
             return r;
+
         at += n;
     }
+
     return 0;
 }

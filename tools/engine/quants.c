@@ -214,5 +214,6 @@ const char *quant_type_name(uint32_t id)
         return t->name;
     if (id < sizeof(others) / sizeof(others[0]) && others[id])
         return others[id];
+
     return "unknown type";
 }

@@ -26,8 +26,10 @@ int rotary_reserve(struct rotary *r, const struct geometry *g, size_t n, size_t 
             r->sine = sine;
         if (!cosine || !sine)
             return fail(e, -ENOMEM, "no memory for the angles of %zu positions", capacity);
+
         r->capacity = capacity;
     }
+
     for (; r->n_positions < n; r->n_positions++) {
         for (size_t i = 0; i < half; i++) {
             double angle = (double) r->n_positions * g->freq[i];
@@ -36,6 +38,7 @@ int rotary_reserve(struct rotary *r, const struct geometry *g, size_t n, size_t 
             r->sine[r->n_positions * half + i] = (float) sin(angle);
         }
     }
+
     return 0;
 }
 
@@ -50,6 +53,7 @@ void rotary_turn(const struct rotary *r, size_t position, const float *x, float 
         y[i] = scale * (a * cosine[i] - b * sine[i]);
         y[i + half] = scale * (a * sine[i] + b * cosine[i]);
     }
+
     for (size_t i = 2 * half; i < r->d; i++)
         y[i] = scale * x[i];
 }

@@ -49,6 +49,7 @@ uint32_t sampler_softmax(const float *logits, size_t n_vocab, float temperature,
         if (left < 0.0)
             return (uint32_t) i;
     }
+
     return best; /* rounding ate the last crumb */
 }
 
@@ -78,5 +79,6 @@ double sampler_kl(const float *logits_p, const float *logits_q, size_t n_vocab)
         if (p > 0.0)
             sum += p * (lp - ((double) logits_q[i] - log_q));
     }
+
     return sum;
 }

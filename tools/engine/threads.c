@@ -62,6 +62,7 @@ static void threads_work_on(struct threads *t, const struct threads_job *job, un
         if (!atomic_compare_exchange_weak_explicit(&t->ticket, &ticket, ticket + 1, memory_order_acq_rel,
                                                    memory_order_acquire))
             continue;
+
         job->run(job->ctx, (uint32_t) ticket, worker);
         /* releases what the item wrote to the caller's load in threads_run() */
         if (atomic_fetch_add_explicit(&t->n_done, 1, memory_order_acq_rel) + 1 == job->n_items) {
@@ -69,6 +70,7 @@ static void threads_work_on(struct threads *t, const struct threads_job *job, un
             (void) pthread_cond_signal(&t->done);
             (void) pthread_mutex_unlock(&t->lock);
         }
+
         ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
     }
 }
@@ -94,6 +96,7 @@ static void *threads_worker_main(void *arg)
         (void) pthread_mutex_unlock(&t->lock);
         if (stop)
             return NULL;
+
         seen = job.generation;
         threads_work_on(t, &job, worker);
     }
@@ -117,6 +120,7 @@ static void threads_run_job(struct threads *t, threads_item run, void *ctx, uint
         threads_relax();
     if (atomic_load_explicit(&t->n_done, memory_order_acquire) == n_items)
         return;
+
     (void) pthread_mutex_lock(&t->lock);
     while (atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items)
         (void) pthread_cond_wait(&t->done, &t->lock);
@@ -130,6 +134,7 @@ void threads_run(struct threads *t, threads_item run, void *ctx, size_t n_items)
             run(ctx, i, 0);
         return;
     }
+
     threads_run_job(t, run, ctx, (uint32_t) n_items);
 }
 
@@ -151,10 +156,12 @@ static int threads_start_workers(struct threads *t, struct errmsg *e)
         if (r == 0)
             t->n_started++;
     }
+
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0)
         return fail(e, -r, "cannot start worker thread %u of %u: %s", t->n_started + 1, t->n - 1,
                     strerror(r));
+
     return 0;
 }
 
@@ -168,11 +175,14 @@ int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
 
         n = online < 1 ? 1 : online > THREADS_MAX ? THREADS_MAX : (unsigned) online;
     }
+
     if (n > THREADS_MAX)
         return fail(e, -EINVAL, "%u threads asked for; at most %d can be used", n, THREADS_MAX);
+
     t = calloc(1, sizeof(*t));
     if (!t)
         return fail(e, -ENOMEM, "no memory for worker threads");
+
     t->n = n;
     (void) pthread_mutex_init(&t->lock, NULL);
     (void) pthread_cond_init(&t->work, NULL);
@@ -180,9 +190,11 @@ int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
     t->ids = calloc(n, sizeof(*t->ids));
     if (!t->ids)
         return fail(e, -ENOMEM, "no memory for worker threads");
+
     r = threads_start_workers(t, e);
     if (r < 0)
         return r;
+
     *ret_threads = take_ptr(t);
     return 0;
 }
@@ -191,6 +203,7 @@ struct threads *threads_free(struct threads *t)
 {
     if (!t)
         return NULL;
+
     (void) pthread_mutex_lock(&t->lock);
     t->stop = true;
     (void) pthread_cond_broadcast(&t->work);

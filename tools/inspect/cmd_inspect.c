@@ -75,6 +75,7 @@ static void cmd_inspect_take_budgets(struct inspect_options *o, const char *arg,
         argp_failure(state, COMMAND_FAILED, ENOMEM, "--budgets");
     if (strcmp(arg, "none") == 0)
         return;
+
     for (const char *word; (word = strsep(&rest, ","));) {
         double bpd = option_double(state, "--budgets", word, 0.05, TABLE_BITS_MAX);
 
@@ -117,6 +118,7 @@ static error_t cmd_inspect_parse(int key, char *arg, struct argp_state *state)
             o->n_budgets = 0;
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -136,6 +138,7 @@ static int cmd_inspect_read_magic(const char *path, char ret[8], struct errmsg *
         return fail(e, -EINVAL, "%s is not a regular file", path);
     if (read(fd, magic, sizeof(magic)) < 0)
         return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
+
     memcpy(ret, magic, sizeof(magic));
     return 0;
 }
@@ -149,16 +152,19 @@ static int cmd_inspect_tell_apart(const struct inspect_options *o, struct inspec
 
     if (r < 0)
         return r;
+
     *ret = (struct inspect_request){.stats_path = o->stats, .n_budgets = o->n_budgets};
     memcpy(ret->budgets, o->budgets, sizeof(ret->budgets));
     if (memcmp(magic, "KVCTABLE", sizeof(magic)) == 0) {
         ret->table_path = o->path;
         return 0;
     }
+
     if (memcmp(magic, "KVCSTATS", sizeof(magic)) != 0 && !moments_recognise(magic, sizeof(magic)))
         return fail(e, -EINVAL, "%s is neither an allocation table nor a statistics file", o->path);
     if (o->stats)
         return fail(e, -EINVAL, "%s is a statistics file itself: --stats goes with a table", o->path);
+
     ret->stats_path = o->path;
     return 0;
 }
@@ -174,10 +180,12 @@ static int cmd_inspect_write_page(const struct inspection *x, const json_t *docu
     f = open_memstream(&text, &n);
     if (!f)
         return fail(e, -ENOMEM, "out of memory for the page");
+
     inspect_page(f, x, document);
     r = ferror(f);
     if (fclose(take_ptr(f)) != 0 || r)
         return fail(e, -ENOMEM, "out of memory for the page");
+
     return atomic_file_write(path, text, n, e);
 }
 
@@ -191,6 +199,7 @@ static int cmd_inspect_show_document(struct inspection *x, const struct inspect_
     progress_start(&p, "inspecting", NULL, 1, o->common.quiet);
     if (inspection_fill(x, &p, &e) < 0)
         return command_fail("%s", e.text);
+
     progress_end(&p);
     document = inspect_document(x);
     if (!document)
@@ -199,6 +208,7 @@ static int cmd_inspect_show_document(struct inspection *x, const struct inspect_
         return command_fail("%s", e.text);
     if (o->common.json)
         return report_json(take_ptr(document));
+
     printf("%s: a page of this %s\n", o->html, x->table ? "table" : "statistics file");
     return COMMAND_OK;
 }
@@ -226,6 +236,7 @@ static int cmd_inspect_run(int argc, char **argv)
         return command_fail("%s", e.text);
     if (cmd_inspect_tell_apart(&o, &request, &e) < 0 || inspection_open(&x, &request, &e) < 0)
         return command_fail("%s", e.text);
+
     return o.html || o.common.json ? cmd_inspect_show_document(&x, &o) : cmd_inspect_show_text(&x);
 }
 

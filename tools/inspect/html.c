@@ -62,6 +62,7 @@ void html_text_cut(FILE *f, const char *text, size_t max_bytes)
         while (shown > 0 && ((unsigned char) text[shown] & 0xc0) == 0x80) /* not inside a character */
             shown--;
     }
+
     html_put_clean(f, text, shown);
     if (shown < n)
         fprintf(f, "… (%zu more bytes)", n - shown);
@@ -95,8 +96,10 @@ static void html_put_array(FILE *f, const json_t *array)
         fputs(i > 0 ? " " : "", f);
         html_put_value(f, json_array_get(array, i));
     }
+
     if (n <= ARRAY_SHOWN)
         return;
+
     fprintf(f, "%zu values, ", n);
     html_put_value(f, json_array_get(array, 0));
     fputs(" to ", f);
@@ -116,6 +119,7 @@ static void html_put_row(FILE *f, const json_t *row, const struct html_column *c
             html_put_value(f, x);
         fputs("</td>", f);
     }
+
     fputs("</tr>\n", f);
 }
 
@@ -132,6 +136,7 @@ void html_table(FILE *f, const char *path, const char *caption, const json_t *ro
                 n, path);
         return;
     }
+
     fprintf(f, "<div class=\"scroll\" tabindex=\"0\"><table class=\"data\" data-rows=\"%s\"><caption>", path);
     html_text(f, caption);
     fputs("</caption><thead><tr>", f);

@@ -74,6 +74,7 @@ static json_t *codecs_json(const struct table *t, bool *failed)
         inspect_json_set(row, "bits", bits, failed);
         inspect_json_append(all, row, failed);
     }
+
     return all;
 }
 
@@ -128,6 +129,7 @@ static json_t *bytes_json(const struct inspection *x, bool *failed)
                                       (json_int_t) b.binary16, "bpd_true", inspect_json_number(b.bpd_true)),
                             failed);
     }
+
     return all;
 }
 
@@ -203,6 +205,7 @@ static json_t *spectra_json(const struct inspection *x, bool *failed)
             variance += lambda[i];
             distortion += weighted[i];
         }
+
         inspect_json_set(row, "variance", inspect_json_number(variance), failed);
         inspect_json_set(row, "effective_rank", inspect_json_number(spectrum_effective_rank(lambda, d)),
                          failed);
@@ -215,6 +218,7 @@ static json_t *spectra_json(const struct inspection *x, bool *failed)
         inspect_json_set(row, "weighted", inspect_json_numbers(weighted, d), failed);
         inspect_json_append(all, row, failed);
     }
+
     return all;
 }
 
@@ -287,6 +291,7 @@ static json_t *shapes_json(const struct inspection *x, bool *failed)
                              failed);
         inspect_json_append(heads, row, failed);
     }
+
     return json_pack("{s:o, s:o, s:o, s:o}", "summary", shape_summary_json(x, failed), "heads", heads,
                      "histogram", histogram_json(x, failed), "qq", qq_json(x, failed));
 }
@@ -311,8 +316,10 @@ static json_t *curves_json(const struct inspection *x, bool *failed)
         } else {
             inspect_json_set(row, "unavailable", utf8_json(p->why, strlen(p->why)), failed);
         }
+
         inspect_json_append(all, row, failed);
     }
+
     return all;
 }
 
@@ -327,6 +334,7 @@ static json_t *inspect_json_distortion(const struct inspection *x, bool *failed)
         inspect_json_set(row, "solved", inspect_json_number(x->distortion[hs]), failed);
         inspect_json_append(all, row, failed);
     }
+
     return all;
 }
 
@@ -359,6 +367,7 @@ json_t *inspect_document(const struct inspection *x)
     inspect_json_add_analyses(x, root, &failed);
     if (!failed)
         return root;
+
     json_decref(root);
     return NULL;
 }

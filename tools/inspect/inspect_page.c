@@ -29,6 +29,7 @@ static bool inspect_page_has_part(FILE *f, const struct inspection *x, enum insp
 {
     if (!x->unavailable[part][0])
         return true;
+
     fputs("<p class=\"note\">Not here: ", f);
     html_text(f, x->unavailable[part]);
     fputs(".</p>\n", f);
@@ -48,6 +49,7 @@ static const json_t *inspect_page_rows_at(const json_t *document, const char *pa
         x = json_object_get(x, first);
         path = dot + 1;
     }
+
     return json_object_get(x, path);
 }
 
@@ -103,6 +105,7 @@ static void inspect_page_bits_section(FILE *f, const struct inspection *x, const
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "codecs", "Every head and side", codec_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -140,6 +143,7 @@ static void inspect_page_distortion_section(FILE *f, const struct inspection *x,
             sum[0] += x->distortion_equal[hs];
             sum[1] += x->distortion[hs];
         }
+
         fprintf(f,
                 "<p>Open: every head and side has %.4g bits per number. Filled: as solved, at the same "
                 "total. The sum is %.4g "
@@ -152,6 +156,7 @@ static void inspect_page_distortion_section(FILE *f, const struct inspection *x,
         inspect_page_numbers(f, document, "harm", "Harm per token of every head and side",
                              distortion_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -185,6 +190,7 @@ static void inspect_page_curves_section(FILE *f, const struct inspection *x, con
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "curves", "Methods and budgets", curve_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -229,6 +235,7 @@ static void inspect_page_spectra_section(FILE *f, const struct inspection *x, co
                              "Every head and side; the eigenvalues themselves are in the JSON",
                              spectra_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -312,6 +319,7 @@ static void inspect_page_shapes_section(FILE *f, const struct inspection *x, con
         inspect_page_numbers(f, document, "gaussianity.qq", "Quantiles of the pooled coordinates",
                              qq_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -351,6 +359,7 @@ static void inspect_page_levels_section(FILE *f, const struct inspection *x, con
                              "Levels and thresholds in standard deviations; all of them are in the JSON",
                              level_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -375,6 +384,7 @@ static void inspect_page_bytes_section(FILE *f, const struct inspection *x, cons
                 (double) a.fixed_bytes / (1 << 20), table_account_fixed_bpd(x->table, &a, 32768));
         inspect_page_numbers(f, document, "bytes", "Bytes held by a sequence", byte_columns);
     }
+
     inspect_page_end_section(f);
 }
 

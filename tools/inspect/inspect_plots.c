@@ -57,6 +57,7 @@ static void inspect_plots_spread_of(const struct inspection *x, const double *sp
         for (size_t i = 0; i < d; i++)
             total[head] += w[i];
     }
+
     for (size_t i = 0; i < d; i++) {
         for (uint32_t head = 0; head < n_heads; head++)
             here[head] = total[head] > 0
@@ -96,6 +97,7 @@ static void inspect_plots_draw_layer(FILE *f, const struct inspection *x, const 
         svg_band(&p, side_series[side], at, spread.low, spread.high, x->g->d);
         svg_line(&p, side_series[side], at, spread.middle, x->g->d);
     }
+
     svg_label(&p, "panel", p.left, 12, "start", label);
     svg_end(&p);
 }
@@ -109,6 +111,7 @@ void plot_spectra(FILE *f, const struct inspection *x, const double *spectra)
             x->g->n_layers);
         return;
     }
+
     fputs("<p class=\"legend\">", f);
     inspect_plots_line_key(f, "k", "keys");
     inspect_plots_line_key(f, "v", "values");
@@ -174,8 +177,10 @@ static void inspect_plots_draw_pairs(FILE *f, const struct inspection *x, const 
             svg_line(&p, "link", ends, both, 2);
             svg_marker(&p, side_series[side], side_marks[side], at, before[i], r, false);
         }
+
         svg_marker(&p, side_series[side], side_marks[side], at, after[i], r, true);
     }
+
     svg_end(&p);
 }
 
@@ -193,8 +198,10 @@ static void inspect_plots_draw_heads(FILE *f, const struct inspection *x, const 
                 n_hs / 2);
         return;
     }
+
     if (!all)
         return;
+
     memcpy(all, after, n_hs * sizeof(*all));
     memcpy(all + n_hs, before ? before : after, n_hs * sizeof(*all));
     y = svg_axis_of(title, all, 2 * (size_t) n_hs, log);
@@ -208,6 +215,7 @@ static void inspect_plots_draw_heads(FILE *f, const struct inspection *x, const 
             inspect_plots_draw_pairs(f, x, old, new, side, &y, side_names[side]);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n", f);
 }
 
@@ -247,8 +255,10 @@ void plot_kurtosis_heads(FILE *f, const struct inspection *x)
         values[hs] = x->shapes[hs].kurtosis[SHAPE_BASIS];
         values[n_hs + hs] = x->shapes[hs].kurtosis[SHAPE_BANDS];
     }
+
     if (!values)
         return;
+
     inspect_plots_draw_heads(f, x, values, values + n_hs, "median excess kurtosis", false);
     inspect_plots_pair_legend(f, "before rotation", "after rotation in bands of 8");
 }
@@ -263,6 +273,7 @@ static void inspect_plots_histogram_line(const struct svg_plot *p, const struct 
         at[2 * i + 1] = at[2 * i] + KURTOSIS_BIN;
         share[2 * i] = share[2 * i + 1] = k->n > 0 ? (double) k->bins[i] / (double) k->n : 0;
     }
+
     svg_line(p, series, at, share, 2 * KURTOSIS_BINS);
 }
 
@@ -298,6 +309,7 @@ void plot_kurtosis(FILE *f, const struct inspection *x, enum shape_stage before,
         svg_end(&p);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n<p class=\"legend\">", f);
     inspect_plots_line_key(f, "before", "before rotation");
     inspect_plots_line_key(f, "k", "and");
@@ -333,11 +345,14 @@ void plot_qq(FILE *f, const struct inspection *x)
                 if (stage == SHAPE_BANDS && i % 2 == 0)
                     svg_marker(&p, side_series[side], side_marks[side], normal[i], q[i], 3, true);
             }
+
             svg_line(&p, stage == SHAPE_BASIS ? "before" : side_series[side], normal, q, INSPECT_QQ);
         }
+
         svg_end(&p);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n<p class=\"legend\">", f);
     inspect_plots_line_key(f, "diagonal", "N(0,1)");
     inspect_plots_line_key(f, "before", "before rotation");
@@ -371,6 +386,7 @@ static size_t inspect_plots_points_of(const struct inspection *x, int method, do
             ret_distortion[n++] = distortion;
         }
     }
+
     return n;
 }
 
@@ -420,6 +436,7 @@ void plot_curves(FILE *f, const struct inspection *x)
 
     if (!all)
         return;
+
     for (size_t i = 0; i < x->n_points; i++)
         if (x->points[i].solved) {
             all[n] = x->points[i].bpd;
@@ -429,6 +446,7 @@ void plot_curves(FILE *f, const struct inspection *x)
         all[n] = inspection_charged(x);
         all[x->n_points + 1 + n++] = own;
     }
+
     p.x = svg_axis_of("bits charged per number", all, n, false);
     if (p.x.max - p.x.min < 1) { /* one budget: hundredths of a bit are no distance */
         double middle = (p.x.max + p.x.min) / 2;
@@ -436,6 +454,7 @@ void plot_curves(FILE *f, const struct inspection *x)
         p.x.min = middle - 0.5;
         p.x.max = middle + 0.5;
     }
+
     p.y = svg_axis_of("harm per token, all layers", all + x->n_points + 1, n, true);
     fputs("<div class=\"scroll\" tabindex=\"0\">", f);
     svg_begin(&p, "Harm over bits per number, one line per method");
@@ -448,11 +467,13 @@ void plot_curves(FILE *f, const struct inspection *x)
         has[m] = k > 0;
         end[m] = k > 0 ? svg_y(&p, distortion[k - 1]) : 0;
     }
+
     if (own > 0) {
         svg_mark_at(f, "own", SVG_CIRCLE, svg_x(&p, inspection_charged(x)), svg_y(&p, own), 9, false);
         svg_label(&p, "name", svg_x(&p, inspection_charged(x)) - 10, svg_y(&p, own) + 20, "end",
                   "this table");
     }
+
     inspect_plots_label_ends(&p, end, has);
     svg_end(&p);
     fputs("</div>\n", f);

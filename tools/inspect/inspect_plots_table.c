@@ -76,6 +76,7 @@ void plot_ranks(FILE *f, const struct inspection *x)
 
     if (!ranks || !bits)
         return;
+
     plots_table_draw_maps(f, &heat, bits);
     svg_heat_legend(f, 0, heat.max, "%.0f", "stored coordinates; below each, their mean width in bits");
 }
@@ -88,6 +89,7 @@ void plot_budgets(FILE *f, const struct inspection *x)
 
     if (!bpd)
         return;
+
     heat.max = fmax(1, plots_table_largest(bpd, head_side_count(x->g)));
     plots_table_draw_maps(f, &heat, NULL);
     svg_heat_legend(f, 0, heat.max, "%.2f", "stored bits per original number");
@@ -167,6 +169,7 @@ void plot_widths(FILE *f, const struct inspection *x)
         svg_end(&p);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n", f);
     plots_table_width_legend(f);
 }
@@ -191,6 +194,7 @@ static void plots_table_draw_levels(const struct svg_plot *p, const struct level
         if (z >= p->x.min && z <= p->x.max)
             fprintf(p->f, "M%.1f %.1fv%.1f", svg_x(p, z), y - half, 2 * half);
     }
+
     fputs("\"/>", p->f);
     if (b <= 4) {
         fputs("<path class=\"stroke threshold\" d=\"", p->f);
@@ -199,6 +203,7 @@ static void plots_table_draw_levels(const struct svg_plot *p, const struct level
                 fprintf(p->f, "M%.1f %.1fv8", svg_x(p, (double) l->threshold[q]), y - 4);
         fputs("\"/>", p->f);
     }
+
     putc('\n', p->f);
 }
 
@@ -224,6 +229,7 @@ void plot_levels(FILE *f, const struct inspection *x)
         svg_end(&p);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n<p class=\"legend\">Long strokes: levels. Short strokes: thresholds between them (up to 4 "
           "bits). Levels "
           "beyond 5 standard deviations are in the table of numbers.</p>\n",
@@ -272,6 +278,7 @@ static void plots_table_draw_bar(const struct svg_plot *p, const struct inspecti
                 items[i].name, (uintmax_t) bytes[i], width);
         left += width;
     }
+
     (void) snprintf(text, sizeof(text), "%.2f", b.bpd_true);
     svg_label(p, "value", svg_x(p, left) + 6, top + height / 2 + 4, "start", text);
 }
@@ -293,6 +300,7 @@ void plot_bytes(FILE *f, const struct inspection *x)
         inspection_bytes(x, inspect_contexts[i], &b);
         p.x.max = fmax(p.x.max, b.bpd_true * 1.02);
     }
+
     if (!(p.x.max > 0))
         p.x.max = 1;
     fputs("<div class=\"scroll\" tabindex=\"0\">", f);

@@ -28,6 +28,7 @@ static const char *inspect_summary_model_name_of(const struct inspection *x, jso
     *ret_owner = NULL;
     if (x->stats)
         return stats_get_options(x->stats)->model_name;
+
     *ret_owner = json_loads(x->table->provenance, 0, NULL);
     name = json_string_value(json_object_get(*ret_owner, "model"));
     return name;
@@ -124,6 +125,7 @@ void summary_tiles(FILE *f, const struct inspection *x)
         inspect_summary_tile(f, "Tokens calibrated on", value, "%zu of them kept as vectors",
                              stats_samples(x->stats));
     }
+
     for (uint32_t hs = 0; x->distortion && !x->unavailable[PART_DISTORTION][0] && hs < head_side_count(g);
          hs++)
         distortion += x->distortion[hs];
@@ -132,6 +134,7 @@ void summary_tiles(FILE *f, const struct inspection *x)
         inspect_summary_tile(f, "Harm per token", value, "at %.4g bits, metric %s", x->distortion_budget,
                              solve_metric_name(x->metric));
     }
+
     fputs("</dl>\n", f);
 }
 
@@ -179,6 +182,7 @@ static void inspect_summary_provenance_values(FILE *f, const json_t *object, boo
             continue;
         if (++*n > FACTS_MAX)
             break;
+
         inspect_summary_value_fact(f, key, value);
     }
 }
@@ -196,6 +200,7 @@ static void inspect_summary_provenance_facts(FILE *f, const json_t *object, size
             continue;
         if (++*n > FACTS_MAX)
             break;
+
         fputs("<div class=\"group\"><dt>", f);
         html_text_cut(f, key, NAME_BYTES);
         fputs("</dt><dd></dd></div>\n", f);
@@ -262,6 +267,7 @@ void summary_facts(FILE *f, const struct inspection *x)
         if (!x->has_solved && x->unsolved[0])
             inspect_summary_fact(f, "note", x->unsolved);
     }
+
     inspect_summary_hex_fact(f, "model",
                              x->table ? x->table->model_digest : stats_get_options(x->stats)->model_digest);
     if (x->stats)

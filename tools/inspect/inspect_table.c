@@ -76,6 +76,7 @@ static int inspect_table_print_widths(const struct table *t)
         for (unsigned k = 0; k < c->n_half; k++)
             count[i % 2][c->bits[k]] += 8;
     }
+
     for (unsigned b = TABLE_BITS_MAX; b > 0; b--)
         if (count[SIDE_K][b] + count[SIDE_V][b] > 0)
             report_row(r, "%u\t%ju\t%ju", b, (uintmax_t) count[SIDE_K][b], (uintmax_t) count[SIDE_V][b]);
@@ -99,11 +100,13 @@ static char *inspect_table_map_line(const struct table *t, const char *begin, ui
     f = open_memstream(&text, &n);
     if (!f)
         return NULL;
+
     fputs(begin, f);
     for (uint32_t head = first; head < last; head++)
         put(f, t, layer, head, side);
     if (fclose(take_ptr(f)) != 0)
         return NULL;
+
     return take_ptr(text);
 }
 
@@ -138,8 +141,10 @@ static int inspect_table_print_map_part(const struct table *t, enum side side, u
         row = inspect_table_map_line(t, begin, layer, side, first, last, inspect_table_put_codec);
         if (!row)
             return -1;
+
         report_row(r, "%s", row);
     }
+
     return report_print(r, stdout);
 }
 
@@ -154,6 +159,7 @@ static int inspect_table_print_map(const struct table *t, enum side side)
         if (inspect_table_print_map_part(t, side, first, last) < 0)
             return -1;
     }
+
     return 0;
 }
 
@@ -175,6 +181,7 @@ int inspect_table_text(const struct inspection *x)
     if (inspect_table_print_widths(x->table) < 0 || inspect_table_print_map(x->table, SIDE_K) < 0 ||
         inspect_table_print_map(x->table, SIDE_V) < 0)
         return command_fail("out of memory");
+
     inspect_table_print_provenance(x->table);
     return COMMAND_OK;
 }

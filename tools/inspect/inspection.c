@@ -36,6 +36,7 @@ static int inspection_open_table(struct inspection *x, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     x->g = g = &x->table->geometry;
     id.geometry.n_layers = g->n_layers;
     id.geometry.n_heads = g->n_heads;
@@ -48,12 +49,14 @@ static int inspection_open_table(struct inspection *x, struct errmsg *e)
     r = client_open(NULL, &c, e);
     if (r < 0)
         return r;
+
     x->info.struct_bytes = sizeof(x->info);
     r = kvc_model_open_table(c, &id, x->table->bytes, x->table->n_bytes, &m);
     if (r == 0)
         r = kvc_model_get_info(m, &x->info);
     if (r < 0)
         return fail(e, r, "%s: %s", path, kvc_last_error(c));
+
     x->has_solved = solve_options_read(x->table->provenance, &x->solved, x->solved_from, &why) == 0;
     memcpy(x->unsolved, why.text, sizeof(x->unsolved));
     return 0;
@@ -80,17 +83,20 @@ static int inspection_open_stats(struct inspection *x, struct errmsg *e)
         r = stats_digest(x->stats, x->stats_digest, e);
     if (r < 0)
         return r;
+
     o = stats_get_options(x->stats);
     inspection_choose_metric(x);
     if (!x->table) {
         x->g = &o->geometry;
         return 0;
     }
+
     geometry_digest(&x->table->geometry, a);
     geometry_digest(&o->geometry, b);
     if (memcmp(a, b, sizeof(a)) != 0 || memcmp(x->table->model_digest, o->model_digest, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "%s is not of the model that %s is for: inspect them one by one",
                     x->request.stats_path, x->request.table_path);
+
     return 0;
 }
 
@@ -140,6 +146,7 @@ static int inspection_fail_head(uint32_t hs, const struct geometry *g, int r, st
 {
     if (r == -ENOMEM)
         return fail(e, r, "out of memory for inspecting");
+
     return fail(e, -EINVAL,
                 "layer %u, head %u, side %c: its statistics are too large to make a transform of, or empty",
                 hs / 2 / g->n_kv_heads, hs / 2 % g->n_kv_heads, hs % 2 ? 'V' : 'K');
@@ -154,6 +161,7 @@ static int inspection_fill_spectra(struct inspection *x, struct progress *p, str
     x->lambda = calloc(2 * n_hs * d, sizeof(*x->lambda));
     if (!x->lambda)
         return fail(e, -ENOMEM, "out of memory for spectra");
+
     x->weighted = x->lambda + n_hs * d;
     for (uint32_t hs = 0; hs < n_hs; hs++) {
         int r =
@@ -162,8 +170,10 @@ static int inspection_fill_spectra(struct inspection *x, struct progress *p, str
 
         if (r < 0)
             return inspection_fail_head(hs, x->g, r, e);
+
         progress_update(p, (double) hs / n_hs);
     }
+
     return 0;
 }
 
@@ -186,6 +196,7 @@ static void inspection_summarise(double *values, size_t n, struct kurtosis_summa
         ret->bins[at >= KURTOSIS_BINS ? KURTOSIS_BINS - 1 : at > 0 ? (size_t) at : 0]++;
         values[i] = fabs(values[i]);
     }
+
     ret->median_abs = inspection_quantile(values, n, 0.5);
     ret->p95_abs = inspection_quantile(values, n, 0.95);
 }
@@ -204,14 +215,17 @@ static int inspection_fill_side(struct inspection *x, enum side side, double *va
 
         if (r < 0)
             return inspection_fail_head(hs, x->g, r, e);
+
         for (int stage = 0; stage < SHAPE_STAGES; stage++) {
             memcpy(values + (size_t) stage * room + n[stage], shape.kurtosis[stage],
                    shape.n[stage] * sizeof(*values));
             n[stage] += shape.n[stage];
             x->shapes[hs].kurtosis[stage] = inspection_quantile(shape.kurtosis[stage], shape.n[stage], 0.5);
         }
+
         progress_update(p, (hs / 2 + side * (n_hs / 2)) / (double) n_hs);
     }
+
     for (int stage = 0; stage < SHAPE_STAGES; stage++)
         inspection_summarise(values + (size_t) stage * room, n[stage], &x->kurtosis[side][stage]);
     return 0;
@@ -228,6 +242,7 @@ static int inspection_fill_shapes(struct inspection *x, struct progress *p, stru
     x->pools = calloc(2, sizeof(*x->pools));
     if (!values || !x->shapes || !x->pools)
         return fail(e, -ENOMEM, "out of memory for the shapes of coordinates");
+
     r = inspection_fill_side(x, SIDE_K, values, p, e);
     return r < 0 ? r : inspection_fill_side(x, SIDE_V, values, p, e);
 }

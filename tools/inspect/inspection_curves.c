@@ -48,6 +48,7 @@ static void inspection_curves_method_options(const struct inspection *x, enum in
             ret->decoder = DECODER_INVERSE;
         }
     }
+
     if (m == CURVE_OF_EQUAL)
         ret->ceil_bpd = bpd; /* the mean as ceiling: nobody can have more, so nobody has less */
     if (m == CURVE_OF_DP && metric_available(x->stats, METRIC_QUERY, NULL) < 0)
@@ -69,6 +70,7 @@ static int inspection_curves_solve_and_judge(const struct inspection *x, const s
         r = table_parse(bytes, n_bytes, &t, e);
     if (r < 0)
         return r;
+
     inspection_curves_judge_options(x, &judge);
     return solve_harm_heads(x->stats, t, &judge, ret_distortion, e);
 }
@@ -87,6 +89,7 @@ static int inspection_curves_solve_point(const struct inspection *x, const struc
         (void) snprintf(point->why, sizeof(point->why), "%s", why.text);
         return 0;
     }
+
     point->solved = true;
     point->bpd = o->method == METHOD_BANDS ? report.bpd_code : report.bpd_nominal;
     point->bpd_stored = report.bpd_code;
@@ -113,6 +116,7 @@ double inspection_charged(const struct inspection *x)
 
     if (!x->has_solved || x->solved.method == METHOD_BANDS)
         return x->table->bpd_code;
+
     table_account(x->table, &a);
     return a.nominal;
 }
@@ -137,6 +141,7 @@ static void inspection_curves_equal_options(const struct inspection *x, struct s
         inspection_curves_method_options(x, CURVE_OF_EQUAL, x->distortion_budget, ret);
         return;
     }
+
     *ret = x->solved;
     ret->k_bpd = ret->v_bpd = 0;
     ret->bpd = x->distortion_budget;
@@ -145,6 +150,7 @@ static void inspection_curves_equal_options(const struct inspection *x, struct s
         ret->ceil_bpd = ret->bpd;
         return;
     }
+
     if (ret->method == METHOD_DP)
         solve_options_for(ret, ret->metric == METRIC_MSE ? METHOD_PAPER_MSE : METHOD_PAPER_KL,
                           x->distortion_budget);
@@ -188,6 +194,7 @@ static int inspection_curves_fill_points(struct inspection *x, struct progress *
         if (r == 0 && compared && point->method <= CURVE_OF_EQUAL && !point->solved)
             (void) snprintf(x->unavailable[PART_DISTORTION], ERRMSG_BYTES, "%s", point->why);
     }
+
     return r;
 }
 
@@ -202,6 +209,7 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
     x->distortion = calloc(2 * n_hs, sizeof(*x->distortion));
     if (!x->points || !x->distortion)
         return fail(e, -ENOMEM, "out of memory for the curves");
+
     x->distortion_equal = x->distortion + n_hs;
     x->distortion_budget = inspection_curves_compared_budget(x);
     if (x->n_points == 0) {
@@ -211,10 +219,12 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
             (void) snprintf(x->unavailable[PART_DISTORTION], ERRMSG_BYTES,
                             "no budgets were asked for: --budgets 1,2,3,4 does");
     }
+
     if (x->table) {
         r = inspection_curves_judge_table(x, e);
         if (r == 0)
             r = inspection_curves_judge_equal(x, e);
     }
+
     return r < 0 ? r : inspection_curves_fill_points(x, p, e);
 }

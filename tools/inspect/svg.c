@@ -28,6 +28,7 @@ struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, b
         a.min = fmax(a.min - room, -1e300);
         a.max = fmin(a.max + room, 1e300);
     }
+
     return a;
 }
 
@@ -71,6 +72,7 @@ static void svg_tick_text(FILE *f, const struct svg_axis *a, double v)
         fprintf(f, "%.4g", v);
         return;
     }
+
     fputs(e < 0 ? "10⁻" : "10", f);
     if (fabs(e) >= 100)
         fputs(digits[(int) fabs(e) / 100], f);
@@ -185,6 +187,7 @@ void svg_line(const struct svg_plot *p, const char *series, const double *x, con
             fprintf(p->f, "%c%.1f %.1f", drawing ? 'L' : 'M', svg_x(p, x[i]), svg_y(p, y[i]));
         drawing = here;
     }
+
     fputs("\"/>\n", p->f);
 }
 
@@ -200,9 +203,11 @@ void svg_band(const struct svg_plot *p, const char *series, const double *x, con
 
         if (!isfinite(low[at]) || !isfinite(high[at]))
             continue;
+
         fprintf(p->f, "%c%.1f %.1f", drawing ? 'L' : 'M', svg_x(p, x[at]), svg_y(p, y));
         drawing = true;
     }
+
     fputs(drawing ? "Z\"/>\n" : "\"/>\n", p->f);
 }
 

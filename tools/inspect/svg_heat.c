@@ -40,6 +40,7 @@ static void svg_heat_cell(FILE *f, const struct svg_heat *h, const char *name, u
         fputs("; ", f);
         svg_heat_number(f, h->small_format, h->small[i]);
     }
+
     fprintf(f, "</title><rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\"/>", x, y, CELL_W, CELL_H);
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">", x + CELL_W / 2.0, y + (h->small ? 13 : 19));
     svg_heat_number(f, h->format, h->printed[i]);
@@ -47,6 +48,7 @@ static void svg_heat_cell(FILE *f, const struct svg_heat *h, const char *name, u
         fprintf(f, "</text><text class=\"small\" x=\"%.1f\" y=\"%.1f\">", x + CELL_W / 2.0, y + 25);
         svg_heat_number(f, h->small_format, h->small[i]);
     }
+
     fputs("</text></g>\n", f);
 }
 
@@ -80,6 +82,7 @@ void svg_heat(FILE *f, const struct svg_heat *h, const char *name)
                 name, h->n_layers, h->n_heads);
         return;
     }
+
     fprintf(
         f,
         "<div class=\"scroll\" tabindex=\"0\"><svg class=\"heat\" style=\"min-width:%.0fpx;max-width:%dpx\" "
@@ -91,6 +94,7 @@ void svg_heat(FILE *f, const struct svg_heat *h, const char *name)
 
         svg_heat_strip(f, h, name, first, last < h->n_layers ? last : h->n_layers, TOP + i * strip_h);
     }
+
     fputs("</svg></div>\n", f);
 }
 

@@ -278,6 +278,7 @@ static int cmd_eval_check_model(const struct engine *en, const struct eval_optio
     if (o->first_layer + o->n_layers > engine_geometry(en)->n_layers)
         return fail(e, -EINVAL, "%s has layers 0 to %u; --layers goes to %u", o->model,
                     engine_geometry(en)->n_layers - 1, o->first_layer + o->n_layers - 1);
+
     (void) snprintf(what, sizeof(what), "--window %zu", o->window);
     return eval_check_length(en, o, o->window, what, e);
 }
@@ -305,6 +306,7 @@ static int cmd_eval_run(int argc, char **argv)
         return eval_retrieval(en, &o, &text);
     if (o.n_generated > 0)
         return eval_generate(en, &o, &text);
+
     return o.n_tables == 1 && o.n_comparators == 0 ? eval_table(en, &o, &text) : eval_compare(en, &o, &text);
 }
 

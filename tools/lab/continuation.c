@@ -74,6 +74,7 @@ static int continuation_write_on(struct continuation_run *r, struct subject *s, 
 
     if (err < 0)
         return err;
+
     r->n_written = 0;
     err = generation_run(r->en, &cache, NULL, NULL, r->sequence, r->o->prompt_tokens, &go, &g, e);
     ended = subject_end(s, err == 0, e);
@@ -91,6 +92,7 @@ static int continuation_judge(struct continuation_run *r, struct subject *exact,
 
     if (err < 0)
         return err;
+
     err = engine_embed(r->en, r->sequence, n, r->hidden, e);
     if (err == 0)
         err = engine_layers(r->en, &cache, 0, engine_geometry(r->en)->n_layers, n, r->hidden, e);
@@ -101,6 +103,7 @@ static int continuation_judge(struct continuation_run *r, struct subject *exact,
         for (size_t row = 0; err == 0 && row < rows; row++)
             *nll += sampler_nll(r->logits + row * info->n_vocab, info->n_vocab, r->sequence[at + row + 1]);
     }
+
     ended = subject_end(exact, false, e);
     return err < 0 ? err : ended;
 }
@@ -147,9 +150,11 @@ static int continuation_run_prompts(struct continuation_run *r, struct subject *
             err = continuation_judge(r, exact, &nll[i], e);
             if (err < 0)
                 return err;
+
             progress_update(p, ++done);
         }
     }
+
     return 0;
 }
 
@@ -167,11 +172,13 @@ int continuation_run(struct engine *en, struct subject *exact, struct subject *c
         return err;
     if (!alike || !nll)
         return fail(e, -ENOMEM, "out of memory for %zu prompts", o->n_prompts);
+
     err = continuation_run_prompts(&r, exact, subjects, n_subjects, tokens, p, alike, nll, e);
     for (size_t i = 0; err == 0 && i <= n_subjects; i++) {
         memcpy(ret[i].alike, alike + i * o->n_prompts, o->n_prompts * sizeof(*alike));
         ret[i].nll = nll[i];
     }
+
     return err;
 }
 

@@ -32,6 +32,7 @@ static int eval_compare_order(const void *a, const void *b)
 
     if (bits_x != bits_y)
         return bits_x < bits_y ? -1 : 1;
+
     return (evaluation_kl(x->sum) > evaluation_kl(y->sum)) - (evaluation_kl(x->sum) < evaluation_kl(y->sum));
 }
 
@@ -113,6 +114,7 @@ static int eval_compare_print_text(const struct engine *en, const struct eval_op
     report_row(r, "exact\t\t16.000\t16.000\t0\t%.3f", evaluation_exact_perplexity(s));
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
+
     printf("\ncharged: bits per number of coded tokens, with all that stands beside the codes\n"
            "true:    all bits per number of these windows, exact tokens at 16\n"
            "KL:      nats per token from the exact model\n"
@@ -143,6 +145,7 @@ int eval_compare(struct engine *en, const struct eval_options *o, const struct d
         r = eval_compare_measure(en, o, text, &l, sums, &e);
     if (r < 0)
         return command_fail("%s", e.text);
+
     eval_compare_sort_rows(&l, sums, rows);
     return o->common.json ? report_json(compare_json(en, o, &l, rows))
                           : eval_compare_print_text(en, o, &l, rows);

@@ -84,8 +84,10 @@ static int eval_generate_print_text(const struct engine *en, const struct eval_o
                    continuation_quantile(alike, n, 0.5), continuation_quantile(alike, n, 0.75),
                    eval_generate_count_whole(&sums[i], co), n, eval_generate_perplexity(&sums[i], co));
     }
+
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
+
     printf("\ncharged:    bits per number of coded tokens, scales and the like counted\n"
            "by:         so many tokens are as the exact model writes them, before a quarter,\n"
            "            half, three quarters of the texts part from its\n"
@@ -105,6 +107,7 @@ static int eval_generate_plan(const struct engine *en, const struct eval_options
     (void) snprintf(what, sizeof(what), "--window %zu and --generate %zu", o->window, o->n_generated);
     if (ret->n_prompts == 0)
         return fail(e, -EINVAL, "%s: %zu tokens do not make a prompt of %zu", o->text, n, o->window);
+
     return eval_check_length(en, o, o->window + o->n_generated, what, e);
 }
 
@@ -127,6 +130,7 @@ int eval_generate(struct engine *en, const struct eval_options *o, const struct 
         if (!alike)
             r = fail(&e, -ENOMEM, "out of memory for %zu prompts", co.n_prompts);
     }
+
     for (size_t i = 0; r == 0 && i < l.n; i++)
         sums[i].alike = alike + i * co.n_prompts;
     if (r == 0)
@@ -134,6 +138,7 @@ int eval_generate(struct engine *en, const struct eval_options *o, const struct 
     progress_end(&p);
     if (r < 0)
         return command_fail("%s", e.text);
+
     return o->common.json ? report_json(eval_generate_result_json(en, o, &l, sums, &co))
                           : eval_generate_print_text(en, o, &l, sums, &co);
 }

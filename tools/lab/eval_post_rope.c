@@ -25,6 +25,7 @@ int post_rope_options(const struct table *t, const char *table, const struct sta
         return r;
     if (memcmp(made_of, digest, sizeof(digest)) != 0)
         return fail(e, -EINVAL, "%s was not made of %s, but of other statistics", table, statistics);
+
     return 0;
 }
 
@@ -46,6 +47,7 @@ int post_rope_table(const char *table, const char *statistics, struct progress *
         r = stats_rotated(s, &rotated, e);
     if (r < 0)
         return r;
+
     o.progress = progress_callback;
     o.progress_ctx = p;
     return solve_table(rotated, &o, ret_bytes, ret_n_bytes, &report, e);

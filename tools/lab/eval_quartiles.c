@@ -27,9 +27,11 @@ int quartile_distortion(const char *table, const char *statistics, uint32_t side
         r = post_rope_options(t, table, s, statistics, &o, e);
     if (r < 0)
         return r;
+
     distortion = calloc((size_t) t->geometry.n_layers * 2, sizeof(*distortion));
     if (!distortion)
         return fail(e, -ENOMEM, "out of memory for judging the table");
+
     r = solve_harm(s, t, &o, distortion, e);
     for (uint32_t i = 0; r == 0 && i < 2 * t->geometry.n_layers; i++)
         if (sides == 0 || sides >> i % 2 & 1)

@@ -56,6 +56,7 @@ static json_t *eval_report_items_json(const kvc_usage *u)
             return NULL;
         }
     }
+
     return all;
 }
 
@@ -97,6 +98,7 @@ static json_t *eval_report_parts_json(const struct eval_options *o, const struct
             return NULL;
         }
     }
+
     return all;
 }
 
@@ -137,6 +139,7 @@ static json_t *eval_report_result_json(const struct eval_options *o, const struc
         json_decref(json);
         return NULL;
     }
+
     return json;
 }
 
@@ -192,6 +195,7 @@ static int eval_report_print_parts(const struct eval_options *o, const struct ev
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
                        evaluation_kl(s));
     }
+
     report_row(r, "sum of these\t\t%+.3f\t%.5f", increase, kl);
     report_row(r, "all\t%.3f\t%+.3f\t%.5f", evaluation_perplexity(&res->sum),
                evaluation_perplexity(&res->sum) - exact, evaluation_kl(&res->sum));
@@ -225,16 +229,21 @@ static int eval_report_print_text(const struct eval_options *o, const struct eva
         report_row(r, "perplexity\t%.3f\t%.3f", evaluation_exact_perplexity(s), evaluation_perplexity(s));
         report_row(r, "KL, nats per token\t0\t%.5f", evaluation_kl(s));
     }
+
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
+
     putchar('\n');
     if (o->quartiles) {
         if (eval_report_print_parts(o, res) < 0)
             return command_fail("out of memory");
+
         putchar('\n');
     }
+
     if (eval_report_print_bytes(&res->usage) < 0)
         return command_fail("out of memory");
+
     return COMMAND_OK;
 }
 

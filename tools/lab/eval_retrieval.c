@@ -26,6 +26,7 @@ static const char *eval_retrieval_cell(struct retrieval_share s, char ret[static
 {
     if (s.asked == 0)
         return "";
+
     (void) snprintf(ret, CELL_BYTES, "%.0f %%", eval_retrieval_percent(s));
     return ret;
 }
@@ -97,6 +98,7 @@ static int eval_retrieval_print_lengths(const struct subject_list *l, const stru
                    v->lost, v->won, eval_retrieval_cell(n[0], c[0]), eval_retrieval_cell(n[1], c[1]),
                    eval_retrieval_cell(n[2], c[2]), eval_retrieval_cell(n[3], c[3]));
     }
+
     return report_print(r, stdout);
 }
 
@@ -116,6 +118,7 @@ static int eval_retrieval_print_depths(const struct subject_list *l, const struc
                    eval_retrieval_cell(d[1], c[1]), eval_retrieval_cell(d[2], c[2]),
                    eval_retrieval_cell(d[3], c[3]), eval_retrieval_cell(d[4], c[4]));
     }
+
     return report_print(r, stdout);
 }
 
@@ -130,9 +133,11 @@ static int eval_retrieval_print_text(const struct engine *en, const struct eval_
     putchar('\n');
     if (eval_retrieval_print_lengths(l, sums, ro) < 0)
         return command_fail("out of memory");
+
     putchar('\n');
     if (eval_retrieval_print_depths(l, sums) < 0)
         return command_fail("out of memory");
+
     printf("\ncharged: bits per number of coded tokens, with all that stands beside the codes\n"
            "95 %%:    interval of the share (Wilson)\n"
            "lost:    found by the exact model and not here; won: the other way round\n"
@@ -157,6 +162,7 @@ int eval_retrieval(struct engine *en, const struct eval_options *o, const struct
     progress_end(&p);
     if (r < 0)
         return command_fail("%s", e.text);
+
     return o->common.json ? report_json(eval_retrieval_result_json(en, o, &l, sums, &ro))
                           : eval_retrieval_print_text(en, o, &l, sums, &ro);
 }

@@ -30,6 +30,7 @@ static int eval_subjects_find_sinks(const struct eval_options *o, uint32_t *ret,
         if (r == 0)
             *ret = t->n_sink;
     }
+
     return r;
 }
 
@@ -43,6 +44,7 @@ static int eval_subjects_load_stats(const struct engine *en, const char *path, s
         return r;
     if (memcmp(stats_get_options(s)->model_digest, engine_info(en)->model_digest, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "%s was calibrated on another model than %s", path, engine_info(en)->name);
+
     *ret_stats = take_ptr(s);
     return 0;
 }
@@ -67,6 +69,7 @@ static int eval_subjects_open_comparators(struct engine *en, const struct eval_o
         l->n += r == 0;
         l->n_blocks += c->block_tokens > 1;
     }
+
     return r;
 }
 
@@ -86,10 +89,12 @@ int subject_list_open(struct engine *en, const struct eval_options *o, bool with
         r = subject_exact_new(en, &ret->items[0], e);
         ret->n += r == 0;
     }
+
     for (size_t i = 0; r == 0 && i < o->n_tables; i++) {
         r = subject_table_new(en, o->tables[i], NULL, 0, &so, &ret->items[ret->n], e);
         ret->n += r == 0;
     }
+
     return r < 0 ? r : eval_subjects_open_comparators(en, o, &so, ret, e);
 }
 
@@ -109,6 +114,7 @@ int eval_check_length(const struct engine *en, const struct eval_options *o, siz
 
     if (n_tokens > limit)
         return fail(e, -EINVAL, "%s reads %u tokens at most; %s is more", o->model, limit, what);
+
     return 0;
 }
 

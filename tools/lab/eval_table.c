@@ -28,6 +28,7 @@ static int eval_table_look_at(const char *path, const struct eval_options *o, st
 
     if (r < 0)
         return r;
+
     table_account(t, &ret->account);
     ret->n_sink = o->n_sink == EVAL_SINKS_OF_TABLE ? t->n_sink : (uint32_t) o->n_sink;
     return 0;
@@ -67,6 +68,7 @@ static int eval_table_measure(struct engine *en, const struct eval_options *o, c
         r = evaluation_run(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
     if (r < 0)
         return r;
+
     ret->table = *subject_table(s);
     ret->table.kernel = NULL; /* belongs to the client, which ends here */
     ret->usage = *subject_usage(s);
@@ -93,6 +95,7 @@ static int eval_table_measure_quartiles(struct engine *en, const struct eval_opt
                                &ret->parts[part], e);
         first = end;
     }
+
     return r;
 }
 
@@ -110,6 +113,7 @@ static int eval_table_measure_post_rope(struct engine *en, const struct eval_opt
     progress_end(&p);
     if (r < 0)
         return r;
+
     return eval_table_measure(en, o, text,
                               (struct eval_table_part){o->first_layer, o->n_layers, bytes, n_bytes}, ret,
                               &ret->post_rope, e);
@@ -130,6 +134,7 @@ int eval_table(struct engine *en, const struct eval_options *o, const struct doc
                                &res, &res.sum, &e);
     if (r < 0)
         return command_fail("%s", e.text);
+
     (void) snprintf(res.model_name, sizeof(res.model_name), "%s", engine_info(en)->name);
     return eval_print(o, &res);
 }

@@ -63,6 +63,7 @@ static int evaluation_run_init(struct evaluation_run *r, struct errmsg *e)
         r->logits[i] = evaluation_floats_new(LOGIT_ROWS, info->n_vocab);
     if (!r->tokens || !r->sums || !r->hidden || !r->logits[0] || !r->logits[1])
         return fail(e, -ENOMEM, "out of memory for windows of %zu tokens", r->o->window);
+
     return exact_cache_new(engine_geometry(r->en), r->o->window, &r->exact, e);
 }
 
@@ -83,6 +84,7 @@ static int evaluation_run_model(struct evaluation_run *r, struct kv_cache *cache
         err = engine_layers(r->en, cache, layer, layer + 1, n, hidden, e);
         progress_update(r->p, r->done + (double) n * (layer + 1) / n_layers);
     }
+
     r->done += (double) n;
     return err;
 }
@@ -96,6 +98,7 @@ static int evaluation_run_subject(struct evaluation_run *r, size_t i, size_t n, 
     err = subject_begin(s, n, &cache, e);
     if (err < 0)
         return err;
+
     err = evaluation_run_model(r, &cache, n, evaluation_hidden_of(r, 1 + i), e);
     ended = subject_end(s, err == 0, e);
     return err < 0 ? err : ended;
@@ -116,9 +119,11 @@ static int evaluation_compare_rows(struct evaluation_run *r, size_t i, size_t fi
         sum->kl += sampler_kl(exact, packed, info->n_vocab);
         if (first + row + 1 == n) /* the token after the window belongs to the next one */
             continue;
+
         sum->nll_exact += sampler_nll(exact, info->n_vocab, r->tokens[first + row + 1]);
         sum->nll += sampler_nll(packed, info->n_vocab, r->tokens[first + row + 1]);
     }
+
     return err;
 }
 
@@ -135,6 +140,7 @@ static int evaluation_compare(struct evaluation_run *r, size_t n, struct errmsg 
         if (err < 0)
             return err;
     }
+
     return 0;
 }
 
@@ -156,6 +162,7 @@ static int evaluation_run_window(struct evaluation_run *r, size_t n, struct errm
         r->sums[i].n_windows++;
         r->sums[i].last_window = n;
     }
+
     return err;
 }
 
@@ -209,6 +216,7 @@ int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_
     assert(o->window >= 2 && n_subjects > 0);
     if (n < 2)
         return fail(e, -EINVAL, "the text has fewer than two tokens: there is nothing to predict");
+
     err = evaluation_run_init(&r, e);
     for (size_t first = 0; err == 0 && first < n; first += o->window) {
         size_t in_window = n - first < o->window ? n - first : o->window;
@@ -216,8 +224,10 @@ int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_
         evaluation_fill_window(&r, tokens + first, in_window);
         err = evaluation_run_window(&r, in_window, e);
     }
+
     if (err < 0)
         return err;
+
     memcpy(ret, r.sums, n_subjects * sizeof(*ret));
     return 0;
 }

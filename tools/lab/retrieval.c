@@ -126,14 +126,17 @@ static int retrieval_write_prompt(const struct engine *en, const struct retrieva
         r = retrieval_words_of(en, QUESTION, &question, e);
     if (r < 0)
         return r;
+
     fixed = sentence.n + question.n + bos;
     if (length < 2 * fixed)
         return fail(e, -EINVAL,
                     "a key and the question for it take %zu tokens: --window must be at least %zu", fixed,
                     RETRIEVAL_LENGTHS * (2 * fixed + RETRIEVAL_ANSWER_TOKENS));
+
     rest = length - fixed;
     if (rest > n_filler)
         return fail(e, -EINVAL, "the text has %zu tokens; to hide keys in it takes %zu", n_filler, rest);
+
     before = (size_t) (retrieval_depth(retrieval_depth_of(key)) * (double) rest);
     from = seed_mix(o->seed, 2 * (uint64_t) key + 1) % (n_filler - rest + 1);
     p->n = 0;
@@ -189,6 +192,7 @@ static int retrieval_ask(struct engine *en, struct subject *s, const struct prom
 
     if (r < 0)
         return r;
+
     memset(a->text, 0, sizeof(a->text));
     a->n = 0;
     r = generation_run(en, &cache, NULL, NULL, p->tokens, p->n, &go, &g, e);
@@ -220,6 +224,7 @@ int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_s
     assert(n_subjects > 0);
     if (!room || !sums)
         return fail(e, -ENOMEM, "out of memory for texts of %zu tokens", o->window);
+
     for (size_t key = 0; r == 0 && key < o->n_keys; key++) {
         bool first = false;
         char digits[6];
@@ -239,6 +244,7 @@ int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_s
             retrieval_count(&sums[i], key, found);
         }
     }
+
     if (r == 0)
         memcpy(ret, sums, n_subjects * sizeof(*ret));
     return r;

@@ -49,6 +49,7 @@ static int subject_alloc(struct engine *en, enum subject_kind kind, const char *
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory for an evaluation of %s", name);
+
     s->kind = kind;
     s->en = en;
     if (o)
@@ -63,6 +64,7 @@ struct subject *subject_free(struct subject *s)
 {
     if (!s)
         return NULL;
+
     (void) kvc_seq_free(s->seq);
     (void) kvc_client_free(s->client);
     comparator_cache_free(s->cache);
@@ -101,6 +103,7 @@ double subject_charged_bpd(const struct subject *s)
 {
     if (s->kind == KIND_EXACT)
         return 16;
+
     return s->bits.charged_numbers > 0 ? s->bits.charged / s->bits.charged_numbers : 0;
 }
 
@@ -108,6 +111,7 @@ double subject_held_bpd(const struct subject *s)
 {
     if (s->kind == KIND_EXACT)
         return 16;
+
     return s->bits.numbers > 0 ? s->bits.held / s->bits.numbers : 0;
 }
 
@@ -141,6 +145,7 @@ static void subject_weigh_table(struct subject *s, const struct table *t)
         s->all_per_token += c->code_bits;
         if (!subject_is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side)(i % 2)))
             continue;
+
         s->charged_per_token += table_codec_nominal_bits(c, g->d);
         s->coded_per_token += c->code_bits;
     }
@@ -183,10 +188,12 @@ int subject_table_new(struct engine *en, const char *path, const void *bytes, si
         r = bytes ? table_parse(bytes, n_bytes, &t, e) : table_load(path, &t, e);
     if (r < 0)
         return r;
+
     s->info.struct_bytes = sizeof(s->info);
     r = kvc_model_get_info(s->model, &s->info);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(s->client));
+
     subject_weigh_table(s, t);
     *ret_subject = take_ptr(s);
     return 0;
@@ -229,6 +236,7 @@ static int subject_begin_table(struct subject *s, struct kv_cache *ret_cache, st
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(s->client));
+
     *ret_cache = kvcobra_cache_ops(s->client, s->seq);
     return 0;
 }
@@ -261,8 +269,10 @@ static int subject_begin_exact(struct subject *s, size_t n_tokens, struct kv_cac
 
         if (r < 0)
             return r;
+
         s->exact_room = n_tokens;
     }
+
     exact_cache_clear(s->exact);
     *ret_cache = exact_cache_ops(s->exact);
     return 0;
@@ -307,9 +317,11 @@ static int subject_count_table(struct subject *s, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(s->client));
+
     subject_add_usage(&s->usage, &u);
     if (u.tokens == 0)
         return 0;
+
     per_token = (double) u.numbers / (double) u.tokens;
     share = subject_coded_numbers(s) / per_token;
     packed = (double) u.tokens - (double) u.tail_bytes / 2 / per_token;

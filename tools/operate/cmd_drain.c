@@ -62,6 +62,7 @@ static error_t cmd_drain_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--timeout needs --wait");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -89,6 +90,7 @@ static int cmd_drain_wait_idle(const struct drain_options *o, kvc_client *c, kvc
         if (kvc_drain(c, KVC_DRAIN_ASK, s) < 0)
             return operator_fail(c);
     }
+
     return COMMAND_OK;
 }
 
@@ -126,6 +128,7 @@ static int cmd_drain_request(kvc_client *c, void *ctx)
         if (code != COMMAND_OK)
             return code;
     }
+
     return cmd_drain_print(o, &state);
 }
 

@@ -47,6 +47,7 @@ static error_t cmd_evict_parse(int key, char *arg, struct argp_state *state)
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -65,6 +66,7 @@ static int cmd_evict_request(kvc_client *c, void *ctx)
         if (code != COMMAND_OK)
             return code;
     }
+
     if (!operator_confirm(&o->operator, "All unheld pages of %s and %s%.12s are removed.",
                           o->tenant ? o->tenant : "all tenants", o->table ? "table " : "all tables",
                           o->table ? o->table : ""))

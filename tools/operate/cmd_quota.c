@@ -51,6 +51,7 @@ static uint64_t cmd_quota_read_bytes(const struct argp_state *state, const char 
         unit = end[1] == '\0' ? strchr(units, *end) : NULL;
         shift = unit ? 10 * (unsigned) (unit - units + 1) : 64;
     }
+
     if (end == arg || errno == ERANGE || shift == 64 || v >= UINT64_MAX >> shift)
         argp_error(state, "'%s' is not a size such as 65536, 64K, 64M or 2G", arg);
     return v << (shift & 63);
@@ -82,6 +83,7 @@ static error_t cmd_quota_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "a tenant, and --max or --guarantee, are needed");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 

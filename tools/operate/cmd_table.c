@@ -47,6 +47,7 @@ static int cmd_table_list(kvc_client *c, const struct table_options *o)
 
     if (o->operator.common.json)
         return table_list_print_json(tables, n);
+
     return table_list_print_text(tables, n);
 }
 
@@ -182,9 +183,11 @@ static uint32_t cmd_table_share_256(double percent)
 
     if (percent <= 0)
         return 0;
+
     share = (uint32_t) (percent * 2.56 + 0.5);
     if (share == 0)
         return 1;
+
     return share > 255 ? 255 : share;
 }
 
@@ -344,6 +347,7 @@ static void cmd_table_check(const struct table_options *o, const struct argp_sta
         argp_error(state, "one of " ACTIONS " is needed");
         return;
     }
+
     if (!a->takes_table && o->what)
         argp_error(state, "%s takes no argument", a->name);
     if (a->takes_table && !o->what)
@@ -369,6 +373,7 @@ static void cmd_table_take_argument(struct table_options *o, const char *arg, co
             argp_error(state, "'%s' is none of " ACTIONS, arg);
         return;
     }
+
     if (o->what)
         argp_error(state, "'%s' is one argument too many", arg);
     o->what = arg;
@@ -398,6 +403,7 @@ static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)
         cmd_table_check(o, state);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 

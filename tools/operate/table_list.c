@@ -28,6 +28,7 @@ const char *table_list_state_name(enum kvc_table_state s)
     case KVC_TABLE_REJECTED:
         return "rejected";
     }
+
     return "unknown";
 }
 
@@ -81,6 +82,7 @@ int table_list_print_json(const kvc_table_info *tables, size_t n)
             return report_json(NULL);
         }
     }
+
     return report_json(all);
 }
 
@@ -130,6 +132,7 @@ int table_list_print_text(const kvc_table_info *tables, size_t n)
                    human_bytes(t->file_bytes, size), (uintmax_t) t->references, (uintmax_t) t->pages,
                    (int) sizeof(t->reason), t->reason);
     }
+
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
 

@@ -26,6 +26,7 @@ static inline int captured(int stream, const char *const args[], char **ret_text
         assert(argc + 1 < CAPTURE_ARGS_MAX);
         argv[argc] = copies[argc] = strdup(args[argc]);
     }
+
     (void) fflush(NULL);
     saved = dup(stream);
     CU_ASSERT_FATAL(saved >= 0 && dup2(fileno(f), stream) >= 0);

@@ -49,6 +49,7 @@ int comparator_cache_new(const struct comparator_codec *codec, const struct comp
 
     if (!c)
         return fail(e, -ENOMEM, "out of memory for a cache of %s", codec->what->name);
+
     *c = (struct comparator_cache){
         .codec = codec, .o = *o, .n_max = n_max, .row = (size_t) g->n_kv_heads * g->d};
     if (c->o.sides == 0)
@@ -59,11 +60,13 @@ int comparator_cache_new(const struct comparator_codec *codec, const struct comp
     c->sides = calloc((size_t) g->n_layers * 2, sizeof(*c->sides));
     if (!c->n || !c->sides)
         return fail(e, -ENOMEM, "out of memory for a cache of %s", codec->what->name);
+
     for (uint32_t i = 0; i < g->n_layers * 2; i++)
         c->sides[i].n_done = o->n_sink;
     r = exact_cache_new(g, n_max, &c->seen, e);
     if (r < 0)
         return r;
+
     c->ops = exact_cache_ops(c->seen);
     *ret_cache = take_ptr(c);
     return 0;
@@ -73,6 +76,7 @@ struct comparator_cache *comparator_cache_free(struct comparator_cache *c)
 {
     if (!c)
         return NULL;
+
     for (uint32_t i = 0; c->sides && i < c->codec->geometry.n_layers * 2; i++)
         free(c->sides[i].exact);
     free(c->sides);
@@ -105,13 +109,16 @@ static int cache_code_run(struct comparator_cache *c, uint32_t layer, enum side 
 
         if (!p)
             return fail(e, -ENOMEM, "out of memory for %zu tokens of %s", n, what->name);
+
         c->decoded = p;
         c->decoded_room = floats;
     }
+
     r = what->code(c->codec, layer, side, s->exact + (s->n_gone + first - s->n_done) * c->row, n, c->decoded,
                    ret_bits);
     if (r < 0)
         return fail(e, r, "out of memory for %zu tokens of %s", n, what->name);
+
     for (size_t i = 0; i < floats; i++)
         if (!isfinite(c->decoded[i]))
             return fail(e, -ERANGE, "%s cannot hold the %s of layer %u: a scale is beyond binary16",
@@ -135,12 +142,14 @@ static int cache_finish(struct comparator_cache *c, uint32_t layer, enum side si
 
         if (r < 0)
             return r;
+
         s->bits += bits;
         s->n_done += n;
         s->n_gone += n;
         s->n_exact -= n;
         s->open_bits = s->n_open = 0;
     }
+
     return 0;
 }
 
@@ -154,6 +163,7 @@ static int cache_code_until(struct comparator_cache *c, uint32_t layer, enum sid
 
     if (r < 0 || !open || s->n_done >= from || from - s->n_done == s->n_open)
         return r;
+
     r = cache_code_run(c, layer, side, s->n_done, from - s->n_done, &s->open_bits, e);
     if (r == 0)
         s->n_open = from - s->n_done;
@@ -169,6 +179,7 @@ static size_t cache_exact_from(const struct comparator_cache *c, size_t position
         return n;
     if (c->o.n_recent < 0)
         return after < NEWER ? 0 : (after - NEWER) / CHUNK * CHUNK;
+
     return after < (size_t) c->o.n_recent ? 0 : after - (size_t) c->o.n_recent;
 }
 
@@ -184,6 +195,7 @@ static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side
 
     if (skip >= n)
         return 0;
+
     n -= skip;
     x += skip * c->row;
     if (s->n_gone > 0)
@@ -194,9 +206,11 @@ static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side
 
         if (!p)
             return fail(e, -ENOMEM, "out of memory for %zu tokens of %s", n, c->codec->what->name);
+
         s->exact = p;
         s->room = s->n_exact + n;
     }
+
     memcpy(s->exact + s->n_exact * c->row, x, n * c->row * sizeof(*x));
     if (side == SIDE_K && c->codec->what->post_rope)
         for (size_t t = 0; t < n; t++)
@@ -242,6 +256,7 @@ static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, f
             if ((c->o.n_recent == 0 ? next : next - next % block) != coded)
                 break;
         }
+
         for (enum side side = SIDE_K; r == 0 && side <= SIDE_V; side++)
             if (cache_is_coded(c, layer, side))
                 r = cache_code_until(c, layer, side, coded, c->o.n_recent == 0, e);
@@ -249,6 +264,7 @@ static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, f
             r = exact_cache_attend(c->seen, layer, q + (at + n_q - n) * row, at, end - at,
                                    out + (at + n_q - n) * row, e);
     }
+
     return r;
 }
 
@@ -291,6 +307,7 @@ void comparator_cache_usage(const struct comparator_cache *c, uint64_t *ret_bits
         if (cache_is_coded(c, i / 2, (enum side)(i % 2)))
             numbers += (s->n_done + s->n_open - c->o.n_sink) * c->row;
     }
+
     *ret_bits = bits;
     *ret_numbers = numbers;
 }

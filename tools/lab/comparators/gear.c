@@ -44,6 +44,7 @@ static int gear_prepare(const struct comparator *c, const struct comparator_sour
     if (d > GROUP && d % GROUP != 0)
         return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name,
                     GROUP, d);
+
     return 0;
 }
 
@@ -58,6 +59,7 @@ static uint64_t gear_code_group(const float *x, size_t n, size_t stride, unsigne
         s->mark[at + i * stride] = s->group[i];
         s->filled[at + i * stride] = s->group[i] ? mean : x[at + i * stride];
     }
+
     return range_code(s->filled + at, n, stride, b, y + at) + n_marked * OUTLIER_BITS;
 }
 
@@ -100,6 +102,7 @@ static int gear_code_block(const struct comparator_codec *codec, enum side side,
         r = gear_add_missing(g, x, n, h, s, y);
         *bits += (n + d) * RANK * 16;
     }
+
     for (size_t i = 0; i < n * row; i++)
         if (s->mark[i])
             y[i] = f16_to_f32(f32_to_f16(x[i]));
@@ -122,6 +125,7 @@ static int gear_code(const struct comparator_codec *codec, uint32_t layer, enum 
     (void) layer;
     if (!s.mark || !s.group || !s.filled || !s.missing)
         return -ENOMEM;
+
     for (size_t t = 0; r == 0 && t < n; t += GROUP)
         r = gear_code_block(codec, side, x + t * row, n - t < GROUP ? n - t : GROUP, &s, ret_y + t * row,
                             &bits);

@@ -60,6 +60,7 @@ static int ggml_prepare(const struct comparator *c, const struct comparator_sour
     if (row % BLOCK != 0)
         return fail(e, -EINVAL, "%s codes blocks of %d numbers, and a token of this model has %u per layer",
                     c->name, BLOCK, row);
+
     return 0;
 }
 
@@ -93,6 +94,7 @@ static int ggml_code_turned(const struct comparator_codec *codec, uint32_t layer
 
     if (!z)
         return -ENOMEM;
+
     rotate_forward(codec->state, x, n_vectors, z);
     (void) ggml_code(codec, layer, side, z, n, z, ret_bits);
     rotate_inverse(codec->state, z, n_vectors, ret_y);

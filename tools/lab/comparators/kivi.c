@@ -18,6 +18,7 @@ static int kivi_prepare(const struct comparator *c, const struct comparator_sour
     if (s->geometry.d % GROUP != 0)
         return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name,
                     GROUP, s->geometry.d);
+
     return 0;
 }
 

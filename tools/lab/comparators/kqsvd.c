@@ -51,6 +51,7 @@ static void kqsvd_release(void *p)
         free(s->enc);
         free(s->dec);
     }
+
     free(s);
 }
 
@@ -84,12 +85,14 @@ static int kqsvd_fit_head_side(struct kqsvd_scratch *s, uint32_t head_side, stru
     err = linalg_roots(d, s->C, s->root, s->inverse);
     if (err < 0)
         return err;
+
     linalg_product(d, d, d, s->root, s->Q, s->product);
     linalg_product(d, d, d, s->product, s->root, s->Q);
     linalg_mirror(d, s->Q);
     err = linalg_eigen(d, s->Q, s->w); /* rows of Q are the directions now */
     if (err < 0)
         return err;
+
     linalg_product(d, d, d, s->Q, s->inverse, s->C);
     linalg_product(d, d, d, s->Q, s->root, s->product);
     for (size_t k = 0; k < r; k++)
@@ -127,10 +130,12 @@ static int kqsvd_fit_layer(const struct comparator_source *src, uint32_t layer, 
             r = kqsvd_fit_head_side(s, key, st);
         if (r < 0)
             return r;
+
         kqsvd_second_moment(src->rotated, value, g->d, s->C);
         kqsvd_output_moment(g, s->wo, engine_info(src->engine)->n_embd, head, s->Q);
         r = kqsvd_fit_head_side(s, value, st);
     }
+
     return r;
 }
 
@@ -160,6 +165,7 @@ static int kqsvd_prepare(const struct comparator *c, const struct comparator_sou
         if (st->enc && st->dec && s.C && s.Q && s.root && s.inverse && s.product && s.w && s.wo)
             r = 0;
     }
+
     for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++)
         r = kqsvd_fit_layer(src, layer, &s, st);
     if (r < 0) {
@@ -168,8 +174,10 @@ static int kqsvd_prepare(const struct comparator *c, const struct comparator_sou
             return fail(e, r,
                         "%s needs statistics with queries: kvcobra calibrate --metric output makes them",
                         c->name);
+
         return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
     }
+
     *ret_state = st;
     return 0;
 }
@@ -193,6 +201,7 @@ static int kqsvd_code(const struct comparator_codec *codec, uint32_t layer, enum
                 sum += enc[k * d + i] * from[i];
             z[k] = f16_to_f32(f32_to_f16(sum));
         }
+
         for (size_t i = 0; i < d; i++) {
             float sum = 0;
 
@@ -201,6 +210,7 @@ static int kqsvd_code(const struct comparator_codec *codec, uint32_t layer, enum
             to[i] = sum;
         }
     }
+
     *ret_bits = n * g->n_kv_heads * r * 16;
     return 0;
 }

@@ -45,6 +45,7 @@ static void kvquant_release(void *p)
 
     if (!s)
         return;
+
     free(s->lo);
     free(s->hi);
     free(s->side[SIDE_K]);
@@ -116,6 +117,7 @@ static int kvquant_fit_keys(const struct stats *s, uint32_t layer, const struct 
                 pool[n_pool++] = kvquant_normalised(y, lo, hi);
         }
     }
+
     return kvquant_fit(pool, n_pool, b, &st->side[SIDE_K][layer]);
 }
 
@@ -137,6 +139,7 @@ static uint64_t kvquant_code_keys(const struct kvquant_state *st, uint32_t layer
                        kvquant_level_of(&st->side[SIDE_K][layer], b, kvquant_normalised(x[i], lo, hi));
         }
     }
+
     return n * st->row * b + n_out * OUTLIER_BITS;
 }
 
@@ -167,6 +170,7 @@ static int kvquant_fit_values(const struct stats *s, uint32_t layer, const struc
 
     if (!mark || !x)
         return -ENOMEM;
+
     for (size_t t = 0; t < n && t < FIT_TOKENS; t++) {
         float lo, hi;
 
@@ -177,6 +181,7 @@ static int kvquant_fit_values(const struct stats *s, uint32_t layer, const struc
             if (!mark[i])
                 pool[n_pool++] = kvquant_normalised(x[i], lo, hi);
     }
+
     return kvquant_fit(pool, n_pool, b, &st->side[SIDE_V][layer]);
 }
 
@@ -188,6 +193,7 @@ static int kvquant_code_values(const struct kvquant_state *st, uint32_t layer, u
 
     if (!mark)
         return -ENOMEM;
+
     for (size_t t = 0; t < n; t++, x += st->row, y += st->row) {
         float lo, hi;
         size_t n_out = kvquant_row_range(x, st->row, mark, &lo, &hi);
@@ -199,6 +205,7 @@ static int kvquant_code_values(const struct kvquant_state *st, uint32_t layer, u
                                                                   kvquant_normalised(x[i], lo, hi));
         bits += st->row * b + n_out * OUTLIER_BITS + RANGE_BITS;
     }
+
     *ret_bits = bits;
     return 0;
 }
@@ -220,6 +227,7 @@ static int kvquant_prepare(const struct comparator *c, const struct comparator_s
         free(st);
         return fail(e, -ENODATA, "%s: the statistics hold no sampled tokens", c->name);
     }
+
     if (st) {
         st->row = row;
         st->lo = calloc(g->n_layers * row, sizeof(float));
@@ -229,16 +237,19 @@ static int kvquant_prepare(const struct comparator *c, const struct comparator_s
         if (column && pool && st->lo && st->hi && st->side[SIDE_K] && st->side[SIDE_V])
             r = 0;
     }
+
     for (uint32_t l = 0; r == 0 && l < g->n_layers; l++) {
         kvquant_find_percentiles(s->stats, l, g, column, st);
         r = kvquant_fit_keys(s->stats, l, g, c->bits, pool, st);
         if (r == 0)
             r = kvquant_fit_values(s->stats, l, g, c->bits, pool, st);
     }
+
     if (r < 0) {
         kvquant_release(st);
         return fail(e, r, "%s: no levels: %s", c->name, strerror(-r));
     }
+
     *ret_state = st;
     return 0;
 }
@@ -250,6 +261,7 @@ static int kvquant_code(const struct comparator_codec *codec, uint32_t layer, en
 
     if (side == SIDE_V)
         return kvquant_code_values(codec->state, layer, b, x, n, ret_y, ret_bits);
+
     *ret_bits = kvquant_code_keys(codec->state, layer, b, x, n, ret_y);
     return 0;
 }

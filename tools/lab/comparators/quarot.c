@@ -25,6 +25,7 @@ static void quarot_code_group(float *x, size_t n, unsigned b)
         lo = fminf(lo, x[i]);
         hi = fmaxf(hi, x[i]);
     }
+
     step = f16_to_f32(f32_to_f16(CLIP * (hi - lo) / top));
     zero = step > 0 ? rintf(-CLIP * lo / step) : 0;
     for (size_t i = 0; i < n; i++)
@@ -50,6 +51,7 @@ static int quarot_code(const struct comparator_codec *codec, uint32_t layer, enu
     (void) side;
     if (!z)
         return -ENOMEM;
+
     rotate_forward(codec->state, x, n_vectors, z);
     for (size_t v = 0; v < n_vectors; v++)
         for (size_t i = 0; i < d; i += GROUP_MAX, n_groups++)

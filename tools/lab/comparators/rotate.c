@@ -21,6 +21,7 @@ int rotate_new(uint32_t d, uint32_t order, uint64_t seed, struct rotate **ret_tu
 
     if (!t || !block)
         return fail(e, -ENOMEM, "out of memory for a rotation");
+
     t->d = d;
     rotation_matrix(order, seed, block);
     for (uint32_t at = 0; at < d; at += order)

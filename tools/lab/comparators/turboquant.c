@@ -40,6 +40,7 @@ static int turboquant_prepare(const struct comparator *c, const struct comparato
 
     if (!st)
         return fail(e, -ENOMEM, "out of memory for %s", c->name);
+
     r = levels_normal(QUANT_LLOYD_MAX, c->bits, &st->levels);
     if (r < 0)
         r = fail(e, r, "no levels of %u bits", c->bits);
@@ -49,6 +50,7 @@ static int turboquant_prepare(const struct comparator *c, const struct comparato
         turboquant_release(st);
         return r;
     }
+
     *ret_state = st;
     return 0;
 }
@@ -65,6 +67,7 @@ static int turboquant_code(const struct comparator_codec *codec, uint32_t layer,
     (void) side;
     if (!z)
         return -ENOMEM;
+
     rotate_forward(s->turn, x, n_vectors, z);
     for (size_t v = 0; v < n_vectors; v++) {
         double energy = 0;
@@ -80,6 +83,7 @@ static int turboquant_code(const struct comparator_codec *codec, uint32_t layer,
                     ? unit * (float) level_z(&s->levels, levels_quantise(&s->levels, b, z[v * d + i] / unit))
                     : 0;
     }
+
     rotate_inverse(s->turn, z, n_vectors, ret_y);
     *ret_bits = n_vectors * (d * b + NORM_BITS);
     return 0;

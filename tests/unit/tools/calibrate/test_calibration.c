@@ -53,8 +53,10 @@ static void test_batch_cache(void)
             CU_ASSERT_EQUAL(b.append(b.ctx, layer, k, v, SEQUENCES, &e), 0);
             CU_ASSERT_EQUAL(b.attend(b.ctx, layer, q, SEQUENCES, out, &e), 0);
         }
+
         memcpy(got[t], out, sizeof(out));
     }
+
     CU_ASSERT_EQUAL(b.append(b.ctx, 0, k, v, SEQUENCES, &e), -ENOSPC);
     CU_ASSERT_EQUAL(b.append(b.ctx, 0, k, v, SEQUENCES - 1, &e), -EINVAL);
     for (size_t s = 0; s < SEQUENCES; s++) {
@@ -96,6 +98,7 @@ static void test_layer_cache(void)
         k[i] = (float) test_rand_normal();
         v[i] = (float) test_rand_normal();
     }
+
     ops = layer_cache_ops(c);
     oracle = exact_cache_ops(exact);
     layer_cache_start(c, table, 1, SIDE_V);
@@ -154,6 +157,7 @@ static void test_round_trip(void)
                     want[i] += (double) c->dec[i * c->r + j] *
                                (double) l->value[levels_quantise(l, c->bits[j / 8], (float) z)];
             }
+
             for (size_t i = 0; i < 36; i++)
                 CU_ASSERT_DOUBLE_EQUAL((double) x_hat[t * 72 + h * 36 + i], want[i], 1e-5);
         }
@@ -179,6 +183,7 @@ static double brute_kl(struct engine *en, const struct table *t, uint32_t layer,
         CU_ASSERT_EQUAL(engine_layers(en, &ops, 0, engine_geometry(en)->n_layers, n, hidden, &e), 0);
         CU_ASSERT_EQUAL(engine_logits(en, n, hidden, logits + (size_t) changed * n * info->n_vocab, &e), 0);
     }
+
     for (size_t i = 0; i < n; i++)
         sum += sampler_kl(logits + i * info->n_vocab, logits + (n + i) * info->n_vocab, info->n_vocab);
     return sum / (double) n;
@@ -285,6 +290,7 @@ static void test_calibrate_gradients(void)
         CU_ASSERT_EQUAL(backward_run(b, corpus_window(&c, i), WINDOW, &sampler, labels, add_outer, want, &e),
                         0);
     }
+
     for (size_t i = 0; i < 32; i++)
         trace += want[i * 33];
     CU_ASSERT(trace > 0);

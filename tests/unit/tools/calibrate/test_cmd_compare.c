@@ -64,6 +64,7 @@ static void test_json(void)
         CU_ASSERT_DOUBLE_EQUAL(json_number_value(json_array_get(a, i)), 2, 1e-12);
         CU_ASSERT_DOUBLE_EQUAL(json_number_value(json_array_get(b, i)), 3, 1e-12);
     }
+
     json_decref(j);
     j = captured_json((const char *const[]){"kvcobra", "compare", path[0], path[0], "--json", NULL});
     CU_ASSERT_EQUAL(json_double_at(json_object_get(j, "V"), "same_width"), 1);

@@ -79,6 +79,7 @@ static void test_width_in_characters(void)
         test_skip("this machine has no C.UTF-8");
         return;
     }
+
     r = report_new("<a\t<b");
     report_row(r, "\xc3\xa9\xc3\xa8\tx");
     report_row(r, "ab\ty");

@@ -93,6 +93,7 @@ static void test_exact_while_short(void)
         if (i >= 128)
             kl += sampler_kl(a, b, TINY_GGUF_VOCAB);
     }
+
     /* up to 64 tokens nothing is packed: keys and values of size 3 rounded at 2^-11, seen through two layers
      */
     CU_ASSERT(worst < 0.03);

@@ -74,6 +74,7 @@ static void test_seeds(void)
         CU_ASSERT_EQUAL(x, sampler_softmax(even, 1000, 1.0f, &b));
         differ += x != sampler_softmax(even, 1000, 1.0f, &c);
     }
+
     CU_ASSERT(differ > 40);
 }
 

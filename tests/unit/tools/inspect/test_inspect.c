@@ -127,6 +127,7 @@ static void test_table(void)
         bits += get_int(c, "code_bits");
         CU_ASSERT_EQUAL(get_int(c, "layer"), (json_int_t) i / 4);
     }
+
     CU_ASSERT_EQUAL(bits, 8 * 128);
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_object_get(j, "provenance"), "made_by")),
                            "random_table");
@@ -178,6 +179,7 @@ static void test_stats(void)
         k[i] = (float) test_rand_normal();
         v[i] = (float) test_rand_normal();
     }
+
     stats_options_default(&o, &g);
     o.want_attention = false;
     (void) snprintf(o.model_name, sizeof(o.model_name), "tiny");
@@ -243,6 +245,7 @@ static void test_hostile_provenance(void)
         CU_ASSERT_PTR_NULL(strstr(text, "<a>"));
         free(text);
     }
+
     memset(huge, '<', (1 << 20) - 1);
     huge[(1 << 20) - 1] = '\0';
     text = summary_of(t, huge);

@@ -108,6 +108,7 @@ static void test_quartiles(void)
         CU_ASSERT_EQUAL(json_integer_value(json_object_get(json_array_get(parts, i), "layers")), 1);
         CU_ASSERT_EQUAL(json_double_at(json_array_get(parts, i), "kl"), kl("--layers", layers[i]));
     }
+
     CU_ASSERT_EQUAL(json_double_at(j, "kl"), kl(NULL, NULL));
     CU_ASSERT_PTR_NULL(json_object_get(json_array_get(parts, 0), "harm_share"));
     json_decref(j);
@@ -132,9 +133,11 @@ static void test_shares_of_harm(void)
             CU_ASSERT(share > 0 && share < 1);
             sum += share;
         }
+
         CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-7); /* JSON has 9 digits */
         json_decref(j);
     }
+
     end();
 }
 
@@ -235,6 +238,7 @@ static void test_comparators(void)
             lowest = json_double_at(row, "kl");
         CU_ASSERT(json_double_at(row, "bpd_true") > 0);
     }
+
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "q8_0"), "bpd_charged"), 8.5, 1e-7);
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "q4_0"), "bpd_charged"), 4.5, 1e-7);
     /* 4 of 64 tokens are exact */

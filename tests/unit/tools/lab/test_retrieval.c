@@ -116,6 +116,7 @@ static void test_counts(void)
         CU_ASSERT(got[i].by_depth[0].asked == 4 && got[i].by_depth[1].asked == 4 &&
                   got[i].by_depth[2].asked == 1);
     }
+
     CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 200, &o, &p, got, &e),
                     -EINVAL); /* 1200 tokens do not fit into 200 */
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "200 tokens"));

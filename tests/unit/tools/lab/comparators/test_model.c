@@ -40,6 +40,7 @@ static void test_figures(void)
         test_skip(path ? "no text" : TEST_NO_MODEL);
         return;
     }
+
     progress_start(&p, "test", "tokens", 0, true);
     CU_ASSERT_EQUAL_FATAL(engine_open(path, &eo, &en, &e), 0);
     CU_ASSERT_EQUAL_FATAL(document_load(en, text, &d, &e), 0);
@@ -54,6 +55,7 @@ static void test_figures(void)
         CU_ASSERT(kl > cases[i].kl / 2.5 && kl < cases[i].kl * 2.5);
         CU_ASSERT(kl > evaluation_kl(&got[i - 1]));
     }
+
     CU_ASSERT(evaluation_kl(&got[0]) < 0.002); /* 8 bits: 4^-4 of q4_0's error and less */
     for (size_t i = 0; i < FORMATS; i++)
         (void) subject_free(s[i]);
