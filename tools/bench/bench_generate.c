@@ -131,8 +131,10 @@ static int bench_generate_settle(struct contexts *x, struct prefill_result *tota
     double encoding = x->pair.append_seconds, seconds;
     int r = bench_generate_step(x, &x->pair.exact, &seconds, e);
 
-    if (r == 0)
-        r = bench_generate_step(x, &x->packed, &seconds, e);
+    if (r < 0)
+        return r;
+
+    r = bench_generate_step(x, &x->packed, &seconds, e);
     if (r < 0)
         return r;
 
@@ -151,9 +153,11 @@ static int bench_generate_decode(struct contexts *x, size_t n_steps, struct cont
         int r = exact_first ? bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e)
                             : bench_generate_step(x, &x->packed, &x->packed_seconds[i], e);
 
-        if (r == 0)
-            r = exact_first ? bench_generate_step(x, &x->packed, &x->packed_seconds[i], e)
-                            : bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e);
+        if (r < 0)
+            return r;
+
+        r = exact_first ? bench_generate_step(x, &x->packed, &x->packed_seconds[i], e)
+                        : bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e);
         if (r < 0)
             return r;
 
@@ -205,10 +209,14 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
 
     for (size_t i = 0; i < n; i++) {
         r = bench_generate_prefill(&x, contexts[i] - n_steps - 1, &prefilled, e);
-        if (r == 0)
-            r = bench_generate_settle(&x, &prefilled, e);
-        if (r == 0)
-            r = bench_generate_decode(&x, n_steps, &ret_contexts[i], e);
+        if (r < 0)
+            return r;
+
+        r = bench_generate_settle(&x, &prefilled, e);
+        if (r < 0)
+            return r;
+
+        r = bench_generate_decode(&x, n_steps, &ret_contexts[i], e);
         if (r < 0)
             return r;
     }

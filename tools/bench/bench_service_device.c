@@ -119,8 +119,10 @@ int bench_device_client(const struct bench_device *p, const char *socket, kvc_cl
         return client_open(socket, ret_client, e);
 
     r = client_open(NULL, &c, e);
-    if (r == 0)
-        r = service_device_set_gpu(c, p->device.uuid, e);
+    if (r < 0)
+        return r;
+
+    r = service_device_set_gpu(c, p->device.uuid, e);
     if (r < 0)
         return r;
 

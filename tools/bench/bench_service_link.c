@@ -183,8 +183,10 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
 
     r = link_open(operator_path, NULL, &l, e);
     stage.bytes = n_bytes;
-    if (r == 0)
-        r = service_link_ask(&l, &m, &fd, 1, NULL, &reply, e);
+    if (r < 0)
+        return r;
+
+    r = service_link_ask(&l, &m, &fd, 1, NULL, &reply, e);
     if (r < 0)
         return r;
 

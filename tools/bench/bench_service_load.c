@@ -133,10 +133,14 @@ static int service_load_client(struct service_load_client *c, struct errmsg *e)
     struct link_page page;
     int r = link_open(load->socket, NULL, &c->link, e);
 
-    if (r == 0)
-        r = link_open_model(&c->link, &g, bench_model_digest, e);
-    if (r == 0)
-        r = link_publish(&c->link, load->layout, number, 1, &page, &lease, e);
+    if (r < 0)
+        return r;
+
+    r = link_open_model(&c->link, &g, bench_model_digest, e);
+    if (r < 0)
+        return r;
+
+    r = link_publish(&c->link, load->layout, number, 1, &page, &lease, e);
     if (r < 0)
         return r;
 

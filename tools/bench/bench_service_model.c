@@ -72,8 +72,10 @@ int bench_model_init(struct bench_model *m, const struct bench_shape *s, double 
     int r = service_model_build(s, scale, &bytes, &n_bytes, e);
 
     *m = (struct bench_model){.table = NULL};
-    if (r == 0)
-        r = table_parse(bytes, n_bytes, &m->table, e);
+    if (r < 0)
+        return r;
+
+    r = table_parse(bytes, n_bytes, &m->table, e);
     if (r < 0)
         return r;
 

@@ -87,10 +87,14 @@ static int service_restart_first_lease(struct service_restart_bench *b, struct l
     uint64_t lease;
     int r = link_open(b->socket, &b->device, l, e);
 
-    if (r == 0)
-        r = link_open_model(l, &g, bench_model_digest, e);
-    if (r == 0)
-        r = link_lease(l, &key, b->pages, 1, &lease, e);
+    if (r < 0)
+        return r;
+
+    r = link_open_model(l, &g, bench_model_digest, e);
+    if (r < 0)
+        return r;
+
+    r = link_lease(l, &key, b->pages, 1, &lease, e);
     return r < 0 ? r : link_release(l, lease, e);
 }
 

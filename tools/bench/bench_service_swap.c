@@ -47,8 +47,10 @@ static int service_swap_prepare(struct swap *w, struct errmsg *e)
         w->tokens[i] = i;
     for (unsigned t = 0; r == 0 && t < N_TABLES; t++)
         r = bench_model_init(&w->models[t], &swap_shape, t == 0 ? 1 : 0.9, e);
-    if (r == 0)
-        r = bench_clients_add(&w->clients, swap_expect, w, e);
+    if (r < 0)
+        return r;
+
+    r = bench_clients_add(&w->clients, swap_expect, w, e);
     return r < 0 ? r : bench_clients_finish(&w->clients, e);
 }
 

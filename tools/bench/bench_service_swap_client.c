@@ -46,8 +46,10 @@ static int swap_client_upload(const struct swap *w, struct bench_device *p, void
 {
     int r = bench_device_new(p, sizeof(*w->input), ret_input, e);
 
-    if (r == 0)
-        r = bench_device_upload(p, *ret_input, w->input, sizeof(*w->input), e);
+    if (r < 0)
+        return r;
+
+    r = bench_device_upload(p, *ret_input, w->input, sizeof(*w->input), e);
     return r < 0 ? r : bench_device_new(p, sizeof(w->input->of[0][0]), ret_out, e);
 }
 

@@ -202,14 +202,22 @@ static int bench_generate_measure_contexts(struct bench_generate_options *o, str
     int r;
 
     r = engine_open(o->model, &eo, &en, e);
-    if (r == 0)
-        r = document_load(en, o->text, &text, e);
-    if (r == 0)
-        r = bench_generate_fit_contexts(o, en, &text, e);
-    if (r == 0)
-        r = client_open(NULL, &c, e);
-    if (r == 0)
-        r = model_open(c, en, o->table, &m, e);
+    if (r < 0)
+        return r;
+
+    r = document_load(en, o->text, &text, e);
+    if (r < 0)
+        return r;
+
+    r = bench_generate_fit_contexts(o, en, &text, e);
+    if (r < 0)
+        return r;
+
+    r = client_open(NULL, &c, e);
+    if (r < 0)
+        return r;
+
+    r = model_open(c, en, o->table, &m, e);
     if (r < 0)
         return r;
 

@@ -344,8 +344,10 @@ int fd_store_new(const char *folder, struct fd_store **ret, struct errmsg *e)
 
     for (int i = 0; r == 0 && i < N_LISTENERS; i++)
         r = fd_store_make_socket(s, listener_names[i], SOCK_SEQPACKET, &s->listeners[i], e);
-    if (r == 0)
-        r = fd_store_make_socket(s, "notify.sock", SOCK_DGRAM, &s->notify, e);
+    if (r < 0)
+        return r;
+
+    r = fd_store_make_socket(s, "notify.sock", SOCK_DGRAM, &s->notify, e);
     if (r < 0)
         return r;
 

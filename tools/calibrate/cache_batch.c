@@ -1,5 +1,5 @@
-/* Sequences in lock step; see cache_batch.h. Keys are rotated when they come in, since a token never moves.
- */
+/* Sequences in lock step; see cache_batch.h. Keys are rotated when they are appended: a token keeps its
+ * position. */
 #include "tools/calibrate/cache_batch.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ struct batch_cache {
     size_t *n;               /* [n_layers] tokens of every sequence */
     float *k, *v;            /* [n_layers, n_sequences, n_kv_heads, n_max, d] */
     float *scores;           /* [n_sequences, n_heads, n_max] */
-    struct threads *threads; /* the engine's, while it is in a pass */
+    struct threads *threads; /* the engine's, during a pass */
 };
 
 uint64_t batch_cache_bytes(const struct geometry *g, size_t n_sequences, size_t n_max)
@@ -40,8 +40,7 @@ int batch_cache_new(const struct geometry *g, size_t n_sequences, size_t n_max,
     *c = (struct batch_cache){.g = *g, .n_sequences = n_sequences, .n_max = n_max};
     if (!checked_mul(n_sequences, n_max, &tokens) ||
         !checked_mul3(tokens, (size_t) g->n_layers * g->n_kv_heads * g->d, sizeof(float), &bytes))
-        return fail(e, -ENOMEM, "%zu sequences of %zu tokens are more than memory can hold", n_sequences,
-                    n_max);
+        return fail(e, -ENOMEM, "%zu sequences of %zu tokens do not fit into memory", n_sequences, n_max);
 
     c->n = calloc(g->n_layers, sizeof(*c->n));
     c->k = malloc(bytes);
@@ -172,7 +171,7 @@ static void cache_batch_use_threads(void *ctx, struct threads *t)
 
 struct kv_cache batch_cache_ops(struct batch_cache *c)
 {
-    /* no length(): what the engine would count is rows, not the tokens of a sequence */
+    /* no length(): the engine counts rows, which are sequences here, not tokens of one */
     return (struct kv_cache){.ctx = c,
                              .append = cache_batch_append,
                              .attend = cache_batch_attend,

@@ -1,4 +1,4 @@
-/* An exact cache behind a filter; see cache_layer.h. */
+/* An exact cache with one compressed layer and side; see cache_layer.h. */
 #include "tools/calibrate/cache_layer.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ struct layer_cache {
     enum side side;
     uint32_t n_sink;
     size_t width, n_max; /* n_kv_heads * d; tokens */
-    float *in, *out;     /* [n_max, width] the filtered side of one append: as it came, as it went in */
+    float *in, *out;     /* [n_max, width] the compressed side of one append, before and after */
     size_t n;            /* tokens of that append */
 };
 

@@ -1,10 +1,10 @@
 /*
- * Depth weights: what harm in one layer and side does to the output, per unit of the attention metric. See
- * calibration.h and DESIGN 3.1.
+ * Depth weights: the KL of the output per unit of distortion, under the attention metric, of one layer and
+ * side. See calibration.h and DESIGN 3.1.
  *
- * The exact pass leaves the hidden states before each layer behind, so that a measurement runs only the
- * layers from the changed one on; and the exact distribution of every position, so that a KL costs one
- * exponential per token of the vocabulary.
+ * The exact pass stores the hidden states before each layer, so that a measurement runs only from the changed
+ * layer on; and the exact distribution of every position, so that a KL takes one exponential per token of the
+ * vocabulary.
  */
 #include <errno.h>
 #include <math.h>
@@ -22,7 +22,7 @@
 #include "tools/engine/engine.h"
 #include "tools/engine/threads.h"
 
-enum { LOGIT_ROWS = 256 }; /* positions whose logits exist at one time */
+enum { LOGIT_ROWS = 256 }; /* positions whose logits are held at a time */
 
 struct depth_run {
     struct engine *en;
@@ -30,8 +30,7 @@ struct depth_run {
     struct progress *p;
     uint64_t seed;
     uint32_t n_layers;
-    size_t n_max, n, n_embd,
-        n_vocab; /* tokens that a window can have, and that of the one at hand are used */
+    size_t n_max, n, n_embd, n_vocab; /* tokens: most of a window, of the current window */
     struct layer_cache *cache;
     struct threads *threads;
     float *states;          /* [n_layers, n_max, n_embd] hidden states before each layer, exact */
@@ -39,9 +38,9 @@ struct depth_run {
     float *logits;          /* [LOGIT_ROWS, n_vocab] */
     float *exact;           /* [n_max, n_vocab] probabilities */
     double *entropy;        /* [n_max] sum of p log p */
-    double *kl;             /* [LOGIT_ROWS] of the block at hand */
-    double *sum_kl, *sum_D; /* [n_layers, 2] over tokens; over those that are no sinks */
-    double tokens, counted; /* how many those are */
+    double *kl;             /* [LOGIT_ROWS] of the current block */
+    double *sum_kl, *sum_D; /* [n_layers, 2] over all tokens; over all but sinks */
+    double tokens, counted; /* their numbers */
     double work;            /* layers run, for the progress line */
 };
 
@@ -128,7 +127,7 @@ struct calibration_depth_block {
 };
 
 /* Probabilities and sum p log p of one position. p log p = p (x - log sum exp). */
-static void calibration_depth_keep_exact(void *ctx, size_t row, unsigned worker)
+static void calibration_depth_store_exact(void *ctx, size_t row, unsigned worker)
 {
     const struct calibration_depth_block *b = ctx;
     struct depth_run *d = b->d;
@@ -185,7 +184,7 @@ static int calibration_depth_each_position(struct depth_run *d, threads_item eac
     return 0;
 }
 
-/* The pass that everything is compared with. */
+/* The exact pass, with which the others are compared. */
 static int calibration_depth_run_exact(struct depth_run *d, const uint32_t *tokens, struct errmsg *e)
 {
     struct kv_cache cache = layer_cache_ops(d->cache);
@@ -197,7 +196,7 @@ static int calibration_depth_run_exact(struct depth_run *d, const uint32_t *toke
         r = engine_layers(d->en, &cache, layer, layer + 1, d->n, d->hidden, e);
     }
 
-    return r < 0 ? r : calibration_depth_each_position(d, calibration_depth_keep_exact, NULL, e);
+    return r < 0 ? r : calibration_depth_each_position(d, calibration_depth_store_exact, NULL, e);
 }
 
 static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum side side, struct errmsg *e)

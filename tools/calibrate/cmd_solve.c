@@ -1,5 +1,5 @@
 /*
- * kvcobra solve: spend a bit budget where the statistics say that it matters, and write the allocation table.
+ * kvcobra solve: distributes a bit budget by the statistics of a calibration and writes the allocation table.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,13 +32,13 @@ static void cmd_solve_remark(const struct solve_arguments *a, const struct stats
         (!o->depth_weights || !stats_has_depth(s)))
         command_note(
             &a->common,
-            "%s: metric attention counts the harm in all layers alike here, which makes far worse "
-            "tables (KL 0.80 instead of 0.12 nats per token on SmolLM2-135M at 2 bits per number): use "
-            "--metric output, or calibrate with depth weights",
+            "%s: without depth weights metric attention weighs the distortion of all layers equally, which "
+            "makes far worse tables (KL 0.80 instead of 0.12 nats per token on SmolLM2-135M at 2 bits per "
+            "number): use --metric output, or calibrate with depth weights",
             o->depth_weights ? a->statistics : "--no-depth-weights");
 }
 
-/* Harm of the finished table; of moments there are no vectors to judge it by, and JSON has null. */
+/* Distortion of the finished table; null for moments, which have no vectors to measure it on. */
 static json_t *cmd_solve_distortion_json(const struct stats *s, double distortion)
 {
     return stats_is_moments(s) ? json_null() : json_real(distortion);
@@ -67,18 +67,18 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const struct 
     if (r->bpd_nominal < r->bpd_code - 1e-9)
         printf("; %.4f without padding", r->bpd_nominal);
     if (stats_is_moments(s)) {
-        printf("\nharm             %.6g (%s) while solving; moments hold no vectors to judge the table by\n",
+        printf("\ndistortion e'Me  %.6g (%s) estimated; moments hold no vectors to measure it on\n",
                r->distortion_estimated, solve_metric_name(o->metric));
         return COMMAND_OK;
     }
 
-    printf("\nharm             %.6g (%s): keys %.6g, values %.6g; %.6g while solving\n", r->distortion,
+    printf("\ndistortion e'Me  %.6g (%s): keys %.6g, values %.6g; estimated %.6g\n", r->distortion,
            solve_metric_name(o->metric), r->distortion_k, r->distortion_v, r->distortion_estimated);
     return COMMAND_OK;
 }
 
-static int solve_one(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
-                     struct progress *p, double begun)
+static int cmd_solve_write_table(const struct solve_arguments *a, const struct stats *s,
+                                 const struct solve_options *o, struct progress *p, double begun)
 {
     _cleanup_(table_unrefp) struct table *table = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -115,7 +115,7 @@ static int cmd_solve_run(int argc, char **argv)
     struct errmsg e = {""};
 
     solve_arguments_default(&a);
-    progress_start(&p, "reading", NULL, 1, true); /* nothing to take away if the command line ends it here */
+    progress_start(&p, "reading", NULL, 1, true); /* invisible: command_parse() may end the process */
     command_parse(&solve_argp, argc, argv, &a);
     progress_start(&p, "reading", NULL, 1, a.common.quiet);
     if (cmd_solve_check_output(&a, &e) < 0 || solve_input_load(&a, &in, &e) < 0)
@@ -126,7 +126,8 @@ static int cmd_solve_run(int argc, char **argv)
     o.progress = progress_callback;
     o.progress_ctx = &p;
     cmd_solve_remark(&a, in.stats, &o);
-    return a.sweep ? solve_sweep(&a, in.stats, &o, &p) : solve_one(&a, in.stats, &o, &p, begun);
+    return a.sweep ? solve_sweep(&a, in.stats, &o, &p) : cmd_solve_write_table(&a, in.stats, &o, &p, begun);
 }
 
-const struct command cmd_solve = {"solve", "spend a bit budget: make a table of statistics", cmd_solve_run};
+const struct command cmd_solve = {"solve", "distribute a bit budget: make a table from statistics",
+                                  cmd_solve_run};

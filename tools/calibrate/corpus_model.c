@@ -1,4 +1,4 @@
-/* Text that the model writes to be calibrated on; see corpus.h. */
+/* Calibration text that the model generates; see corpus.h. */
 #include <errno.h>
 #include <math.h>
 #include <sodium.h>
@@ -16,7 +16,7 @@
 struct corpus_model_writer {
     struct engine *en;
     struct batch_cache *cache;
-    uint32_t *tokens;  /* [n_sequences] the newest of each */
+    uint32_t *tokens;  /* [n_sequences] the newest token of each */
     uint32_t *written; /* [n_sequences, window] */
     float *hidden;     /* [n_sequences, n_embd] */
     float *logits;     /* [n_sequences, n_vocab] */
@@ -55,16 +55,16 @@ static int corpus_model_writer_init(struct corpus_model_writer *w, size_t n_sequ
     w->hidden = malloc(n_sequences * info->n_embd * sizeof(float));
     w->logits = malloc(n_sequences * info->n_vocab * sizeof(float));
     if (!w->tokens || !w->written || !w->hidden || !w->logits)
-        return fail(e, -ENOMEM, "out of memory for writing %zu texts", n_sequences);
+        return fail(e, -ENOMEM, "out of memory for generating %zu texts", n_sequences);
 
     sampler_seed(&w->sampler, seed);
     return batch_cache_new(engine_geometry(w->en), n_sequences, window, &w->cache, e);
 }
 
 /*
- * A token to begin with. Vocabularies are made by merging the most frequent pairs first, so a token's number
- * is about its rank, and words go by Zipf's law: p ~ 1 / (number + offset). The offset keeps the single bytes
- * at the front, which are frequent only inside words, from being most of it.
+ * Samples a first token. Vocabularies are built by merging the most frequent pairs first, so the number of a
+ * token is about its rank by frequency, and by Zipf's law p ~ 1 / (number + offset). The offset reduces the
+ * weight of the first tokens: single bytes, which are frequent only inside words.
  */
 static uint32_t corpus_model_begin(struct corpus_model_writer *w, size_t n_vocab)
 {
@@ -80,7 +80,7 @@ static uint32_t corpus_model_begin(struct corpus_model_writer *w, size_t n_vocab
     return sampler_softmax(w->logits, n_vocab, 1.0f, &w->sampler);
 }
 
-/* One token of every sequence through the model, and the next ones drawn: w->tokens advances. */
+/* Runs w->tokens, one token of every sequence, through the model, and replaces them by sampled ones. */
 static int corpus_model_write_step(struct corpus_model_writer *w, size_t n_sequences, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(w->en);

@@ -1,10 +1,10 @@
 /*
- * What a table would do to vectors that have given moments: normal vectors are drawn, encoded and decoded as
- * a client does it, and the errors are weighed by a metric. The same draws for every table: differences are
- * not luck.
+ * The distortion of a table on vectors with given moments: normal vectors are drawn, encoded and decoded by
+ * the public API, and their errors weighed by a metric. All tables get the same draws, so that differences
+ * between tables are not random. For `kvcobra recalibrate`.
  *
- * Moments know one head's keys and values together, but no head together with another: a table that predicts
- * values from all heads of a layer cannot be judged by them.
+ * Moments have the covariance of the keys and values of one head, but none between heads: a table that
+ * predicts values from all heads of a layer cannot be measured with them.
  */
 #pragma once
 
@@ -18,11 +18,11 @@ struct moments;
 struct stats;
 
 /**
- * moments_distortion() - mean harm of a table per token, summed over layers and heads
+ * moments_distortion() - mean distortion e'Me of a table per token, summed over layers and heads
  * @s:        made of @m by stats_from_moments(): metric and depth weights
  * @o:        metric, temper and depth_weights are used
  * @n_tokens: drawn per head, rounded up to whole chunks
- * @ret_harm: [2] by side
+ * @ret_distortion: [2] by side
  *
  * Return: 0; -EOPNOTSUPP: values predicted from all heads of a layer; -EINVAL: another model, geometry or
  * metric; -EDOM: moments without a root; -ENOMEM.

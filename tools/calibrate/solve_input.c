@@ -1,4 +1,4 @@
-/* See solve_input.h. */
+/* Loading the input of solve; see solve_input.h. */
 #include "tools/calibrate/solve_input.h"
 
 #include <errno.h>
@@ -48,7 +48,8 @@ int solve_input_load_statistics(const char *path, const char *metric_from, struc
     if (moments_recognise(bytes, n))
         return solve_input_load_moments(path, metric_from, bytes, n, ret, e);
     if (metric_from)
-        return fail(e, -EINVAL, "%s has metrics of its own: --metric-from is for moments", path);
+        return fail(e, -EINVAL,
+                    "--metric-from is for moments, and %s holds statistics with their own metrics", path);
 
     r = stats_parse(bytes, n, ret, &why);
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
@@ -64,8 +65,7 @@ int solve_input_load(const struct solve_arguments *a, struct solve_input *ret, s
     if (r < 0)
         return r;
     if (a->sweep && stats_is_moments(in.stats))
-        return fail(e, -EINVAL,
-                    "--sweep compares what tables do to sampled vectors, and %s holds moments only",
+        return fail(e, -EINVAL, "--sweep measures tables on sampled vectors, and %s holds moments only",
                     a->statistics);
 
     *ret = in;

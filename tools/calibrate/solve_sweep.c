@@ -1,4 +1,4 @@
-/* See solve_sweep.h. */
+/* Solving every split; see solve_sweep.h. */
 #include "tools/calibrate/solve_sweep.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ struct solve_sweep_split {
     char name[48];
 };
 
-/* Whether keys' and values' harm may be added: both are then in nats of the whole model. */
+/* Whether the distortions of keys and values may be added: both are then in nats of the whole model. */
 static bool solve_sweep_one_scale(const struct solve_options *o, const struct stats *s)
 {
     return o->metric == METRIC_FISHER ||
@@ -60,8 +60,8 @@ static size_t solve_sweep_list_splits(const struct solve_arguments *a, struct so
     return n;
 }
 
-static int solve_split(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
-                       struct solve_sweep_split *x, struct errmsg *e)
+static int solve_sweep_split(const struct solve_arguments *a, const struct stats *s,
+                             const struct solve_options *o, struct solve_sweep_split *x, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct solve_options own = *o;
@@ -85,8 +85,8 @@ static int solve_sweep_print_text(const struct solve_arguments *a, const struct 
                                   size_t n, bool added)
 {
     _cleanup_(report_freep) struct report *r =
-        report_new(added ? "<split\t>K bpd\t>V bpd\t>harm K\t>harm V\t>harm"
-                         : "<split\t>K bpd\t>V bpd\t>harm K\t>harm V");
+        report_new(added ? "<split\t>K bpd\t>V bpd\t>distortion K\t>distortion V\t>distortion"
+                         : "<split\t>K bpd\t>V bpd\t>distortion K\t>distortion V");
 
     for (size_t i = 0; i < n; i++) {
         const struct solve_report *x = &splits[i].report;
@@ -102,9 +102,9 @@ static int solve_sweep_print_text(const struct solve_arguments *a, const struct 
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     if (!added)
-        command_note(&a->common,
-                     "this metric has no common scale for keys and values: compare each column with "
-                     "itself, and splits with 'kvcobra eval'");
+        command_note(&a->common, "this metric has no common scale for keys and values: compare within a "
+                                 "column, and compare splits "
+                                 "with 'kvcobra eval'");
     return COMMAND_OK;
 }
 
@@ -147,11 +147,11 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
 
     n = solve_sweep_list_splits(a, splits);
     if (n == 0)
-        return command_fail("no split of %g in steps of %g leaves keys and values %d bits or less",
+        return command_fail("no split of %g in steps of %g gives keys and values at most %d bits each",
                             a->total_bpd, a->step, TABLE_BITS_MAX);
 
     for (size_t i = 0; i < n; i++)
-        if (solve_split(a, s, o, &splits[i], &e) < 0) {
+        if (solve_sweep_split(a, s, o, &splits[i], &e) < 0) {
             progress_end(p);
             return command_fail("split %s: %s", splits[i].name, e.text);
         }

@@ -44,13 +44,13 @@ void command_parse(const struct argp *argp, int argc, char **argv, void *input)
 
     argp_err_exit_status = COMMAND_USAGE;
     r = argp_parse(argp, argc, argv, 0, NULL, input);
-    if (r != 0) { /* argp reports usage errors itself; what comes back is memory */
+    if (r != 0) { /* argp reports usage errors itself; it returns -1 or ENOMEM */
         (void) command_fail("cannot read the command line: %s", strerror(r));
         exit(COMMAND_FAILED);
     }
 }
 
-/* One write per sentence, so that sentences of several processes on one terminal do not mix. */
+/* One write per sentence: the sentences of several processes on one terminal do not mix. */
 static void command_say(const char *fmt, va_list ap, const char *after)
 {
     _cleanup_(freep) char *text = NULL;
@@ -68,7 +68,7 @@ int command_fail(const char *fmt, ...)
 {
     va_list ap;
 
-    (void) fflush(stdout); /* what was printed before the failure stands before it */
+    (void) fflush(stdout); /* earlier output must stand before the sentence */
     va_start(ap, fmt);
     command_say(fmt, ap, "");
     va_end(ap);
@@ -102,7 +102,7 @@ static size_t command_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Levenshtein distance; names longer than any command are far from all of them. */
+/* Levenshtein distance; SIZE_MAX for names longer than any command. */
 static size_t command_edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 31 };
@@ -128,7 +128,7 @@ static size_t command_edit_distance(const char *a, const char *b)
     return row[n];
 }
 
-/* A guess further off than half the name would be noise. NULL: none. */
+/* The command with the nearest name; NULL if more than half of the letters differ. */
 static const char *command_nearest(const struct command *const *commands, const char *name)
 {
     size_t best = strlen(name) / 2 + 1;
@@ -159,7 +159,7 @@ int command_dispatch(const struct command *const *commands, const char *program,
             return command_fail("out of memory");
         }
 
-        argv[1] = title; /* argp and getopt begin their messages with it */
+        argv[1] = title; /* the beginning of messages of argp and getopt */
         return (*c)->run(argc - 1, argv + 1);
     }
 
@@ -177,6 +177,7 @@ void command_list(const struct command *const *commands)
 
     for (size_t i = 0; commands[i]; i++)
         widest = strlen(commands[i]->name) > widest ? strlen(commands[i]->name) : widest;
-    for (; *commands; commands++) /* at least two blanks: man page and completion find the names by them */
+    for (; *commands;
+         commands++) /* two blanks at least: the man page and the completion scripts look for them */
         printf("  %-*s  %s\n", (int) widest, (*commands)->name, (*commands)->summary);
 }

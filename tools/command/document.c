@@ -1,4 +1,4 @@
-/* Reading texts; see document.h. */
+/* Reading and tokenising texts; see document.h. */
 #include "tools/command/document.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static int document_read_text(const char *path, void **ret_text, size_t *ret_byt
     return 0;
 }
 
-/* The tokens of @n bytes behind those that are there already. */
+/* Appends the tokens of @n bytes. @room: capacity of d->tokens. */
 static int document_append_tokens(const struct engine *en, const char *text, size_t n, struct document *d,
                                   size_t *room, struct errmsg *e)
 {

@@ -20,7 +20,7 @@ struct generation_state {
     struct engine *en;
     struct kv_cache *cache;
     kvc_client *c;
-    kvc_seq *s; /* NULL: exact cache, nothing to match or publish */
+    kvc_seq *s; /* NULL: exact cache, which neither matches nor publishes */
     const struct generation_options *o;
     uint32_t *tokens; /* [n_prompt + o->n_tokens] the sequence so far */
     size_t n, n_prompt;
@@ -36,8 +36,8 @@ static void generation_state_deinit(struct generation_state *r)
 }
 
 /*
- * Publishing is a favour to others: when it fails (pool or quota full, table draining, daemon gone) the
- * sequence is whole and goes on privately. What the user should know is kept for the end.
+ * A failure to publish (pool or quota full, table draining, daemon gone) leaves the sequence whole: it
+ * continues privately, and the first error is reported at the end.
  */
 static void generation_publish(struct generation_state *r)
 {
@@ -57,7 +57,7 @@ static void generation_publish(struct generation_state *r)
     r->result.n_published = n;
 }
 
-/* The prompt: take over what is published, compute and publish the rest piece by piece. */
+/* Matches published tokens of the prompt, then computes and publishes the rest piece by piece. */
 static int generation_read_prompt(struct generation_state *r, struct errmsg *e)
 {
     int err;
@@ -94,7 +94,7 @@ static uint32_t generation_choose(struct generation_state *r)
     return sampler_softmax(r->logits, n_vocab, r->o->temperature, &r->sampler);
 }
 
-static int generation_write_on(struct generation_state *r, double start, struct errmsg *e)
+static int generation_write(struct generation_state *r, double start, struct errmsg *e)
 {
     uint32_t eos = engine_info(r->en)->token_eos;
     double first = start;
@@ -148,7 +148,7 @@ int generation_run(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc
 
     assert(n_tokens > 0);
     if (!checked_add(n_tokens, o->n_tokens, &room) || !checked_mul(room, sizeof(*tokens), &bytes))
-        return fail(e, -EOVERFLOW, "%zu tokens are more than memory can number", o->n_tokens);
+        return fail(e, -EOVERFLOW, "%zu tokens are too many for the memory of this machine", o->n_tokens);
 
     r.tokens = malloc(bytes);
     r.logits = calloc(engine_info(en)->n_vocab, sizeof(*r.logits));
@@ -159,7 +159,7 @@ int generation_run(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc
     sampler_seed(&r.sampler, o->seed);
     err = generation_read_prompt(&r, e);
     if (err == 0)
-        err = generation_write_on(&r, start, e);
+        err = generation_write(&r, start, e);
     if (err != 0)
         return err;
 

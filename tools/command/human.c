@@ -10,7 +10,7 @@ const char *human_bytes(uint64_t bytes, char ret[static HUMAN_BYTES])
     double v = (double) bytes;
     int unit = -1;
 
-    while (v >= 1023.95 && units[unit + 1]) { /* what would print as 1024.0 */
+    while (v >= 1023.95 && units[unit + 1]) { /* rounds to 1024.0 */
         v /= 1024;
         unit++;
     }

@@ -9,7 +9,7 @@
 #include "tools/command/clock.h"
 #include "tools/command/human.h"
 
-#define FIRST_AFTER_SECONDS 2.0 /* shorter work is not worth a line */
+#define FIRST_AFTER_SECONDS 2.0 /* shorter work shows no line */
 #define EVERY_SECONDS 0.1
 
 enum {
@@ -29,7 +29,7 @@ void progress_start(struct progress *p, const char *what, const char *unit, doub
     (void) snprintf(p->what, sizeof(p->what), "%s", what);
 }
 
-/* "#####.....": a full cell only when it is really done */
+/* "#####.....": a cell is filled when its whole part is done */
 static void progress_draw_bar(double fraction, char ret[static BAR_CELLS + 1])
 {
     int full = (int) floor(fraction * BAR_CELLS);
@@ -72,7 +72,7 @@ void progress_update(struct progress *p, double done)
         return;
 
     progress_format(p, done, now - p->step, line, sizeof(line));
-    fprintf(stderr, "\r\033[K%s", line); /* \033[K: a shorter line leaves nothing of a longer one */
+    fprintf(stderr, "\r\033[K%s", line); /* \033[K erases the rest of a longer line */
     (void) fflush(stderr);
     p->drawn = true;
     p->last_drawn = now;

@@ -10,7 +10,6 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "base/utf8.h"
 #include "tools/command/command.h"
 
 struct report {
@@ -130,7 +129,7 @@ void report_row(struct report *r, const char *fmt, ...)
     }
 }
 
-/* Columns on a terminal, not bytes: names may be UTF-8. */
+/* Columns on a terminal; names may be UTF-8. */
 static int report_width_of(const char *text)
 {
     wchar_t wide[256];
@@ -169,44 +168,16 @@ int report_print(struct report *r, FILE *f)
     return 0;
 }
 
-json_t *utf8_json(const char *text, size_t bytes)
-{
-    static const char replacement[3] = "\xef\xbf\xbd"; /* U+FFFD */
-    _cleanup_(freep) char *clean = NULL;
-    json_t *whole = json_stringn(text, bytes);
-    size_t room, n = 0;
-
-    if (whole)
-        return whole;
-    if (!checked_mul(bytes, sizeof(replacement), &room))
-        return NULL;
-
-    clean = malloc(room + 1);
-    if (!clean)
-        return NULL;
-
-    while (bytes > 0) {
-        size_t step = utf8_length(text, bytes);
-
-        memcpy(clean + n, step ? text : replacement, step ? step : sizeof(replacement));
-        n += step ? step : sizeof(replacement);
-        text += step ? step : 1;
-        bytes -= step ? step : 1;
-    }
-
-    return json_stringn(clean, n);
-}
-
 int report_json(json_t *json)
 {
     int r;
 
     if (!json)
-        return command_fail("cannot make the JSON document: out of memory, or a number in it is not finite");
+        return command_fail("cannot make the JSON document: out of memory, or a number is not finite");
 
     r = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(json);
-    if (r < 0 && ferror(stdout)) /* commands_main() says so, once */
+    if (r < 0 && ferror(stdout)) /* commands_main() prints the sentence */
         return COMMAND_FAILED;
     if (r < 0)
         return command_fail("cannot make the JSON document: out of memory");

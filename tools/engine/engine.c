@@ -66,10 +66,14 @@ static int engine_read_info(struct engine *en, struct errmsg *e)
     }
 
     r = engine_read_special_token(en, "tokenizer.ggml.bos_token_id", &info->token_bos, e);
-    if (r == 0)
-        r = engine_read_special_token(en, "tokenizer.ggml.eos_token_id", &info->token_eos, e);
-    if (r == 0)
-        r = gguf_get_bool_or(en->gguf, "tokenizer.ggml.add_bos_token", false, &info->add_bos, e);
+    if (r < 0)
+        return r;
+
+    r = engine_read_special_token(en, "tokenizer.ggml.eos_token_id", &info->token_eos, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_bool_or(en->gguf, "tokenizer.ggml.add_bos_token", false, &info->add_bos, e);
     if (r < 0)
         return r;
     if (info->token_bos == UINT32_MAX)

@@ -68,20 +68,31 @@ static int network_rope_read_yarn(const struct network *m, const struct gguf *g,
 
     r = gguf_get_u32_or(g, network_key(m, "rope.scaling.original_context_length", key), m->n_context,
                         &s->original_context, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_log_multiplier", key), 0.0, &multiplier, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.attn_factor", key), 1.0, &s->attn_factor, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_attn_factor", key), s->attn_factor,
-                            &s->attn_factor, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_ext_factor", key), 1.0, &s->extrapolation,
-                            e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_fast", key), 32.0, &s->beta_fast, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_slow", key), 1.0, &s->beta_slow, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_log_multiplier", key), 0.0, &multiplier, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.attn_factor", key), 1.0, &s->attn_factor, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_attn_factor", key), s->attn_factor,
+                        &s->attn_factor, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_ext_factor", key), 1.0, &s->extrapolation, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_fast", key), 32.0, &s->beta_fast, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_slow", key), 1.0, &s->beta_slow, e);
     if (r < 0)
         return r;
     if (multiplier != 0.0)
@@ -111,8 +122,10 @@ static int network_rope_read_scaling(const struct network *m, const struct gguf 
         return 0;
 
     r = gguf_get_f64_or(g, network_key(m, "rope.scale_linear", key), 1.0, &old, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.factor", key), old, &s->factor, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.factor", key), old, &s->factor, e);
     if (r < 0)
         return r;
     if (s->factor == 0.0) /* some converters write 0 for "none" */

@@ -104,14 +104,22 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
     int r;
 
     r = network_sizes_read_count(m, g, "block_count", GEOMETRY_LAYERS_MAX, &geo->n_layers, e);
-    if (r == 0)
-        r = network_sizes_read_count(m, g, "embedding_length", EMBD_MAX, &m->n_embd, e);
-    if (r == 0)
-        r = network_sizes_read_count(m, g, "feed_forward_length", FF_MAX, &m->n_ff, e);
-    if (r == 0)
-        r = network_sizes_read_count(m, g, "context_length", CONTEXT_MAX, &m->n_context, e);
-    if (r == 0)
-        r = network_sizes_read_count(m, g, "attention.head_count", GEOMETRY_HEADS_MAX, &geo->n_heads, e);
+    if (r < 0)
+        return r;
+
+    r = network_sizes_read_count(m, g, "embedding_length", EMBD_MAX, &m->n_embd, e);
+    if (r < 0)
+        return r;
+
+    r = network_sizes_read_count(m, g, "feed_forward_length", FF_MAX, &m->n_ff, e);
+    if (r < 0)
+        return r;
+
+    r = network_sizes_read_count(m, g, "context_length", CONTEXT_MAX, &m->n_context, e);
+    if (r < 0)
+        return r;
+
+    r = network_sizes_read_count(m, g, "attention.head_count", GEOMETRY_HEADS_MAX, &geo->n_heads, e);
     if (r < 0)
         return r;
 
@@ -160,8 +168,10 @@ static int network_sizes_refuse_other_arithmetic(const struct network *m, const 
     }
 
     r = gguf_get_bool_or(g, network_key(m, "use_parallel_residual", key), false, &parallel, e);
-    if (r == 0)
-        r = gguf_get_bool_or(g, network_key(m, "attention.causal", key), true, &causal, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_bool_or(g, network_key(m, "attention.causal", key), true, &causal, e);
     if (r < 0)
         return r;
     if (parallel || !causal)

@@ -156,8 +156,10 @@ static int tokenizer_encode_text(struct tokenizer_output *o, const char *text, s
         }
 
         r = pretokenizer_split(o->t->pre, text + from, at - from, tokenizer_encode_piece, o, e);
-        if (r == 0)
-            r = tokenizer_put(o, &s->id, 1);
+        if (r < 0)
+            return r;
+
+        r = tokenizer_put(o, &s->id, 1);
         if (r < 0)
             return r;
 

@@ -1,20 +1,20 @@
-/* See html.h. */
+/* Escaping text and writing tables; see html.h. */
 #include "tools/inspect/html.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "tools/command/report.h"
+#include "tools/command/utf8_json.h"
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
 enum { ARRAY_SHOWN = 16 }; /* numbers of an array in a cell: the levels of 4 bits */
 
-/* One character of clean UTF-8. Return: the bytes it takes. */
+/* One character of valid UTF-8. Return: its bytes. */
 static size_t html_put_character(FILE *f, const char *p)
 {
     unsigned char c = (unsigned char) *p;
-    size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    size_t n = 1 + (c >= 0xc0) + (c >= 0xe0) + (c >= 0xf0); /* by the lead byte */
 
     if (c == '<')
         fputs("&lt;", f);
@@ -31,7 +31,7 @@ static size_t html_put_character(FILE *f, const char *p)
     else if (c < 0x20 || c == 0x7f)
         fputs(REPLACEMENT, f);
     else if (memcmp(p, "\xef\xbf\xbe", n) == 0 ||
-             memcmp(p, "\xef\xbf\xbf", n) == 0) /* U+FFFE, U+FFFF: not XML */
+             memcmp(p, "\xef\xbf\xbf", n) == 0) /* U+FFFE and U+FFFF are not allowed in XML */
         fputs(REPLACEMENT, f);
     else
         (void) fwrite(p, 1, n, f);
@@ -130,9 +130,8 @@ void html_table(FILE *f, const char *path, const char *caption, const json_t *ro
 
     if (n > HTML_ROWS_MAX) {
         fprintf(f,
-                "<p class=\"note\">%zu rows are too many for a page: <code>kvcobra inspect --json</code> has "
-                "them under "
-                "<code>%s</code>.</p>\n",
+                "<p class=\"note\">%zu rows are too many for a page; <code>kvcobra inspect --json</code> has "
+                "them at <code>%s</code>.</p>\n",
                 n, path);
         return;
     }

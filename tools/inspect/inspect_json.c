@@ -7,10 +7,10 @@
 #include "alloc/spectrum.h"
 #include "alloc/table_account.h"
 #include "base/digest.h"
-#include "tools/command/report.h"
+#include "tools/command/utf8_json.h"
 #include "tools/inspect/inspect.h"
 
-enum { CONTEXT_TOKENS = 32768 }; /* at which the paper says that bases weigh nothing */
+enum { CONTEXT_TOKENS = 32768 }; /* at which the paper calls the bases negligible */
 
 static json_t *inspect_json_number(double x)
 {
@@ -26,7 +26,7 @@ static json_t *inspect_json_numbers(const double *x, size_t n)
     return array;
 }
 
-/* Takes both references; a document that lacks what memory did not suffice for is thrown away as a whole. */
+/* Takes the reference of @value. After a failure the whole document is dropped. */
 static void inspect_json_set(json_t *to, const char *key, json_t *value, bool *failed)
 {
     if (json_object_set_new(to, key, value) < 0)
@@ -46,7 +46,7 @@ static json_t *geometry_json(const struct geometry *g)
                      (int) g->n_rot, "attn_scale", inspect_json_number(g->attn_scale));
 }
 
-/* {layer, head, side}, to be added to. */
+/* {layer, head, side}: the beginning of a row. */
 static json_t *head_json(const struct geometry *g, uint32_t hs)
 {
     return json_pack("{s:i, s:i, s:s}", "layer", (int) (hs / 2 / g->n_kv_heads), "head",
@@ -85,7 +85,7 @@ static void inspect_json_count_widths(const struct table *t, uint64_t count[2][T
             count[i % 2][t->codecs[i].bits[k]] += 8;
 }
 
-/* Of the widths in use: the levels are in standard deviations, as thresholds are. */
+/* Levels and thresholds of every width, in standard deviations. */
 static json_t *levels_json(const struct table *t, bool *failed)
 {
     uint64_t count[2][TABLE_BITS_MAX + 1] = {{0}};
@@ -178,7 +178,8 @@ static json_t *stats_json(const struct inspection *x)
     const struct stats_options *o = stats_get_options(s);
     char hex[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], seed[24];
 
-    (void) snprintf(seed, sizeof(seed), "%ju", (uintmax_t) o->seed); /* 64 bits do not fit JSON's numbers */
+    (void) snprintf(seed, sizeof(seed), "%ju",
+                    (uintmax_t) o->seed); /* JSON numbers have fewer than 64 exact bits */
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:b, s:b, s:b, s:b, s:s, s:s, s:o}",
                      "kind", "statistics", "digest", digest_hex(x->stats_digest, hex), "model_digest",
                      digest_hex(o->model_digest, model), "model_name",

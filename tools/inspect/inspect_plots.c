@@ -107,7 +107,7 @@ void plot_spectra(FILE *f, const struct inspection *x, const double *spectra)
     if (x->g->n_layers > 256) {
         fprintf(
             f,
-            "<p class=\"note\">%u layers are too many charts for a page; the spectra are in the JSON.</p>\n",
+            "<p class=\"note\">%u layers need too many charts for a page; the spectra are in the JSON.</p>\n",
             x->g->n_layers);
         return;
     }
@@ -115,18 +115,17 @@ void plot_spectra(FILE *f, const struct inspection *x, const double *spectra)
     fputs("<p class=\"legend\">", f);
     inspect_plots_line_key(f, "k", "keys");
     inspect_plots_line_key(f, "v", "values");
-    fputs("<span class=\"item\">shaded: from the least to the largest of the heads. Across: direction, from "
-          "1; up: its share of "
-          "the total, each line a factor of ten.</span></p>\n<div class=\"multiples\">\n",
+    fputs("<span class=\"item\">shaded: range of the heads. Horizontal: direction, from 1. Vertical: its "
+          "share of the total, one line per factor of ten.</span></p>\n<div class=\"multiples\">\n",
           f);
     for (uint32_t layer = 0; layer < x->g->n_layers; layer++)
         inspect_plots_draw_layer(f, x, spectra, layer);
     fputs("</div>\n", f);
 }
 
-/* ---- a number of every head, by layer ---- */
+/* ---- one number per head ---- */
 
-/* Where head @head of @layer stands: beside its neighbours within the layer's width. */
+/* Horizontal position of a head within the width of its layer. */
 static double inspect_plots_place(const struct geometry *g, uint32_t layer, uint32_t head)
 {
     return layer + (g->n_kv_heads > 1 ? 0.56 * (head / (g->n_kv_heads - 1.0) - 0.5) : 0);
@@ -136,10 +135,12 @@ static double inspect_plots_mark_size(const struct geometry *g)
 {
     double n = (double) g->n_layers * g->n_kv_heads;
 
-    return n <= 128 ? 3.2 : n <= 512 ? 2.2 : 1.4;
+    if (n <= 128)
+        return 3.2;
+    return n <= 512 ? 2.2 : 1.4;
 }
 
-/* The values of one side: [n_heads of all layers], every second of what is numbered by head-side. */
+/* The values of one side, [heads of all layers], of an array by head-side. */
 static double *inspect_plots_of_side(const struct inspection *x, const double *by_head_side, int side)
 {
     uint32_t n = head_side_count(x->g) / 2;
@@ -150,7 +151,7 @@ static double *inspect_plots_of_side(const struct inspection *x, const double *b
     return value;
 }
 
-/* Open marks for @before, filled for @after, a stroke between them. @axis: range of both sides' numbers. */
+/* Open marks for @before, filled marks for @after, connected by a line. @y: axis for both sides. */
 static void inspect_plots_draw_pairs(FILE *f, const struct inspection *x, const double *before,
                                      const double *after, int side, const struct svg_axis *y,
                                      const char *label)
@@ -193,9 +194,10 @@ static void inspect_plots_draw_heads(FILE *f, const struct inspection *x, const 
     struct svg_axis y;
 
     if (n_hs / 2 > SVG_HEAT_CELLS) {
-        fprintf(f,
-                "<p class=\"note\">%u heads are too many marks to draw; the numbers are in the JSON.</p>\n",
-                n_hs / 2);
+        fprintf(
+            f,
+            "<p class=\"note\">%u heads need too many marks for a page; the numbers are in the JSON.</p>\n",
+            n_hs / 2);
         return;
     }
 
@@ -240,7 +242,7 @@ void plot_alpha(FILE *f, const struct inspection *x)
 
 void plot_distortion(FILE *f, const struct inspection *x)
 {
-    inspect_plots_draw_heads(f, x, x->distortion_equal, x->distortion, "harm per token", true);
+    inspect_plots_draw_heads(f, x, x->distortion_equal, x->distortion, "distortion e′Me per token", true);
     inspect_plots_pair_legend(f, "the same budget for every head and side", "as solved");
 }
 
@@ -286,7 +288,7 @@ void plot_kurtosis(FILE *f, const struct inspection *x, enum shape_stage before,
                          .right = 12,
                          .top = 10,
                          .bottom = 36,
-                         .x = {.title = "excess kurtosis (last step: all above)",
+                         .x = {.title = "excess kurtosis (last step: all larger values)",
                                .min = KURTOSIS_MIN,
                                .max = KURTOSIS_MIN + KURTOSIS_BINS * KURTOSIS_BIN,
                                .every = 1},
@@ -371,7 +373,7 @@ static const struct {
     [CURVE_OF_PAPER_MSE] = {"s4", SVG_CROSS},
 };
 
-/* Points of one method in ascending budgets. Return: how many. */
+/* Points of one method in ascending budgets. Return: their number. */
 static size_t inspect_plots_points_of(const struct inspection *x, int method, double *ret_bpd,
                                       double *ret_distortion)
 {
@@ -399,7 +401,7 @@ static double inspect_plots_table_distortion(const struct inspection *x)
     return sum;
 }
 
-/* Names at the right ends of the lines, moved apart where they would overlap. */
+/* Labels at the right ends of the lines, moved apart so that they do not overlap. */
 static void inspect_plots_label_ends(const struct svg_plot *p, const double *end, const bool *has)
 {
     int order[INSPECT_METHODS], n = 0;
@@ -448,17 +450,17 @@ void plot_curves(FILE *f, const struct inspection *x)
     }
 
     p.x = svg_axis_of("bits charged per number", all, n, false);
-    if (p.x.max - p.x.min < 1) { /* one budget: hundredths of a bit are no distance */
+    if (p.x.max - p.x.min < 1) { /* one budget: a range of hundredths of a bit would mislead */
         double middle = (p.x.max + p.x.min) / 2;
 
         p.x.min = middle - 0.5;
         p.x.max = middle + 0.5;
     }
 
-    p.y = svg_axis_of("harm per token, all layers", all + x->n_points + 1, n, true);
+    p.y = svg_axis_of("distortion e′Me per token, all layers", all + x->n_points + 1, n, true);
     fputs("<div class=\"scroll\" tabindex=\"0\">", f);
-    svg_begin(&p, "Harm over bits per number, one line per method");
-    for (int m = INSPECT_METHODS - 1; m >= 0; m--) { /* the first on top */
+    svg_begin(&p, "Distortion by bits per number, one line per method");
+    for (int m = INSPECT_METHODS - 1; m >= 0; m--) { /* the first method is drawn last, on top */
         size_t k = inspect_plots_points_of(x, m, bpd, distortion);
 
         svg_line(&p, method_looks[m].series, bpd, distortion, k);

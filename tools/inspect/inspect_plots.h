@@ -1,6 +1,6 @@
 /*
- * The figures of an inspection, one function each: they draw into the page's stream and know nothing of the
- * page. Where two panels belong together they stand in <div class="panels">.
+ * The plots of an inspection, one function each, for inspect_page.c. Each writes an SVG chart and its legend
+ * to the stream of the page. Panels that belong together are in one <div class="panels">.
  */
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "tools/inspect/inspection.h"
 
-/* ---- of a table (inspect_plots_table.c) ---- */
+/* ---- plots of a table (inspect_plots_table.c) ---- */
 
 void plot_ranks(FILE *f,
                 const struct inspection *x); /* stored coordinates and their mean width, by layer and head */
@@ -17,7 +17,7 @@ void plot_widths(FILE *f, const struct inspection *x);  /* coordinates of each w
 void plot_levels(FILE *f, const struct inspection *x);
 void plot_bytes(FILE *f, const struct inspection *x);
 
-/* ---- of statistics (inspect_plots.c) ---- */
+/* ---- plots of statistics (inspect_plots.c) ---- */
 
 void plot_spectra(FILE *f, const struct inspection *x, const double *spectra); /* one small chart per layer */
 void plot_alpha(FILE *f, const struct inspection *x);

@@ -1,4 +1,4 @@
-/* Figures of an allocation table; see inspect_plots.h. */
+/* Plots of an allocation table; see inspect_plots.h. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static double plots_table_largest(const double *x, size_t n)
     return most;
 }
 
-/* [2, layers * heads] by side: one number of every codec. NULL without memory: the figure is left out. */
+/* [2, layers * heads] by side: one number of every codec. NULL when out of memory: the plot is omitted. */
 static double *plots_table_by_side(const struct inspection *x,
                                    double number(const struct table *, const struct codec *))
 {
@@ -304,7 +304,7 @@ void plot_bytes(FILE *f, const struct inspection *x)
     if (!(p.x.max > 0))
         p.x.max = 1;
     fputs("<div class=\"scroll\" tabindex=\"0\">", f);
-    svg_begin(&p, "Bits held per number at several context lengths, by what they are for");
+    svg_begin(&p, "Bits held per number at several context lengths, by purpose");
     for (int i = 0; i < INSPECT_CONTEXTS; i++)
         plots_table_draw_bar(&p, x, inspect_contexts[i], 14 + i * 36, 26);
     svg_end(&p);

@@ -1,4 +1,4 @@
-/* An allocation table on a terminal. */
+/* An allocation table as text on a terminal; see inspect.h. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +16,14 @@
 
 enum {
     CHUNK_TOKENS = 64,      /* tokens in a page (kvcobra.h) */
-    CONTEXT_TOKENS = 32768, /* at which the paper says that bases weigh nothing */
+    CONTEXT_TOKENS = 32768, /* at which the paper calls the bases negligible */
 };
 
 /* by enum prediction */
 static const char *const prediction_texts[] = {"", ", V predicted from K",
                                                ",\n             V predicted from all K of its layer"};
 
-/* The paper's effective bits: what is charged per number, and what is stored once. */
+/* The paper's effective bits: charged per number, and stored once. */
 static void inspect_table_print_account(const struct table *t)
 {
     struct table_account a;
@@ -56,15 +56,15 @@ static void inspect_table_print_head(const struct inspection *x)
            t->bpd_code, inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V), prediction_texts[t->v_from],
            t->n_sink);
     inspect_table_print_account(t);
-    printf("  per token  %ju bytes of codes, binary16 takes %ju", (uintmax_t) per_token, (uintmax_t) exact);
+    printf("  per token  %ju bytes of codes; binary16 needs %ju", (uintmax_t) per_token, (uintmax_t) exact);
     if (per_token > 0)
         printf(" (%.2f times as much)", (double) exact / (double) per_token);
-    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first of a sequence, with its "
-           "exact tokens\n",
+    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first page of a sequence, with "
+           "its exact tokens\n",
            (uintmax_t) x->info.page_bytes, CHUNK_TOKENS, (uintmax_t) x->info.first_page_bytes);
 }
 
-/* How many coordinates have how many bits. */
+/* Number of coordinates of each width. */
 static int inspect_table_print_widths(const struct table *t)
 {
     _cleanup_(report_freep) struct report *r = report_new(">bits\t>K coordinates\t>V coordinates");
@@ -83,11 +83,11 @@ static int inspect_table_print_widths(const struct table *t)
     return report_print(r, stdout);
 }
 
-/* Heads of a map side by side; the next ones follow below: what 80 columns hold. */
+/* Heads side by side in a map of 80 columns; further heads are below. */
 enum { MAP_HEADS = 6 };
 
-/* One cell for each head of [first, last), as @put writes it, after @begin: a heading or a row of a map. NULL
- * without memory. */
+/* The heading or a row of a map: @begin, then one cell by @put for each head of [first, last). NULL when out
+ * of memory. */
 static char *inspect_table_map_line(const struct table *t, const char *begin, uint32_t layer, enum side side,
                                     uint32_t first, uint32_t last,
                                     void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head,
@@ -163,15 +163,14 @@ static int inspect_table_print_map(const struct table *t, enum side side)
     return 0;
 }
 
-/* Indented if it is the JSON it should be; the table's reader has seen to it that there are no control
- * characters. */
+/* Indented if it is JSON. table_parse() has refused control characters. */
 static void inspect_table_print_provenance(const struct table *t)
 {
     json_t *json = json_loads(t->provenance, 0, NULL);
     _cleanup_(freep) char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
 
     json_decref(json);
-    printf("\nMade from\n%s\n", text ? text : t->provenance);
+    printf("\nProvenance\n%s\n", text ? text : t->provenance);
 }
 
 int inspect_table_text(const struct inspection *x)

@@ -1,4 +1,4 @@
-/* See inspection.h: loading, spectra and shapes. */
+/* Loading, spectra and shapes of an inspection; see inspection.h. */
 #include "tools/inspect/inspection.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ const char *inspect_part_name(enum inspect_part part)
 
 /* ---- opening ---- */
 
-/* Page sizes come from the library, as a real run would have them. */
+/* Page sizes come from the library. */
 static int inspection_open_table(struct inspection *x, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -66,10 +66,13 @@ static void inspection_choose_metric(struct inspection *x)
 {
     const struct stats_options *o = stats_get_options(x->stats);
 
-    x->metric = stats_has_fisher(x->stats) ? METRIC_FISHER
-                : o->want_output           ? METRIC_OUTPUT
-                : o->want_attention        ? METRIC_ATTENTION
-                                           : METRIC_MSE;
+    x->metric = METRIC_MSE;
+    if (o->want_attention)
+        x->metric = METRIC_ATTENTION;
+    if (o->want_output)
+        x->metric = METRIC_OUTPUT;
+    if (stats_has_fisher(x->stats))
+        x->metric = METRIC_FISHER;
     x->power = metric_power(x->metric, 0);
 }
 
@@ -79,8 +82,10 @@ static int inspection_open_stats(struct inspection *x, struct errmsg *e)
     uint8_t a[DIGEST_BYTES], b[DIGEST_BYTES];
     int r = solve_input_load_statistics(x->request.stats_path, NULL, &x->stats, e);
 
-    if (r == 0)
-        r = stats_digest(x->stats, x->stats_digest, e);
+    if (r < 0)
+        return r;
+
+    r = stats_digest(x->stats, x->stats_digest, e);
     if (r < 0)
         return r;
 
@@ -94,7 +99,7 @@ static int inspection_open_stats(struct inspection *x, struct errmsg *e)
     geometry_digest(&x->table->geometry, a);
     geometry_digest(&o->geometry, b);
     if (memcmp(a, b, sizeof(a)) != 0 || memcmp(x->table->model_digest, o->model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "%s is not of the model that %s is for: inspect them one by one",
+        return fail(e, -EINVAL, "%s and %s belong to different models: inspect them separately",
                     x->request.stats_path, x->request.table_path);
 
     return 0;
@@ -104,15 +109,14 @@ static void inspection_set_unavailable(struct inspection *x)
 {
     if (!x->table)
         (void) snprintf(x->unavailable[PART_TABLE], ERRMSG_BYTES,
-                        "only an allocation table says this: make one with kvcobra solve and inspect it");
+                        "this needs an allocation table: make one with kvcobra solve and inspect it");
     for (int part = PART_SPECTRA; part < INSPECT_PARTS && !x->stats; part++)
         (void) snprintf(x->unavailable[part], ERRMSG_BYTES,
                         "this needs the calibration statistics: give them with --stats");
     if (x->stats && stats_samples(x->stats) == 0)
         for (int part = PART_SHAPES; part < INSPECT_PARTS; part++)
             (void) snprintf(x->unavailable[part], ERRMSG_BYTES,
-                            "the statistics hold moments only: without sampled vectors nothing can be "
-                            "encoded or counted");
+                            "the statistics hold moments only, and this needs sampled vectors");
 }
 
 int inspection_open(struct inspection *x, const struct inspect_request *request, struct errmsg *e)
@@ -148,7 +152,7 @@ static int inspection_fail_head(uint32_t hs, const struct geometry *g, int r, st
         return fail(e, r, "out of memory for inspecting");
 
     return fail(e, -EINVAL,
-                "layer %u, head %u, side %c: its statistics are too large to make a transform of, or empty",
+                "layer %u, head %u, side %c: its statistics are empty, or too large for a transform",
                 hs / 2 / g->n_kv_heads, hs / 2 % g->n_kv_heads, hs % 2 ? 'V' : 'K');
 }
 
@@ -179,7 +183,7 @@ static int inspection_fill_spectra(struct inspection *x, struct progress *p, str
 
 /* ---- shapes ---- */
 
-/* Of @n values, which are sorted. */
+/* Sorts @values. */
 static double inspection_quantile(double *values, size_t n, double share)
 {
     sort_doubles(values, n);
@@ -193,7 +197,7 @@ static void inspection_summarise(double *values, size_t n, struct kurtosis_summa
     for (size_t i = 0; i < n; i++) {
         double at = (values[i] - KURTOSIS_MIN) / KURTOSIS_BIN;
 
-        ret->bins[at >= KURTOSIS_BINS ? KURTOSIS_BINS - 1 : at > 0 ? (size_t) at : 0]++;
+        ret->bins[(size_t) fmin(fmax(at, 0), KURTOSIS_BINS - 1)]++;
         values[i] = fabs(values[i]);
     }
 
@@ -201,7 +205,7 @@ static void inspection_summarise(double *values, size_t n, struct kurtosis_summa
     ret->p95_abs = inspection_quantile(values, n, 0.95);
 }
 
-/* One side: @values has room for all its coordinates at every stage, [SHAPE_STAGES, n_hs / 2 * d]. */
+/* One side. @values: scratch for all its coordinates, [SHAPE_STAGES, n_hs / 2 * d]. */
 static int inspection_fill_side(struct inspection *x, enum side side, double *values, struct progress *p,
                                 struct errmsg *e)
 {

@@ -1,5 +1,5 @@
-/* Rate-distortion curves of the methods, and harm head by head: tables are solved and judged on the sampled
- * vectors. */
+/* Rate-distortion curves of the methods, and the distortion of each head: tables are solved, and measured on
+ * the sampled vectors. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,18 +18,17 @@ const char *inspect_method_name(enum inspect_method m)
     return method_titles[m];
 }
 
-/* What harm is counted in, whoever made the table. */
+/* The options of every measurement, the same for all tables. */
 static void inspection_curves_judge_options(const struct inspection *x, struct solve_options *ret)
 {
     solve_options_for(ret, METHOD_BANDS, 1);
     ret->metric = x->metric;
-    ret->v_from =
-        PREDICT_NONE; /* these say how to solve: not asked for here, and they have conditions of their own */
+    ret->v_from = PREDICT_NONE; /* options of solving, not of measuring */
     ret->decoder = DECODER_INVERSE;
     ret->fit_levels = false;
 }
 
-/* The solver's options of a method: what `kvcobra solve --method` would take by default on these statistics.
+/* The solver's options of a method: the defaults of `kvcobra solve --method` for these statistics.
  */
 static void inspection_curves_method_options(const struct inspection *x, enum inspect_method m, double bpd,
                                              struct solve_options *ret)
@@ -43,19 +42,19 @@ static void inspection_curves_method_options(const struct inspection *x, enum in
         if (x->has_solved && x->solved.method == METHOD_BANDS) {
             ret->v_from = x->solved.v_from;
             ret->decoder = x->solved.decoder;
-        } else if (stats_samples(x->stats) < (size_t) 4 * x->g->d) { /* too few to fit either to */
+        } else if (stats_samples(x->stats) < (size_t) 4 * x->g->d) { /* too few samples to fit either */
             ret->v_from = PREDICT_NONE;
             ret->decoder = DECODER_INVERSE;
         }
     }
 
     if (m == CURVE_OF_EQUAL)
-        ret->ceil_bpd = bpd; /* the mean as ceiling: nobody can have more, so nobody has less */
+        ret->ceil_bpd = bpd; /* with the mean as ceiling, every head-side gets the mean */
     if (m == CURVE_OF_DP && metric_available(x->stats, METRIC_QUERY, NULL) < 0)
         ret->metric = METRIC_MSE;
 }
 
-/* Solves and judges. @ret_harm [n_hs]. */
+/* Solves and measures. @ret_distortion [n_hs]. */
 static int inspection_curves_solve_and_judge(const struct inspection *x, const struct solve_options *o,
                                              double *ret_distortion, struct solve_report *ret_report,
                                              struct errmsg *e)
@@ -66,8 +65,10 @@ static int inspection_curves_solve_and_judge(const struct inspection *x, const s
     size_t n_bytes;
     int r = solve_table(x->stats, o, &bytes, &n_bytes, ret_report, e);
 
-    if (r == 0)
-        r = table_parse(bytes, n_bytes, &t, e);
+    if (r < 0)
+        return r;
+
+    r = table_parse(bytes, n_bytes, &t, e);
     if (r < 0)
         return r;
 
@@ -75,7 +76,7 @@ static int inspection_curves_solve_and_judge(const struct inspection *x, const s
     return solve_harm_heads(x->stats, t, &judge, ret_distortion, e);
 }
 
-/* Out of memory ends the inspection; any other refusal of a method is a fact about it, and shown. */
+/* Running out of memory ends the inspection; any other failure of a method is shown as its result. */
 static int inspection_curves_solve_point(const struct inspection *x, const struct solve_options *o,
                                          struct rate_point *point, double *ret_distortion, struct errmsg *e)
 {
@@ -101,13 +102,15 @@ static int inspection_curves_solve_point(const struct inspection *x, const struc
     return 0;
 }
 
-/* The budget at which heads are compared: what the table is charged, or without one the middle of those asked
- * for. */
+/* The budget at which heads are compared: the table's, or without a table the middle one of the request. */
 static double inspection_curves_compared_budget(const struct inspection *x)
 {
     const struct inspect_request *q = &x->request;
 
-    return x->table ? inspection_charged(x) : q->n_budgets > 0 ? q->budgets[(q->n_budgets - 1) / 2] : 0;
+    if (x->table)
+        return inspection_charged(x);
+
+    return q->n_budgets > 0 ? q->budgets[(q->n_budgets - 1) / 2] : 0;
 }
 
 double inspection_charged(const struct inspection *x)
@@ -121,7 +124,7 @@ double inspection_charged(const struct inspection *x)
     return a.nominal;
 }
 
-/* x->harm of the table; without a table the curves' bands leave it. */
+/* Sets x->distortion from the table. Without a table, the curve of bands sets it. */
 static int inspection_curves_judge_table(struct inspection *x, struct errmsg *e)
 {
     struct solve_options judge;
@@ -131,9 +134,9 @@ static int inspection_curves_judge_table(struct inspection *x, struct errmsg *e)
 }
 
 /*
- * The table's own recipe without moving bits between heads: the mean as ceiling of bands, the paper's C1
- * without C2. The programme that replaces C2 has no such form: C1 stands for it. Bands as they come for a
- * table that does not say.
+ * The options that the table was solved with, without moving bits between heads: the mean as ceiling of
+ * bands, the paper's C1 without C2. Method dp has no such form; C1 is used for it. Default bands for a table
+ * without these options in its provenance.
  */
 static void inspection_curves_equal_options(const struct inspection *x, struct solve_options *ret)
 {
@@ -214,10 +217,10 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
     x->distortion_budget = inspection_curves_compared_budget(x);
     if (x->n_points == 0) {
         (void) snprintf(x->unavailable[PART_CURVES], ERRMSG_BYTES,
-                        "no budgets were asked for: --budgets 1,2,3,4 does");
+                        "there are no budgets: give --budgets 1,2,3,4");
         if (!x->table)
             (void) snprintf(x->unavailable[PART_DISTORTION], ERRMSG_BYTES,
-                            "no budgets were asked for: --budgets 1,2,3,4 does");
+                            "there are no budgets: give --budgets 1,2,3,4");
     }
 
     if (x->table) {

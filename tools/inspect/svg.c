@@ -32,7 +32,7 @@ struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, b
     return a;
 }
 
-/* Where @v lies between the ends of the axis: 0..1. */
+/* Position of @v between the ends of the axis: 0..1. */
 static double svg_share(const struct svg_axis *a, double v)
 {
     double s =
@@ -58,10 +58,14 @@ static double svg_nice_step(double range, double wanted)
 {
     double raw = range / wanted, power = pow(10, floor(log10(raw))), rest = raw / power;
 
-    return power * (rest <= 1 ? 1 : rest <= 2 ? 2 : rest <= 5 ? 5 : 10);
+    if (rest <= 1)
+        return power;
+    if (rest <= 2)
+        return 2 * power;
+    return power * (rest <= 5 ? 5 : 10);
 }
 
-/* "0.5", "20"; powers of ten as such, "10⁻⁴", on an axis that spans many. */
+/* "0.5", "20"; "10⁻⁴" on an axis that spans many decades. */
 static void svg_tick_text(FILE *f, const struct svg_axis *a, double v)
 {
     static const char *const digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
@@ -107,7 +111,7 @@ static double svg_frame_length(const struct svg_plot *p, bool horizontal)
     return horizontal ? p->width - p->left - p->right : p->height - p->top - p->bottom;
 }
 
-/* Decades; with few of them 2 and 5 between; with many only some are named. */
+/* Decades; with few of them also 2 and 5 of each; with many only some have labels. */
 static void svg_log_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
 {
     int first = (int) floor(log10(a->min) + 1e-9), last = (int) ceil(log10(a->max) - 1e-9);
@@ -198,7 +202,7 @@ void svg_band(const struct svg_plot *p, const char *series, const double *x, con
 
     fprintf(p->f, "<path class=\"band %s\" d=\"", series);
     for (size_t i = 0; i < 2 * n; i++) {
-        size_t at = i < n ? i : 2 * n - 1 - i; /* there along the top, back along the bottom */
+        size_t at = i < n ? i : 2 * n - 1 - i; /* forwards along the top, backwards along the bottom */
         double y = i < n ? high[at] : low[at];
 
         if (!isfinite(low[at]) || !isfinite(high[at]))

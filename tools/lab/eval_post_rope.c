@@ -19,8 +19,10 @@ int post_rope_options(const struct table *t, const char *table, const struct sta
     uint8_t made_of[DIGEST_BYTES], digest[DIGEST_BYTES];
     int r = solve_options_read(t->provenance, ret, made_of, e);
 
-    if (r == 0)
-        r = stats_digest(s, digest, e);
+    if (r < 0)
+        return r;
+
+    r = stats_digest(s, digest, e);
     if (r < 0)
         return r;
     if (memcmp(made_of, digest, sizeof(digest)) != 0)
@@ -39,12 +41,18 @@ int post_rope_table(const char *table, const char *statistics, struct progress *
     struct solve_report report;
     int r = stats_load(statistics, &s, e);
 
-    if (r == 0)
-        r = table_load(table, &t, e);
-    if (r == 0)
-        r = post_rope_options(t, table, s, statistics, &o, e);
-    if (r == 0)
-        r = stats_rotated(s, &rotated, e);
+    if (r < 0)
+        return r;
+
+    r = table_load(table, &t, e);
+    if (r < 0)
+        return r;
+
+    r = post_rope_options(t, table, s, statistics, &o, e);
+    if (r < 0)
+        return r;
+
+    r = stats_rotated(s, &rotated, e);
     if (r < 0)
         return r;
 

@@ -21,10 +21,14 @@ int quartile_distortion(const char *table, const char *statistics, uint32_t side
     struct solve_options o;
     int r = stats_load(statistics, &s, e);
 
-    if (r == 0)
-        r = table_load(table, &t, e);
-    if (r == 0)
-        r = post_rope_options(t, table, s, statistics, &o, e);
+    if (r < 0)
+        return r;
+
+    r = table_load(table, &t, e);
+    if (r < 0)
+        return r;
+
+    r = post_rope_options(t, table, s, statistics, &o, e);
     if (r < 0)
         return r;
 

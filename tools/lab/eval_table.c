@@ -55,17 +55,21 @@ static int eval_table_measure(struct engine *en, const struct eval_options *o, c
     progress_start(&p, "evaluating", "tokens", 2.0 * (double) evaluation_tokens(&eo, text->n_tokens),
                    o->common.quiet);
     r = eval_table_look_at(path, o, ret, e);
-    if (r == 0)
-        r = subject_table_new(en, path, part.post_rope, part.post_rope_bytes,
-                              &(struct subject_options){.n_sink = ret->n_sink,
-                                                        .n_recent = o->n_recent,
-                                                        .sides = o->sides,
-                                                        .first_layer = part.first_layer,
-                                                        .n_layers = part.n_layers,
-                                                        .post_rope = part.post_rope != NULL},
-                              &s, e);
-    if (r == 0)
-        r = evaluation_run(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
+    if (r < 0)
+        return r;
+
+    r = subject_table_new(en, path, part.post_rope, part.post_rope_bytes,
+                          &(struct subject_options){.n_sink = ret->n_sink,
+                                                    .n_recent = o->n_recent,
+                                                    .sides = o->sides,
+                                                    .first_layer = part.first_layer,
+                                                    .n_layers = part.n_layers,
+                                                    .post_rope = part.post_rope != NULL},
+                          &s, e);
+    if (r < 0)
+        return r;
+
+    r = evaluation_run(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
     if (r < 0)
         return r;
 

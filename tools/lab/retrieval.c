@@ -122,8 +122,10 @@ static int retrieval_write_prompt(const struct engine *en, const struct retrieva
     retrieval_key(o, key, digits);
     (void) snprintf(text, sizeof(text), SENTENCE, digits, digits);
     r = retrieval_words_of(en, text, &sentence, e);
-    if (r == 0)
-        r = retrieval_words_of(en, QUESTION, &question, e);
+    if (r < 0)
+        return r;
+
+    r = retrieval_words_of(en, QUESTION, &question, e);
     if (r < 0)
         return r;
 

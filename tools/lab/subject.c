@@ -179,13 +179,19 @@ int subject_table_new(struct engine *en, const char *path, const void *bytes, si
 
     subject_name_of(path, name, sizeof(name));
     r = subject_alloc(en, KIND_TABLE, name, o, &s, e);
-    if (r == 0)
-        r = client_open(NULL, &s->client, e);
-    if (r == 0)
-        r = bytes ? model_open_bytes(s->client, en, bytes, n_bytes, &s->model, e)
-                  : model_open(s->client, en, path, &s->model, e);
-    if (r == 0)
-        r = bytes ? table_parse(bytes, n_bytes, &t, e) : table_load(path, &t, e);
+    if (r < 0)
+        return r;
+
+    r = client_open(NULL, &s->client, e);
+    if (r < 0)
+        return r;
+
+    r = bytes ? model_open_bytes(s->client, en, bytes, n_bytes, &s->model, e)
+              : model_open(s->client, en, path, &s->model, e);
+    if (r < 0)
+        return r;
+
+    r = bytes ? table_parse(bytes, n_bytes, &t, e) : table_load(path, &t, e);
     if (r < 0)
         return r;
 

@@ -11,6 +11,7 @@
 #include "tools/command/command.h"
 #include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/command/utf8_json.h"
 
 enum { OPT_SOCKET = 1 };
 

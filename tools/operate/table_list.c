@@ -9,6 +9,7 @@
 #include "tools/command/command.h"
 #include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/command/utf8_json.h"
 
 const char *table_list_state_name(enum kvc_table_state s)
 {

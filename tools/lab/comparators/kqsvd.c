@@ -126,8 +126,10 @@ static int kqsvd_fit_layer(const struct comparator_source *src, uint32_t layer, 
 
         kqsvd_second_moment(src->rotated, key, g->d, s->C);
         r = stats_query_moment(src->rotated, layer, head, s->Q);
-        if (r == 0)
-            r = kqsvd_fit_head_side(s, key, st);
+        if (r < 0)
+            return r;
+
+        r = kqsvd_fit_head_side(s, key, st);
         if (r < 0)
             return r;
 

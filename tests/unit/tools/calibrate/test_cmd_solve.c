@@ -144,7 +144,7 @@ static void test_predict_and_decoder(void)
     end();
 }
 
-/* T = 4 in steps of 1 for the paper: 1 + 3, 2 + 2, 3 + 1; keys' harm falls along, values' rises. Tables are
+/* T = 4 in steps of 1 for the paper: 1 + 3, 2 + 2, 3 + 1; the distortion of keys falls, that of values rises. Tables are
  * written. */
 static void test_sweep(void)
 {
@@ -201,7 +201,7 @@ static void test_sweep_of_bands(void)
                              &text),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "k2-v2"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "harm V"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "distortion V"));
     end();
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "tests/lib/test.h"
+#include "tools/command/utf8_json.h"
 
 static void expect_table(struct report *r, const char *want)
 {
