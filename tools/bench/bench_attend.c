@@ -110,7 +110,7 @@ struct decoded {
     float k[CHUNK_TOKENS * GEOMETRY_DIM_MAX], v[CHUNK_TOKENS * GEOMETRY_DIM_MAX];
 };
 
-/* What page @page holds of @head, as the binary16 cache keeps it. */
+/* Decodes @head of page @page into the layout of the binary16 cache. */
 static void bench_attend_fill_f16(struct attend_case *c, size_t head, size_t page, struct decoded *x,
                                   struct chunk_work *work)
 {
@@ -149,7 +149,7 @@ static void bench_attend_fill_queries(struct attend_case *c, uint64_t *seed)
     }
 }
 
-/* Bytes from page to page: like the slots of a pool, caches start at lines of the processor's. */
+/* Stride of pages: like the slots of a pool, they begin at cache lines. */
 static size_t bench_attend_page_stride(const struct attend_case *c)
 {
     return c->layout.slot_bytes[PAGE_FIRST];
@@ -164,7 +164,7 @@ static int bench_attend_allocate(struct attend_case *c)
     c->pages = aligned_alloc(PAGE_ALIGN, c->n_pages * bench_attend_page_stride(c));
     c->payloads = calloc(c->n_pages, sizeof(*c->payloads));
     c->k =
-        aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* 64 of anything are a multiple of 128 bytes */
+        aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* a multiple of 64 numbers is one of 128 bytes */
     c->v = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->v));
     c->q = calloc(rows, sizeof(*c->q));
     c->q_rotated = calloc(rows, sizeof(*c->q_rotated));
@@ -181,7 +181,7 @@ static int bench_attend_fill(struct attend_case *c)
     if (!x || chunk_work_init(&work, &c->table->geometry, c->layout.shard) < 0)
         return -ENOMEM;
 
-    for (size_t i = 0; i < c->n_pages * bytes; i++) /* any bytes are codes */
+    for (size_t i = 0; i < c->n_pages * bytes; i++) /* all bytes are valid codes */
         c->pages[i] = (uint8_t) splitmix64_next(&seed);
     for (size_t page = 0; page < c->n_pages; page++) {
         c->payloads[page] = c->pages + page * bytes;

@@ -1,4 +1,4 @@
-/* Decode steps over an exact and a compressed cache side by side; see bench_generate.h. */
+/* Decode steps over an exact and a compressed cache; see bench_generate.h. */
 #include "tools/bench/bench_generate.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 enum { PIECE_TOKENS = 512 };
 
-/* Both caches. Keys and values go to both, attention is the exact one's: what prefill needs. */
+/* Both caches, for prefill: append() goes to both, attend() to the exact one. */
 struct pair {
     struct kv_cache exact, packed;
     double append_seconds; /* in the packed cache */
@@ -124,7 +124,7 @@ static int bench_generate_step(struct contexts *x, struct kv_cache *cache, doubl
     return r;
 }
 
-/* A step that is not timed: it encodes the chunks of the piece before it, which fall due with the next token.
+/* An untimed step: it encodes the chunks of the prefill, which are due with the next token.
  */
 static int bench_generate_settle(struct contexts *x, struct prefill_result *total, struct errmsg *e)
 {

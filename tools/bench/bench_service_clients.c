@@ -1,4 +1,4 @@
-/* Processes side by side; see bench_service_crew.h. */
+/* Client processes; see bench_service_clients.h. */
 #include "tools/bench/bench_service_clients.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 struct bench_clients_state {
     _Atomic unsigned n_ready, go, failed;
-    struct errmsg error; /* of whoever failed first */
+    struct errmsg error; /* of the first failure */
 };
 
 int bench_clients_init(struct bench_clients *c, struct errmsg *e)
@@ -96,7 +96,7 @@ int bench_clients_finish(struct bench_clients *c, struct errmsg *e)
 void bench_clients_deinit(struct bench_clients *c)
 {
     for (unsigned i = 0; i < c->n; i++) {
-        (void) kill(c->pids[i], SIGKILL); /* ours and not reaped: the pid is nobody else's */
+        (void) kill(c->pids[i], SIGKILL); /* not reaped yet: the pid cannot belong to another process */
         (void) waitpid(c->pids[i], NULL, 0);
     }
 

@@ -1,4 +1,4 @@
-/* A daemon in a folder of its own, for one scenario of `kvcobra bench service`. */
+/* A daemon in a temporary folder, for one scenario of `kvcobra bench service`. */
 #pragma once
 
 #include "tools/command/process.h"
@@ -17,13 +17,13 @@ struct bench_daemon {
     }
 
 /**
- * bench_daemon_init() - make the folder, start the daemon, wait until it serves
+ * bench_daemon_init() - make the folder, start the daemon, wait until it is ready
  * @r:       BENCH_DAEMON_INIT
  * @daemon:  path of kvcobrad
- * @options: more of its options, ends with NULL
+ * @options: further options of the daemon, ends with NULL
  *
- * Return: 0; a negative errno with a sentence, or without one if a signal came.
+ * Return: 0; a negative errno with a sentence, or without one if a signal arrived.
  */
 int bench_daemon_init(struct bench_daemon *r, const char *daemon, const char *const *options,
                       struct errmsg *e);
-void bench_daemon_deinit(struct bench_daemon *r); /* right as a cleanup */
+void bench_daemon_deinit(struct bench_daemon *r); /* usable with _cleanup_ */

@@ -1,4 +1,4 @@
-/* Memory of the host or of a GPU; see bench_service_place.h. */
+/* Memory of the host or of a GPU; see bench_service_device.h. */
 #include "tools/bench/bench_service_device.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #define SPACE_BYTES ((size_t) 2 << 30) /* addresses for a pool's extents */
 
-/* ---- which GPU ---- */
+/* ---- search ---- */
 
 struct service_device_search {
     const char *gpu;
@@ -32,7 +32,7 @@ static int service_device_set_gpu(kvc_client *c, const char *uuid, struct errmsg
     return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
 }
 
-static int service_device_look(void *ctx, unsigned number, struct errmsg *e)
+static int service_device_search_run(void *ctx, unsigned number, struct errmsg *e)
 {
     struct service_device_search *s = ctx;
     const char *uuid = strcmp(s->gpu, "first") == 0 ? NULL : s->gpu;
@@ -71,7 +71,7 @@ int bench_device_find(const char *gpu, bool kernels, struct bench_gpu *ret, stru
     s->kernels = kernels;
     r = bench_clients_init(&clients, e);
     if (r == 0)
-        r = bench_clients_add(&clients, service_device_look, s, e);
+        r = bench_clients_add(&clients, service_device_search_run, s, e);
     if (r == 0)
         r = bench_clients_finish(&clients, e);
     if (r == 0)
@@ -80,21 +80,21 @@ int bench_device_find(const char *gpu, bool kernels, struct bench_gpu *ret, stru
     return r;
 }
 
-/* ---- a place ---- */
+/* ---- opening ---- */
 
-int bench_device_open(struct bench_device *p, const struct bench_gpu *device, struct errmsg *e)
+int bench_device_open(struct bench_device *p, const struct bench_gpu *gpu, struct errmsg *e)
 {
     struct cuda_device_info info;
     int r;
 
     *p = (struct bench_device){.driver = NULL};
-    if (!device)
+    if (!gpu)
         return 0;
 
-    p->device = *device;
+    p->gpu = *gpu;
     r = cuda_driver_open(&p->driver, e);
     if (r == 0)
-        r = cuda_device_find(p->driver, device->uuid, &info, e);
+        r = cuda_device_find(p->driver, gpu->uuid, &info, e);
     if (r == 0)
         r = cuda_space_new(p->driver, &info, SPACE_BYTES, &p->space, e);
     if (r < 0)
@@ -122,7 +122,7 @@ int bench_device_client(const struct bench_device *p, const char *socket, kvc_cl
     if (r < 0)
         return r;
 
-    r = service_device_set_gpu(c, p->device.uuid, e);
+    r = service_device_set_gpu(c, p->gpu.uuid, e);
     if (r < 0)
         return r;
 
@@ -147,8 +147,8 @@ static cu_ptr service_device_address(const void *at)
 }
 
 /* Ends a call of the driver that cuda_space_enter() began. */
-static int service_device_left(const struct bench_device *p, cu_result result, struct errmsg *e,
-                               const char *what)
+static int service_device_leave(const struct bench_device *p, cu_result result, struct errmsg *e,
+                                const char *what)
 {
     int r = result == CU_SUCCESS ? 0 : cuda_fail(p->driver, result, e, what);
 
@@ -168,8 +168,8 @@ int bench_device_new(struct bench_device *p, size_t bytes, void **ret_at, struct
 
     r = cuda_space_enter(p->space, e);
     if (r == 0)
-        r = service_device_left(p, p->driver->mem_alloc(&at, bytes), e,
-                                "cannot allocate GPU memory for vectors");
+        r = service_device_leave(p, p->driver->mem_alloc(&at, bytes), e,
+                                 "cannot allocate GPU memory for vectors");
     if (r == 0)
         *ret_at = (void *) (uintptr_t) at;
     return r;
@@ -180,8 +180,8 @@ void *bench_device_free(struct bench_device *p, void *at)
     if (!bench_device_is_gpu(p))
         free(at);
     else if (at && cuda_space_enter(p->space, NULL) == 0)
-        (void) service_device_left(p, p->driver->mem_free(service_device_address(at)), NULL,
-                                   "cannot give GPU memory back");
+        (void) service_device_leave(p, p->driver->mem_free(service_device_address(at)), NULL,
+                                    "cannot free GPU memory");
     return NULL;
 }
 
@@ -192,8 +192,8 @@ int bench_device_upload(struct bench_device *p, void *at, const void *from, size
     if (!bench_device_is_gpu(p))
         memcpy(at, from, bytes);
     else if ((r = cuda_space_enter(p->space, e)) == 0)
-        r = service_device_left(p, p->driver->copy_to_device(service_device_address(at), from, bytes), e,
-                                "cannot copy vectors to the GPU");
+        r = service_device_leave(p, p->driver->copy_to_device(service_device_address(at), from, bytes), e,
+                                 "cannot copy vectors to the GPU");
     return r;
 }
 
@@ -204,8 +204,8 @@ int bench_device_download(struct bench_device *p, void *to, const void *at, size
     if (!bench_device_is_gpu(p))
         memcpy(to, at, bytes);
     else if ((r = cuda_space_enter(p->space, e)) == 0)
-        r = service_device_left(p, p->driver->copy_to_host(to, service_device_address(at), bytes), e,
-                                "cannot copy vectors from the GPU");
+        r = service_device_leave(p, p->driver->copy_to_host(to, service_device_address(at), bytes), e,
+                                 "cannot copy vectors from the GPU");
     return r;
 }
 
@@ -227,7 +227,7 @@ int bench_device_map(struct bench_device *p, uint64_t id, int fd_transferred, si
     int r = 0;
 
     if (p->n_extents == BENCH_EXTENTS_MAX)
-        return fail(e, -E2BIG, "a pool of more than %u extents", BENCH_EXTENTS_MAX);
+        return fail(e, -E2BIG, "the pool has more than %u extents", BENCH_EXTENTS_MAX);
     if (bench_device_is_gpu(p)) {
         r = cuda_extent_import(p->space, take_fd(&fd), bytes, CU_ACCESS_READ_WRITE, &x.gpu, e);
     } else {
@@ -260,7 +260,7 @@ int bench_device_read(const struct bench_extent *x, size_t offset, void *to, siz
     if (x->gpu)
         return cuda_extent_read(x->gpu, offset, to, n, e);
     if (offset > x->bytes || n > x->bytes - offset)
-        return fail(e, -EINVAL, "a page lies beyond the end of its extent");
+        return fail(e, -EINVAL, "a page ends beyond its extent");
 
     memcpy(to, x->host + offset, n);
     return 0;
@@ -286,7 +286,7 @@ void bench_device_arguments(const struct service_options *o, struct bench_device
     (void) snprintf(ret->mover, sizeof(ret->mover), "--mover=%s", o->mover);
     ret->list[n++] = ret->gpu;
     ret->list[n++] = ret->mover;
-    ret->list[n++] = "--gpu-quota-bytes=2G"; /* the pool is what ends */
+    ret->list[n++] = "--gpu-quota-bytes=2G"; /* the pool is the limit */
     ret->list[n++] = o->quick ? "--gpu-pool-bytes=48M" : "--gpu-pool-bytes=1G";
     if (o->quick)
         ret->list[n++] = "--gpu-extent-bytes=4M";

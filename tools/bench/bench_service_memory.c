@@ -1,10 +1,10 @@
 /*
- * What a daemon needs beside the pages: a pool full of the smallest pages, many clients, ten leases of each.
+ * Memory of a daemon beside its pages: a pool full of the smallest pages, many clients, ten leases of each.
  *
- * Clients are connections of this process, each with a session of its own. They publish in turn, a message's
- * worth of pages at a time, until the pool is full; of its last pages each keeps ten leases of one page. Then
- * the same again over a full pool, where every page evicts another and every lease is a new one: what is
- * needed must not grow by that.
+ * Clients are connections of this process, each with its own session. They publish in turn, 512 pages per
+ * message, until the pool is full; each keeps ten leases of one page each, of its last pages. Then they
+ * publish again over the full pool: every page evicts another and every lease is replaced, and the memory
+ * must not grow.
  */
 #include "tools/bench/bench_service.h"
 
@@ -29,13 +29,13 @@ enum { LEASES_EACH = 10, FDS_BESIDE = 64 };
 /* Two half-tiles of one bit: header and payload are 256 bytes, the smallest page that has keys and values. */
 static const struct bench_shape shape = {.n_layers = 1, .n_kv_heads = 1, .d = 32, .n_bands = 1, .bits = 1};
 
-struct size {
+struct service_memory_size {
     unsigned n_clients;
     uint64_t pool_bytes, extent_bytes; /* pages of 256 bytes fill it */
 };
 
-static const struct size whole = {1000, UINT64_C(256) << 20, UINT64_C(64) << 20};
-static const struct size quick = {20, UINT64_C(8) << 20, UINT64_C(2) << 20};
+static const struct service_memory_size whole = {1000, UINT64_C(256) << 20, UINT64_C(64) << 20};
+static const struct service_memory_size quick = {20, UINT64_C(8) << 20, UINT64_C(2) << 20};
 
 struct service_memory_client {
     struct link link;
@@ -44,7 +44,7 @@ struct service_memory_client {
 };
 
 struct service_memory_bench {
-    const struct size *size;
+    const struct service_memory_size *size;
     const struct bench_model *model;
     struct bench_daemon *daemon;
     struct service_memory_client *clients;
@@ -52,16 +52,15 @@ struct service_memory_bench {
     uint64_t n_messages; /* that fill the pool */
 };
 
-/* ---- what the daemon has ---- */
+/* ---- memory of the daemon ---- */
 
-/* Memory that counts as pages or as clients' arenas: what is shared with them, under the names that the
- * daemon gives. */
+/* Whether a line of smaps is memory of pages or arenas, by the names of the daemon's memfds. */
 static bool service_memory_is_shared(const char *line)
 {
     return strstr(line, "kvcobra-pages") || strstr(line, "kvcobra-arena");
 }
 
-/* The kernel's account of a process. Return: 0; errno of /proc. */
+/* Resident memory without pages and arenas, from the kernel. */
 static int service_memory_resident_bytes(pid_t pid, uint64_t *ret, struct errmsg *e)
 {
     _cleanup_(fclosep) FILE *f = NULL;
@@ -86,8 +85,8 @@ static int service_memory_resident_bytes(pid_t pid, uint64_t *ret, struct errmsg
     return 0;
 }
 
-static int service_memory_look(const struct service_memory_bench *b, struct memory_state *ret,
-                               struct errmsg *e)
+static int service_memory_read_state(const struct service_memory_bench *b, struct memory_state *ret,
+                                     struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     kvc_status *s = NULL;
@@ -132,7 +131,7 @@ static int service_memory_release_leases(struct service_memory_client *c, struct
     return r;
 }
 
-/* A message's worth of pages; @keep: leases of ten of them in place of those that this client had. */
+/* Publishes one message of pages. @keep: replaces the client's leases by leases of ten of them. */
 static int service_memory_publish(struct service_memory_bench *b, struct service_memory_client *c, bool keep,
                                   struct errmsg *e)
 {
@@ -153,7 +152,7 @@ static int service_memory_publish(struct service_memory_bench *b, struct service
     return r < 0 ? r : link_release(&c->link, lease, e);
 }
 
-/* Messages of all clients in turn; the last one of each leaves its leases. */
+/* Messages of all clients in turn; leases remain from the last message of each. */
 static int service_memory_publish_all(struct service_memory_bench *b, uint64_t n_messages, struct errmsg *e)
 {
     int r = 0;
@@ -178,32 +177,44 @@ static int service_memory_connect_all(struct service_memory_bench *b, struct err
     return r;
 }
 
-static int service_memory_measure(struct service_memory_bench *b, struct memory_figures *ret,
+static int service_memory_measure(struct service_memory_bench *b, struct memory_metrics *ret,
                                   struct errmsg *e)
 {
     double began = clock_seconds();
     uint64_t n = b->size->n_clients > b->n_messages / 10 ? b->size->n_clients : b->n_messages / 10;
-    int r = service_memory_connect_all(b, e);
+    int r;
 
-    if (r == 0)
-        r = service_memory_publish_all(b, b->n_messages, e);
+    r = service_memory_connect_all(b, e);
+    if (r < 0)
+        return r;
+
+    r = service_memory_publish_all(b, b->n_messages, e);
+    if (r < 0)
+        return r;
+
     ret->seconds = clock_seconds() - began;
-    if (r == 0)
-        r = service_memory_look(b, &ret->filled, e);
-    if (r == 0)
-        r = service_memory_publish_all(b, n, e);
-    if (r == 0)
-        r = service_memory_look(b, &ret->churned, e);
+    r = service_memory_read_state(b, &ret->filled, e);
+    if (r < 0)
+        return r;
+
+    r = service_memory_publish_all(b, n, e);
+    if (r < 0)
+        return r;
+
+    r = service_memory_read_state(b, &ret->churned, e);
+    if (r < 0)
+        return r;
+
     ret->n_churned = n * LINK_ITEMS_MAX;
     ret->page_bytes = b->model->layout.page_bytes[PAGE_REST];
-    if (r == 0 && ret->filled.n_pages != b->n_messages * LINK_ITEMS_MAX)
-        return fail(e, -EIO, "of %" PRIu64 " pages that fill the pool it has %" PRIu64,
-                    b->n_messages * LINK_ITEMS_MAX, ret->filled.n_pages);
+    if (ret->filled.n_pages != b->n_messages * LINK_ITEMS_MAX)
+        return fail(e, -EIO, "the full pool has %" PRIu64 " pages instead of %" PRIu64, ret->filled.n_pages,
+                    b->n_messages * LINK_ITEMS_MAX);
 
-    return r;
+    return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- scenario ---- */
 
 /* One descriptor per connection here, five in the daemon, which raises its own limit. */
 static int service_memory_raise_limit(unsigned n, struct errmsg *e)
@@ -213,16 +224,16 @@ static int service_memory_raise_limit(unsigned n, struct errmsg *e)
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return fail(e, -errno, "getrlimit: %s", strerror(errno));
     if (limit.rlim_max < 5 * (rlim_t) n + FDS_BESIDE)
-        return fail(e, -EMFILE, "%u clients need %u descriptors in the daemon, and ulimit -Hn says %llu", n,
+        return fail(e, -EMFILE, "%u clients need %u descriptors in the daemon, and ulimit -Hn is %llu", n,
                     5 * n + FDS_BESIDE, (unsigned long long) limit.rlim_max);
 
     limit.rlim_cur = limit.rlim_max;
     return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? fail(e, -errno, "setrlimit: %s", strerror(errno)) : 0;
 }
 
-int service_memory(const struct service_options *o, struct memory_figures *ret, struct errmsg *e)
+int service_memory(const struct service_options *o, struct memory_metrics *ret, struct errmsg *e)
 {
-    const struct size *size = o->quick ? &quick : &whole;
+    const struct service_memory_size *size = o->quick ? &quick : &whole;
     _cleanup_(bench_daemon_deinit) struct bench_daemon daemon = BENCH_DAEMON_INIT;
     _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
     _cleanup_(freep) struct service_memory_client *clients = calloc(size->n_clients, sizeof(*clients));

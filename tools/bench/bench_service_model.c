@@ -1,4 +1,4 @@
-/* Tables without a model; see bench_service_model.h. */
+/* Synthetic tables; see bench_service_model.h. */
 #include "tools/bench/bench_service_model.h"
 
 #include <assert.h>
@@ -82,7 +82,7 @@ int bench_model_init(struct bench_model *m, const struct bench_shape *s, double 
     r = page_layout_init(&m->layout, m->table, (struct shard){0, s->n_kv_heads});
     if (r < 0) {
         m->table = table_unref(m->table);
-        return fail(e, r, "cannot lay out pages of the bench's table");
+        return fail(e, r, "cannot compute the page layout of the bench's table");
     }
 
     return 0;

@@ -1,12 +1,12 @@
 /*
- * A daemon with many held pages is killed and started again, under a supervisor that keeps its descriptors
+ * A daemon with many held pages is killed and started again, under a supervisor that stores its descriptors
  * (fd_store.h).
  *
- * The clients are connections of this process, which stays: their holds must outlive the daemon. After each
- * restart another connection looks every page up in the new index and leases it, with the generation that it
- * had; a sample is compared byte by byte with what was written, in mappings of what the new daemon hands out;
- * nothing can be evicted; and what is reserved anew has a generation above all before. On a GPU the sessions
- * write the payloads and the daemon's mover checks them before a lease.
+ * The clients are connections of this process, which stays alive: their holds must survive the daemon. After
+ * each restart a new connection finds every page in the new index and leases it with its old generation; a
+ * sample is compared byte by byte with the written pages, through new mappings; no page can be evicted; and
+ * new reservations have generations above all earlier ones. On a GPU the sessions write the payloads, and the
+ * daemon's mover checks them before a lease.
  */
 #include "tools/bench/bench_service.h"
 
@@ -45,7 +45,7 @@ struct service_restart_bench {
     uint64_t n_pages;
     struct link holders[HOLDERS];
     struct link_page *pages; /* [n_pages] */
-    uint64_t newest;         /* generation */
+    uint64_t newest;         /* highest generation */
 };
 
 /* ---- the daemon ---- */
@@ -76,7 +76,7 @@ static int service_restart_end(struct service_restart_bench *b, int signal)
     return status;
 }
 
-struct service_restart_moments { /* seconds */
+struct service_restart_times { /* seconds */
     double exit, serving, gpu;
 };
 
@@ -98,9 +98,10 @@ static int service_restart_first_lease(struct service_restart_bench *b, struct l
     return r < 0 ? r : link_release(l, lease, e);
 }
 
-/* From SIGKILL until it is gone; from the next start to the first answer, to a new client, and to the first
- * page on a GPU. */
-static int restart(struct service_restart_bench *b, struct service_restart_moments *ret, struct errmsg *e)
+/* Times from SIGKILL to exit, from the next start to the first reply to a new client, and to the first page
+ * on a GPU. */
+static int service_restart_once(struct service_restart_bench *b, struct service_restart_times *ret,
+                                struct errmsg *e)
 {
     _cleanup_(link_close) struct link first = {.fd = -1}, gpu = {.fd = -1};
     double began = clock_seconds(), gone;
@@ -108,7 +109,7 @@ static int restart(struct service_restart_bench *b, struct service_restart_momen
 
     (void) service_restart_end(b, SIGKILL);
     gone = clock_seconds();
-    if (!fd_store_settle(b->store)) /* pid 1 has read everything by then, too */
+    if (!fd_store_settle(b->store)) /* systemd would have read all messages by then, too */
         return fail(e, -EIO, "the supervisor of the bench does not answer");
 
     ret->exit = gone - began;
@@ -123,7 +124,7 @@ static int restart(struct service_restart_bench *b, struct service_restart_momen
     return r;
 }
 
-/* ---- before ---- */
+/* ---- before the restart ---- */
 
 static int service_restart_publish_held(struct service_restart_bench *b, struct errmsg *e)
 {
@@ -149,9 +150,9 @@ static int service_restart_publish_held(struct service_restart_bench *b, struct 
     return r;
 }
 
-/* ---- after ---- */
+/* ---- after the restart ---- */
 
-/* The page is at the slot where it was, with the generation that it had. */
+/* The page is in its old slot with its old generation. */
 static bool service_restart_is_found(const struct service_restart_bench *b, const struct index_reader *reader,
                                      uint64_t n, struct link_page *ret)
 {
@@ -165,7 +166,7 @@ static bool service_restart_is_found(const struct service_restart_bench *b, cons
     return hit.slot == b->pages[n].slot && hit.generation == b->pages[n].generation;
 }
 
-/* By messages of @l, which checks every checksum. Pages of a message that is refused count as lost. */
+/* Leases all pages over @l; the daemon checks their checksums. Pages of a refused message count as lost. */
 static int service_restart_find_all(struct service_restart_bench *b, struct link *l, uint64_t *ret_found,
                                     struct errmsg *e)
 {
@@ -199,8 +200,7 @@ static int service_restart_is_identical(struct service_restart_bench *b, struct 
 {
     struct chunk_key key = link_key(n);
     const struct page_layout *layout = &b->model->layout;
-    size_t skip =
-        bench_device_is_gpu(&b->device) ? PAGE_HEADER_BYTES : 0; /* which the slots of a GPU do not have */
+    size_t skip = bench_device_is_gpu(&b->device) ? PAGE_HEADER_BYTES : 0; /* slots of a GPU have no header */
     size_t bytes = layout->page_bytes[PAGE_REST] - skip;
     _cleanup_(freep) uint8_t *found = malloc(bytes);
     int r = found ? link_read_page(l, &b->pages[n], skip, bytes, found, e)
@@ -220,7 +220,7 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
     int r = 0;
 
     *ret_sampled = *ret_identical = 0;
-    bench_device_forget(&b->device); /* what the daemon has now is compared, not what was mapped before */
+    bench_device_forget(&b->device); /* compare through new mappings, not through those of the old daemon */
     for (uint64_t n = 0; r == 0 && n < b->n_pages; n += SAMPLE_EVERY) {
         bool same;
 
@@ -232,7 +232,7 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
     return r;
 }
 
-/* Held pages as the daemon counts them, after everything that may go was told to. */
+/* Held pages by the daemon's count, after the eviction of all unheld pages. */
 static int service_restart_count_held(struct service_restart_bench *b, uint64_t *ret, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
@@ -253,7 +253,7 @@ static int service_restart_count_held(struct service_restart_bench *b, uint64_t 
     return 0;
 }
 
-/* What is given out now is above everything before; it is left as a page that nobody holds, and evicted next
+/* Counts a new generation that is not above all earlier ones. The new page stays unheld and is evicted next
  * time. */
 static int service_restart_reserve_anew(struct service_restart_bench *b, struct link *l, unsigned round,
                                         uint64_t *ret_lower, struct errmsg *e)
@@ -275,7 +275,7 @@ static uint64_t service_restart_least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static int service_restart_check(struct service_restart_bench *b, unsigned round, struct restart_figures *f,
+static int service_restart_check(struct service_restart_bench *b, unsigned round, struct restart_metrics *f,
                                  struct errmsg *e)
 {
     _cleanup_(link_close) struct link l = {.fd = -1};
@@ -300,18 +300,18 @@ static int service_restart_check(struct service_restart_bench *b, unsigned round
     return r;
 }
 
-/* ---- all of it ---- */
+/* ---- scenario ---- */
 
-static int service_restart_measure(struct service_restart_bench *b, struct restart_figures *f,
+static int service_restart_measure(struct service_restart_bench *b, struct restart_metrics *f,
                                    struct errmsg *e)
 {
     double exits[RESTARTS_MAX], serving[RESTARTS_MAX], gpu[RESTARTS_MAX];
     int r = service_restart_publish_held(b, e);
 
     for (unsigned i = 0; r == 0 && i < f->n_restarts; i++) {
-        struct service_restart_moments m = {0};
+        struct service_restart_times m = {0};
 
-        r = restart(b, &m, e);
+        r = service_restart_once(b, &m, e);
         exits[i] = m.exit;
         serving[i] = m.serving;
         gpu[i] = m.gpu;
@@ -331,8 +331,8 @@ static int service_restart_measure(struct service_restart_bench *b, struct resta
 
 static int service_restart_prepare(struct service_restart_bench *b, struct errmsg *e)
 {
-    int r = temp_folder_make("/tmp", "bench", b->folder, sizeof(b->folder),
-                             e); /* $TMPDIR may be too long for a socket */
+    /* in /tmp: $TMPDIR may be too long for a socket */
+    int r = temp_folder_make("/tmp", "bench", b->folder, sizeof(b->folder), e);
 
     if (r < 0)
         return r;
@@ -346,7 +346,7 @@ static int service_restart_prepare(struct service_restart_bench *b, struct errms
     return r == 0 && !fd_store_wait_ready(b->store) ? fail(e, -ECANCELED, "kvcobrad does not start") : r;
 }
 
-static void service_restart_clean_up(struct service_restart_bench *b)
+static void service_restart_deinit(struct service_restart_bench *b)
 {
     for (unsigned i = 0; i < HOLDERS; i++)
         link_close(&b->holders[i]);
@@ -357,30 +357,40 @@ static void service_restart_clean_up(struct service_restart_bench *b)
     free(b->pages);
 }
 
-int service_restart(const struct service_options *o, struct restart_figures *ret, struct errmsg *e)
+int service_restart(const struct service_options *o, struct restart_metrics *ret, struct errmsg *e)
 {
     _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
-    struct restart_figures f = {.n_restarts = o->quick ? 2 : 5,
+    struct restart_metrics f = {.n_restarts = o->quick ? 2 : 5,
                                 .n_found = UINT64_MAX,
                                 .n_identical = UINT64_MAX,
                                 .n_held = UINT64_MAX};
-    struct service_restart_bench b = {.options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000};
-    int r = bench_model_init(&m, &shape, 1, e);
+    _cleanup_(service_restart_deinit) struct service_restart_bench b = {
+        .options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000};
+    int r;
 
     for (unsigned i = 0; i < HOLDERS; i++)
         b.holders[i].fd = -1;
+    r = bench_model_init(&m, &shape, 1, e);
+    if (r < 0)
+        return r;
+
     b.pages = calloc(b.n_pages, sizeof(*b.pages));
-    if (r == 0 && !b.pages)
-        r = fail(e, -ENOMEM, "out of memory for %" PRIu64 " pages", b.n_pages);
-    if (r == 0)
-        r = bench_device_open(&b.device, o->device, e);
-    if (r == 0)
-        r = service_restart_prepare(&b, e);
-    if (r == 0)
-        r = link_stage_and_activate(b.operator_socket, m.table->bytes, m.table->n_bytes, e);
-    if (r == 0)
-        r = service_restart_measure(&b, &f, e);
-    service_restart_clean_up(&b);
+    if (!b.pages)
+        return fail(e, -ENOMEM, "out of memory for %" PRIu64 " pages", b.n_pages);
+
+    r = bench_device_open(&b.device, o->device, e);
+    if (r < 0)
+        return r;
+
+    r = service_restart_prepare(&b, e);
+    if (r < 0)
+        return r;
+
+    r = link_stage_and_activate(b.operator_socket, m.table->bytes, m.table->n_bytes, e);
+    if (r < 0)
+        return r;
+
+    r = service_restart_measure(&b, &f, e);
     if (r < 0)
         return r;
 

@@ -1,4 +1,4 @@
-/* What sequences of the swap scenario must give, and clients that time them; see bench_service_swap.h. */
+/* Expected vectors of the swap scenario, and the clients that time its calls; see bench_service_swap.h. */
 #include "tools/bench/bench_service_swap.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 const struct bench_shape swap_shape = {
     .n_layers = LAYERS, .n_kv_heads = HEADS, .d = DIM, .n_bands = 8, .bits = 3};
 
-/* ---- what must come back ---- */
+/* ---- expected vectors ---- */
 
 static kvc_model_id swap_client_model_id(const struct geometry *g)
 {
@@ -34,13 +34,13 @@ static kvc_model_id swap_client_model_id(const struct geometry *g)
     return id;
 }
 
-static int swap_client_append_piece(const struct vectors *v, kvc_seq *s, unsigned layer, size_t first)
+static int swap_client_append_piece(const struct swap_vectors *v, kvc_seq *s, unsigned layer, size_t first)
 {
     return kvc_seq_append(s, layer, KVC_F32, v->of[layer][KVC_K] + first * ROW,
                           v->of[layer][KVC_V] + first * ROW, PIECE);
 }
 
-/* What is appended, and room for a side of a layer, where sequences lie. */
+/* Copies the input to the device, and allocates one side of a layer there. */
 static int swap_client_upload(const struct swap *w, struct bench_device *p, void **ret_input, void **ret_out,
                               struct errmsg *e)
 {
@@ -53,9 +53,9 @@ static int swap_client_upload(const struct swap *w, struct bench_device *p, void
     return r < 0 ? r : bench_device_new(p, sizeof(w->input->of[0][0]), ret_out, e);
 }
 
-/* Reads one side of a layer to @out, which is there, and copies it to @ret. */
+/* Reads one side of a layer to @out on the device, and copies it to @ret. */
 static int swap_client_read_side(struct bench_device *p, kvc_client *c, kvc_seq *s, unsigned i, void *out,
-                                 struct vectors *ret, struct errmsg *e)
+                                 struct swap_vectors *ret, struct errmsg *e)
 {
     int r = kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, out);
 
@@ -67,9 +67,9 @@ static int swap_client_read_side(struct bench_device *p, kvc_client *c, kvc_seq 
     return bench_device_download(p, ret->of[i / 2][i % 2], out, sizeof(ret->of[0][0]), e);
 }
 
-/* A sequence of its own, without a daemon. */
+/* Vectors of a sequence without a daemon. */
 static int swap_client_expect_of(struct bench_device *p, const struct bench_model *m,
-                                 const struct vectors *input, void *out, struct vectors *ret,
+                                 const struct swap_vectors *input, void *out, struct swap_vectors *ret,
                                  struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -96,7 +96,7 @@ static int swap_client_expect_of(struct bench_device *p, const struct bench_mode
     return r;
 }
 
-/* A process of its own: this one must be able to fork after that. */
+/* Runs in a child process: its parent must not open the driver, since it forks again. */
 int swap_expect(void *ctx, unsigned number, struct errmsg *e)
 {
     struct swap *w = ctx;
@@ -124,9 +124,9 @@ struct swap_client_state {
     struct bench_device device;
     kvc_client *handle;
     kvc_model *model;
-    struct client_samples *samples;
-    void *input, *out; /* where the sequences lie */
-    float *read;       /* what came out */
+    struct swap_client_samples *samples;
+    void *input, *out; /* on the device */
+    float *read;       /* on the host */
     unsigned number;
     unsigned phase;
     double began;
@@ -138,14 +138,13 @@ static void swap_client_begin_call(struct swap_client_state *c)
     c->began = clock_seconds();
 }
 
-/* A call that saw both kinds of stretch counts where tables were swapped. Return: @r, or what its work came
- * to. */
+/* A call that overlaps both phases counts as during swaps. Return: @r, or the error of its queued work. */
 static int swap_client_end_call(struct swap_client_state *c, enum swap_call call, int r)
 {
     int finished = r < 0 ? 0 : bench_device_finish(&c->device, c->handle);
     double seconds = clock_seconds() - c->began;
     unsigned phase = c->phase | c->swap->shared->phase;
-    struct samples *to;
+    struct swap_samples *to;
 
     r = finished < 0 ? finished : r;
     to = &c->samples->of[phase][call];
@@ -155,7 +154,7 @@ static int swap_client_end_call(struct swap_client_state *c, enum swap_call call
     return r;
 }
 
-/* A sequence, and the number of the table that it uses: the one in force before and after it began. */
+/* A sequence and its table: retries until the same table was active before and after the call. */
 static int swap_client_new_sequence(struct swap_client_state *c, const void *salt, size_t salt_bytes,
                                     kvc_seq **ret, unsigned *ret_table)
 {
@@ -210,7 +209,7 @@ static int swap_client_append_all(struct swap_client_state *c, kvc_seq *s, size_
 
 static int swap_client_read_all(struct swap_client_state *c, kvc_seq *s, unsigned table)
 {
-    struct shared *sh = c->swap->shared;
+    struct swap_shared *sh = c->swap->shared;
     const size_t bytes = sizeof(sh->expected[0].of[0][0]);
     int r = 0;
 
@@ -227,7 +226,7 @@ static int swap_client_read_all(struct swap_client_state *c, kvc_seq *s, unsigne
     return r;
 }
 
-/* Failures are counted where they are met; the client goes on with the next sequence. */
+/* Failures are counted where they occur; the client continues with the next sequence. */
 static void swap_client_one_sequence(struct swap_client_state *c, uint64_t round)
 {
     uint64_t salt[2] = {c->number + 1, round};
@@ -237,7 +236,7 @@ static void swap_client_one_sequence(struct swap_client_state *c, uint64_t round
     int r;
 
     if (round % 2)
-        salt[0] = salt[1] = 0; /* everybody's */
+        salt[0] = salt[1] = 0; /* the salt of all clients */
     r = swap_client_new_sequence(c, salt, sizeof(salt), &s, &table);
     if (r < 0)
         return;

@@ -1,7 +1,7 @@
 /*
- * kvcobra bench attend: a decode step's attention over packed pages against a tuned binary16 cache, in one
- * process and taking turns. Heads are shared out between threads. Every kernel's result is checked before
- * anything is timed.
+ * kvcobra bench attend: the attention of a decode step over packed pages, compared with a tuned binary16
+ * cache in the same process; the kernels alternate. Threads share the heads. The result of every kernel is
+ * checked before it is timed.
  */
 #include <errno.h>
 #include <math.h>
@@ -60,7 +60,7 @@ struct bench_attend_options {
 };
 
 struct result {
-    const struct attend_case *c; /* its figures below are of this case */
+    const struct attend_case *c; /* the results below are for this case */
     const char *set, *packed_name, *f16_name;
     bool measured; /* false: this machine lacks the instructions */
     struct attend_folding folding;
@@ -69,16 +69,13 @@ struct result {
     double n_keys;             /* keys times KV heads of a run */
 };
 
-static const char doc[] = "Time the attention of one new token over a long context: packed pages against a "
-                          "plain binary16 cache with the "
-                          "same keys and values, both by the best loops for each instruction set.\v"
-                          "Ratios above 1 say that packed is faster. Minimum, median and 99th percentile "
-                          "over all repetitions, the kernels "
-                          "taking turns; times are the slowest thread's processor time. Caches are larger "
-                          "than most processors' own, so binary16 is read from memory. "
-                          "Planes: those of RoPE whose keys are formed, of all; the fold bound is what the "
-                          "others may add to a score, over the "
-                          "size of the scores.";
+static const char doc[] =
+    "Time the attention of one new token over a long context: packed pages, compared with a binary16 cache "
+    "of the same keys and values, both with the best loops for each instruction set.\v"
+    "Ratios above 1: packed is faster. Minimum, median and 99th percentile over all repetitions; the kernels "
+    "alternate; times are the processor time of the slowest thread. The caches are larger than those of most "
+    "processors, so that binary16 is read from memory. Planes: RoPE planes whose keys are decoded, of all "
+    "planes; the fold bound limits the error that the others add to a score, relative to the scores.";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1},
@@ -163,9 +160,9 @@ static void *bench_attend_work(void *arg)
     return NULL;
 }
 
-/* Processor time of the slowest thread, all starting together: on an idle machine that is the time it takes,
- * and on a busy one a run is not charged for others' turns. Threads that did start wait for those that did
- * not, so the command ends where one cannot be started. Return: 0; negative errno. */
+/* Processor time of the slowest thread; all threads start together. On an idle machine this is the elapsed
+ * time, on a busy machine it excludes other processes. Started threads wait for all others, so the command
+ * exits if a thread cannot be started. Return: 0; negative errno. */
 static int bench_attend_run_once(struct bench_attend_run *r, double *ret_seconds)
 {
     struct worker w[THREADS_MAX];
@@ -181,7 +178,7 @@ static int bench_attend_run_once(struct bench_attend_run *r, double *ret_seconds
         w[i] = (struct worker){.run = r, .index = i};
     for (; n < r->n_threads; n++)
         if (pthread_create(&w[n].thread, NULL, bench_attend_work, &w[n]) != 0)
-            exit(command_fail("%zu threads are more than this system starts", r->n_threads));
+            exit(command_fail("cannot start %zu threads", r->n_threads));
     (void) bench_attend_work(&w[0]);
     for (size_t i = 1; i < n; i++)
         (void) pthread_join(w[i].thread, NULL);
@@ -208,9 +205,9 @@ static double bench_attend_difference(const float *a, const float *b, size_t n)
 }
 
 /*
- * Both read the same vectors. Binary16 rounds each number by 2^-12 in the mean, packed kernels keep 6 to 8
- * bits of narrow half-tiles' factors (gpu/README.md): of averages over thousands of tokens, which are smaller
- * than what they average, up to 1 % of their size. A wrong rotation, mask or order moves them by their whole
+ * Both read the same vectors. Binary16 rounds each number by 2^-12 on average, packed kernels keep 6 to 8
+ * bits of the factors of narrow half-tiles (gpu/README.md): up to 1 % of averages over thousands of tokens,
+ * which are smaller than the averaged vectors. A wrong rotation, mask or order changes them by their whole
  * size.
  */
 static int bench_attend_check_and_time(struct bench_attend_run *packed, struct bench_attend_run *f16,
@@ -237,7 +234,7 @@ static int bench_attend_check_and_time(struct bench_attend_run *packed, struct b
     return COMMAND_OK;
 }
 
-/* The processor has the instructions, and where the kernel must permit them, it does. */
+/* Whether the processor has the instructions, and the kernel permits them. */
 static bool bench_attend_on_this_machine(unsigned mask)
 {
     if ((mask & ~cpu_capabilities()) != 0)
@@ -287,7 +284,7 @@ static double bench_attend_nanoseconds(const struct result *r, double seconds)
 static void bench_attend_print_row(struct report *t, const struct result *r)
 {
     if (!r->measured) {
-        report_row(t, "%s\t%s\tnot on this machine", r->c->name, r->set);
+        report_row(t, "%s\t%s\tnot available here", r->c->name, r->set);
         return;
     }
 
@@ -417,10 +414,10 @@ static int bench_attend_load(struct bench_attend_state *b, const struct bench_at
     if (o->table && table_load(o->table, &b->table, &e) < 0)
         return command_fail("%s", e.text);
     if (b->table && b->table->geometry.d % 16 != 0)
-        return command_fail("%s: the binary16 kernel takes head dimensions that 16 divides, not %u", o->table,
-                            b->table->geometry.d);
+        return command_fail("%s: the binary16 kernel needs head dimensions that are multiples of 16, not %u",
+                            o->table, b->table->geometry.d);
     if (b->table && geometry_group(&b->table->geometry) > ATTEND_F16_GROUP_MAX)
-        return command_fail("%s: the binary16 kernel takes up to %d query heads per KV head, not %u",
+        return command_fail("%s: the binary16 kernel supports up to %d query heads per KV head, not %u",
                             o->table, ATTEND_F16_GROUP_MAX, geometry_group(&b->table->geometry));
 
     return COMMAND_OK;
@@ -445,5 +442,4 @@ static int bench_attend_run(int argc, char **argv)
                          : bench_attend_print_text(b.results, b.n_results, &o, cpu);
 }
 
-const struct command bench_attend = {"attend", "attention on packed pages against binary16",
-                                     bench_attend_run};
+const struct command bench_attend = {"attend", "attention on packed pages and on binary16", bench_attend_run};

@@ -1,7 +1,7 @@
 /*
- * kvcobra bench solve: how long the solvers take for a large model, 256 heads of dimension 128. Spectra are
- * synthetic and seeded, curves computed ones with some noise (measuring real curves is calibration, not
- * solving). Every result is checked before anything is timed.
+ * kvcobra bench solve: the time of the solvers for a large model, 256 heads of dimension 128. Spectra are
+ * synthetic and seeded, curves are computed with some noise (measuring real curves belongs to calibration).
+ * All results are checked before the timing.
  */
 #include <errno.h>
 #include <math.h>
@@ -28,7 +28,7 @@ enum {
     DIM = 128,
     BAND = 8,
     N_BANDS = 2 * N_HEADS * DIM / BAND, /* K and V */
-    DP_OPTIONS = DIM / 2 * 7 + 1,       /* of a head: even ranks, 2 to 8 bits, nothing */
+    DP_OPTIONS = DIM / 2 * 7 + 1,       /* of a head: even ranks, 2 to 8 bits, or nothing stored */
     N_SOLVERS = 3,
     N_CASES = 3 * N_SOLVERS, /* budgets x solvers */
 };
@@ -61,9 +61,8 @@ static const char doc[] =
     "Time the solvers: the paper's C1 and C2 and its exact dynamic programme for 256 heads of dimension 128, "
     "and the "
     "bands knapsack for the keys and values of 256 heads, at 1, 2 and 4 bits per number.\v"
-    "Inputs are synthetic and the same every time. Results are checked before the clock starts. Minimum, "
-    "median and "
-    "99th percentile over all repetitions, the cases taking turns.";
+    "Inputs are synthetic and equal in every run. Results are checked before the timing. Minimum, median and "
+    "99th percentile over all repetitions; the cases alternate.";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each case (default 30)", 1},
@@ -98,7 +97,7 @@ static double bench_solve_next_uniform(uint64_t *s)
     return (double) (splitmix64_next(s) >> 11) * 0x1p-53;
 }
 
-/* Exponential decay at a rate of each head's own, energies over a hundredfold range: as heads of real models.
+/* Exponential decay with a rate per head, and energies over a hundredfold range, as for heads of real models.
  */
 static void bench_solve_make_spectrum(uint64_t *seed, double *w)
 {
@@ -109,7 +108,7 @@ static void bench_solve_make_spectrum(uint64_t *seed, double *w)
         w[i] = i == 0 ? energy : w[i - 1] * exp(-2 * rate * bench_solve_next_uniform(seed));
 }
 
-/* Every (r, b) of every head; 2 % of noise, as measuring leaves it. */
+/* Every (r, b) of every head; 2 % of noise, as in measured curves. */
 static int bench_solve_make_options(struct bench_solve_input *in, uint64_t *seed)
 {
     double curve[(DIM / 2 + 1) * 7], q[BANDS_OPTIONS];
@@ -200,7 +199,7 @@ static int bench_solve_run_case(const struct bench_solve_input *in, unsigned k,
                        out->bits, &out->bands);
 }
 
-/* Budgets of C2 add up, and every (r, b) is what C1 says for its budget. */
+/* The budgets of C2 add up, and every (r, b) is the choice of C1 for its budget. */
 static bool bench_solve_paper_right(const struct bench_solve_input *in, double bpd,
                                     const struct bench_solve_output *out)
 {
@@ -221,8 +220,8 @@ static bool bench_solve_paper_right(const struct bench_solve_input *in, double b
     return fabs(sum - bpd * DIM * N_HEADS) < 1e-6 * sum;
 }
 
-/* Within the budget, as good as claimed, within 0.1 % of the Lagrangian bound, and no single head can still
- * gain. */
+/* Within the budget, with the reported distortion, within 0.1 % of the Lagrangian bound, and no change of a
+ * single head is better. */
 static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
                                  const struct bench_solve_output *out)
 {
@@ -245,7 +244,8 @@ static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
            sum >= out->dp.lower_bound * (1 - 1e-9) && sum <= out->dp.lower_bound * 1.001;
 }
 
-/* Within the budget, as good as claimed, and within one band's largest step of the Lagrangian bound. */
+/* Within the budget, with the reported distortion, and within the largest step of one band of the Lagrangian
+ * bound. */
 static bool bench_solve_bands_right(const struct bench_solve_input *in, double bpd,
                                     const struct bench_solve_output *out)
 {
@@ -290,7 +290,8 @@ static int bench_solve_check_cases(const struct bench_solve_input *in, struct be
 
 /* ---- timing ---- */
 
-/* @seconds: [N_CASES, repeat]. The cases take turns, so that a busy moment of the machine meets them all. */
+/* @seconds: [N_CASES, repeat]. The cases alternate, so that a busy moment of the machine affects all of them.
+ */
 static int bench_solve_time_cases(const struct bench_solve_input *in, struct bench_solve_output *out,
                                   size_t repeat, double *seconds, struct timing ret[N_CASES])
 {

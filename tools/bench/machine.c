@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 
-/* "model name : ..." of /proc/cpuinfo; other machines than x86 do not have it */
+/* "model name : ..." of /proc/cpuinfo; only x86 has this line */
 void machine_cpu_name(char ret[static MACHINE_CPU_NAME_BYTES])
 {
     _cleanup_(fclosep) FILE *f = fopen("/proc/cpuinfo", "re");

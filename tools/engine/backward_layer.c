@@ -1,6 +1,6 @@
 /*
- * One layer backwards, its second half first; see forward.c for the network. Hidden states were kept by the
- * forward pass; everything else of the layer is computed again.
+ * Backward pass of one layer, its second half first; see forward.c for the network. The forward pass stored
+ * the hidden states; all other values of the layer are recomputed.
  */
 #include "tools/engine/backward_internal.h"
 
@@ -126,7 +126,7 @@ static void backward_layer_feed_back(struct backward *b, uint32_t layer, size_t 
 
 /* ---- the first half: h += W_O attention(q, k, v) ---- */
 
-/* Norm per head and order of the file, backwards; forward.c: arrange_heads(). @x: before the norm. */
+/* Backward pass of the norm per head and of the order of the file; see forward.c. @x: before the norm. */
 static void backward_layer_disarrange_heads(const struct network *net, const float *x, size_t n_heads,
                                             const float *weight, float *d_x)
 {

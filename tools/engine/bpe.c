@@ -1,11 +1,10 @@
 /*
  * Byte-pair merging; see bpe.h.
  *
- * The symbols of the piece form a doubly linked list; every neighbouring pair that a rule fits stands in a
- * heap by (rank, position). A merge changes two pairs; their old entries are left in the heap and recognised
- * as stale when they come up, because the pair they name is no longer there. Each merge adds at most two
- * entries, so a piece of n bytes needs at most 3 n of them: one allocation per piece size, and n log n steps
- * whatever the text is.
+ * The symbols of the piece form a doubly linked list; every neighbouring pair with a rule is in a heap by
+ * (rank, position). A merge changes two pairs; their old entries stay in the heap and are recognised as stale
+ * when popped, since their pair no longer exists. Each merge adds at most two entries, so a piece of n bytes
+ * needs at most 3 n entries: one allocation per piece size, and n log n steps for any text.
  */
 #include "tools/engine/bpe.h"
 
@@ -21,12 +20,12 @@
 struct bpe_symbol {
     uint32_t id;
     uint32_t previous, next; /* NO_SYMBOL at the ends */
-    bool gone;               /* merged into the one before it */
+    bool gone;               /* merged into the previous symbol */
 };
 
 struct bpe_candidate {
     uint32_t rank, left;        /* the heap's order */
-    uint32_t left_id, right_id; /* what stood there when it was entered */
+    uint32_t left_id, right_id; /* the pair when the entry was added */
     uint32_t merged;
 };
 
@@ -47,7 +46,7 @@ void bpe_sort_rules(struct bpe_rule *rules, size_t n_rules)
     qsort(rules, n_rules, sizeof(*rules), bpe_by_pair);
 }
 
-/* The first rule of the pair, which is the one of the lowest rank should it stand there twice. */
+/* The first rule of the pair: the lowest rank if the file has it twice. */
 static const struct bpe_rule *bpe_find_rule(const struct bpe_rule *rules, size_t n_rules, uint32_t left,
                                             uint32_t right)
 {
@@ -141,7 +140,7 @@ void bpe_scratch_deinit(struct bpe_scratch *s)
     *s = (struct bpe_scratch){0};
 }
 
-/* Enters the pair whose left half is @left, if a rule fits it. */
+/* Adds the pair whose left half is @left to the heap, if it has a rule. */
 static void bpe_consider(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *s, size_t *n_heap,
                          uint32_t left)
 {

@@ -1,4 +1,4 @@
-/* Opening and closing a model, and what can be asked about it; see engine.h. */
+/* Opening and closing a model, and its information; see engine.h. */
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "client/kvcobra.h"
@@ -22,11 +22,11 @@ static void engine_read_name(struct engine *en)
         name = slash + 1;
     n = strlen(name);
     if (gguf_has(en->gguf, "general.name"))
-        /* of another type: the file's name will do */
+        /* of another type: use the file's name */
         (void) gguf_get_string(en->gguf, "general.name", &name, &n, NULL);
     if (n >= sizeof(en->info.name))
         n = sizeof(en->info.name) - 1;
-    for (size_t i = 0; i < n; i++) /* it is printed on terminals */
+    for (size_t i = 0; i < n; i++) /* control characters must not reach terminals */
         en->info.name[i] = (unsigned char) name[i] < 0x20 || name[i] == 0x7f ? '?' : name[i];
     en->info.name[n] = '\0';
 }
@@ -41,8 +41,8 @@ static int engine_read_special_token(struct engine *en, const char *key, uint32_
     if (r < 0)
         return r;
     if (token != UINT32_MAX && token >= en->net.n_vocab)
-        return fail(e, -EBADMSG, "%s: %s is %u, but there are %u tokens", gguf_label(en->gguf), key, token,
-                    en->net.n_vocab);
+        return fail(e, -EBADMSG, "%s: %s is %u, but the vocabulary has %u tokens", gguf_label(en->gguf), key,
+                    token, en->net.n_vocab);
 
     *ret_token = token;
     return 0;
@@ -205,7 +205,7 @@ int engine_output_projection(struct engine *en, uint32_t layer, float *ret_wo, s
     const struct matrix *w;
 
     if (layer >= en->net.geometry.n_layers)
-        return fail(e, -EINVAL, "layer %u of a model with %u", layer, en->net.geometry.n_layers);
+        return fail(e, -EINVAL, "layer %u of a model with %u layers", layer, en->net.geometry.n_layers);
 
     w = &en->net.layers[layer].o;
     linear_rows(w, 0, w->n_rows, ret_wo);

@@ -4,8 +4,8 @@
  *     x = norm(h);  q, k, v = W x + b;  q, k = norm per head (Qwen3);  h += W_O attention(q, k, v)
  *     x = norm(h);  h += W_down (silu(W_gate x) * W_up x)
  *
- * with norm(x) = w x / sqrt(mean(x^2) + eps). Keys and queries leave this file before RoPE, in half-split
- * order; the cache rotates, since only it knows where a token stands.
+ * with norm(x) = w x / sqrt(mean(x^2) + eps). Keys and queries are passed on before RoPE, in half-split
+ * order; the cache rotates them, since it has the positions of the tokens.
  */
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -20,7 +20,7 @@
 #include <string.h>
 
 enum {
-    TOKENS_PER_ITEM = 16, /* of the work that is done token by token */
+    TOKENS_PER_ITEM = 16, /* of work per token */
     TOKENS_MAX = 1 << 24, /* of one pass */
 };
 
@@ -49,11 +49,11 @@ int forward_reserve(struct engine *en, size_t n, struct errmsg *e)
     size_t n_ff = n < FF_TOKENS ? n : FF_TOKENS;
 
     if (n > TOKENS_MAX)
-        return fail(e, -E2BIG, "a pass of %zu tokens; at most %d at once", n, TOKENS_MAX);
+        return fail(e, -E2BIG, "a pass of %zu tokens; the maximum is %d", n, TOKENS_MAX);
     if (n <= a->n)
         return 0;
 
-    a->n = 0; /* the sizes differ until all have grown */
+    a->n = 0; /* until all buffers have grown */
     if (forward_resize(&a->normed, n, net->n_embd) < 0 || forward_resize(&a->projected, n, net->n_embd) < 0 ||
         forward_resize(&a->q, n, n_q) < 0 || forward_resize(&a->mixed, n, n_q) < 0 ||
         forward_resize(&a->k, n, n_kv) < 0 || forward_resize(&a->v, n, n_kv) < 0 ||
@@ -76,7 +76,7 @@ void forward_norm(const float *x, const float *weight, size_t n, double epsilon,
         y[i] = x[i] * scale * weight[i];
 }
 
-/* ---- work that is done token by token, shared out to the workers ---- */
+/* ---- work per token, on the workers ---- */
 
 struct tokens {
     struct engine *en;
@@ -152,8 +152,8 @@ static void forward_add_bias(float *x, const float *bias, size_t n)
 }
 
 /*
- * The heads of one token: pairs (2i, 2i + 1) of the rotary dimensions, as Llama files have them, become (i,
- * i + n/2); then the norm per head.
+ * The heads of one token: pairs (2i, 2i + 1) of the rotary dimensions, the order of Llama files, become (i, i
+ * + n/2); then the norm per head.
  */
 static void forward_arrange_heads(const struct network *net, float *x, size_t n_heads, const float *weight)
 {
@@ -257,8 +257,8 @@ static int forward_check_window(const struct engine *en, const struct kv_cache *
         return 0;
 
     return fail(e, -EOPNOTSUPP,
-                "%s: a sequence of %zu tokens, but its sliding window has %zu, and this program computes "
-                "full attention only",
+                "%s: a sequence of %zu tokens, but its sliding window has %zu, and only full attention is "
+                "implemented",
                 en->info.name, past + n, window);
 }
 
@@ -268,7 +268,7 @@ int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_laye
     int r;
 
     if (first_layer > end_layer || end_layer > en->net.geometry.n_layers)
-        return fail(e, -EINVAL, "layers %u to %u of a model with %u", first_layer, end_layer,
+        return fail(e, -EINVAL, "layers %u to %u of a model with %u layers", first_layer, end_layer,
                     en->net.geometry.n_layers);
 
     r = forward_check_window(en, cache, n, e);
@@ -295,7 +295,7 @@ int engine_embed(struct engine *en, const uint32_t *tokens, size_t n, float *hid
 {
     for (size_t i = 0; i < n; i++) {
         if (tokens[i] >= en->net.n_vocab)
-            return fail(e, -EINVAL, "token %u of a vocabulary of %u", tokens[i], en->net.n_vocab);
+            return fail(e, -EINVAL, "token %u is outside the vocabulary of %u", tokens[i], en->net.n_vocab);
 
         linear_rows(&en->net.embedding, tokens[i], 1, hidden + i * en->net.n_embd);
     }

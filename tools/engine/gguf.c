@@ -6,9 +6,9 @@
  *     n_tensors x { string:name u32:n_dims u64:dims[n_dims] u32:type u64:offset }
  *     padding to general.alignment (32), then tensor data; offsets count from here
  *
- * One cursor walks the front; whatever it reads is bounded by the bytes that are left, so counts can never
- * make us allocate or walk more than the file's own size allows. Entries are sorted afterwards: duplicates
- * stand side by side, and finding is a binary search.
+ * One cursor reads the front of the file. Every read is bounded by the remaining bytes, so that counts cannot
+ * cause allocations or loops beyond a multiple of the file's size. Entries are sorted afterwards, to find
+ * duplicates and for binary search.
  */
 #include "tools/engine/gguf.h"
 
@@ -46,16 +46,7 @@ static size_t gguf_scalar_bytes(uint32_t type)
     return type < sizeof(bytes) ? bytes[type] : 0;
 }
 
-const char *gguf_type_name(uint32_t type)
-{
-    static const char *const names[] = {
-        "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64",
-    };
-
-    return type < sizeof(names) / sizeof(names[0]) ? names[type] : "unknown type";
-}
-
-/* Names end up in sentences and on terminals: no control characters, no NUL. */
+/* Names are printed in sentences on terminals: no control characters, no NUL. */
 static bool gguf_printable(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -69,7 +60,7 @@ static int gguf_shown(size_t n)
     return n < SHOWN_MAX ? (int) n : SHOWN_MAX;
 }
 
-/* Moves over one value. False: truncated, an unknown type, or arrays nested too deep. */
+/* Skips one value. False: truncated, an unknown type, or arrays nested too deep. */
 static bool gguf_skip_value(struct gguf_cursor *c, uint32_t type, unsigned depth)
 {
     const uint8_t *p;
@@ -91,7 +82,7 @@ static bool gguf_skip_value(struct gguf_cursor *c, uint32_t type, unsigned depth
     if (element != GGUF_STRING && element != GGUF_ARRAY)
         return false;
 
-    /* every element takes at least the 8 bytes of a count: a huge @n ends at the end of the file */
+    /* every element has at least 8 bytes: a huge @n ends at the end of the file */
     for (uint64_t i = 0; i < n; i++)
         if (!gguf_skip_value(c, element, depth + 1))
             return false;
@@ -190,7 +181,7 @@ static int gguf_place_tensors(struct gguf *g, const struct gguf_cursor *c, struc
         struct gguf_tensor *t = &g->tensors[i];
         const struct quant_type *q = quant_type_of(t->type);
 
-        if (!q) /* readable or not is for the user of the tensor to say */
+        if (!q) /* whether the type can be read is checked when the tensor is used */
             continue;
         if (!gguf_tensor_bytes(t, q, &t->bytes))
             return fail(e, -EBADMSG, "%s: tensor \"%.*s\" (%s) has impossible dimensions", g->label,
@@ -207,20 +198,6 @@ static int gguf_place_tensors(struct gguf *g, const struct gguf_cursor *c, struc
     return 0;
 }
 
-int gguf_order(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
-{
-    int r = memcmp(a, b, a_bytes < b_bytes ? a_bytes : b_bytes);
-
-    return r ? r : (a_bytes > b_bytes) - (a_bytes < b_bytes);
-}
-
-int gguf_by_key(const void *a, const void *b)
-{
-    const struct gguf_entry *x = a, *y = b;
-
-    return gguf_order(x->key, x->key_bytes, y->key, y->key_bytes);
-}
-
 static int gguf_by_name(const void *a, const void *b)
 {
     const struct gguf_tensor *x = a, *y = b;
@@ -232,11 +209,11 @@ static int gguf_refuse_duplicates(const struct gguf *g, struct errmsg *e)
 {
     for (size_t i = 1; i < g->n_entries; i++)
         if (gguf_by_key(&g->entries[i - 1], &g->entries[i]) == 0)
-            return fail(e, -EBADMSG, "%s: key \"%.*s\" stands there twice", g->label,
+            return fail(e, -EBADMSG, "%s: key \"%.*s\" is there twice", g->label,
                         gguf_shown(g->entries[i].key_bytes), g->entries[i].key);
     for (size_t i = 1; i < g->n_tensors; i++)
         if (gguf_by_name(&g->tensors[i - 1], &g->tensors[i]) == 0)
-            return fail(e, -EBADMSG, "%s: tensor \"%.*s\" stands there twice", g->label,
+            return fail(e, -EBADMSG, "%s: tensor \"%.*s\" is there twice", g->label,
                         (int) g->tensors[i].name_bytes, g->tensors[i].name);
     return 0;
 }
@@ -252,7 +229,7 @@ static int gguf_parse_header(struct gguf *g, struct gguf_cursor *c, struct errms
     if (!gguf_take_u32(c, &version) || !gguf_take_u64(c, &n_tensors) || !gguf_take_u64(c, &n_keys))
         return fail(e, -EBADMSG, "%s: ends inside its header", g->label);
     if (version == __builtin_bswap32(2) || version == __builtin_bswap32(3))
-        return fail(e, -EOPNOTSUPP, "%s: a big-endian GGUF file; convert it to little-endian", g->label);
+        return fail(e, -EOPNOTSUPP, "%s: is a big-endian GGUF file; convert it to little-endian", g->label);
     if (version != 2 && version != 3)
         return fail(e, -EOPNOTSUPP, "%s: GGUF version %u; this program reads 2 and 3", g->label, version);
     if (n_keys > GGUF_ENTRIES_MAX || n_keys > c->left / KEY_BYTES_MIN)
@@ -338,7 +315,7 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
     _cleanup_(closep) int fd = -1;
     struct stat st;
 
-    fd = open(g->label, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us before it is refused */
+    fd = open(g->label, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not block */
     if (fd < 0)
         return fail(e, -errno, "%s: %s", g->label, strerror(errno));
     if (fstat(fd, &st) < 0)

@@ -1,5 +1,5 @@
 /*
- * What gguf.c (reading the file) and gguf_values.c (reading its keys) share: entries and the bounded cursor.
+ * Internals of the GGUF reader, for gguf.c and gguf_values.c: the entries of a file and the bounded cursor.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ struct gguf {
     char *label;
     const uint8_t *data;
     size_t bytes;
-    void *mapping; /* ours, or NULL for the caller's bytes */
+    void *mapping; /* NULL: bytes of the caller */
     struct gguf_entry *entries;
     size_t n_entries;
     struct gguf_tensor *tensors;

@@ -1,9 +1,9 @@
 /*
  * Products with quantised weights; see linear.h.
  *
- * Few vectors: memory bandwidth is what costs, so the quantised blocks are read once and multiplied as they
- * are (matvec.h). Many vectors: a block of rows is decoded into scratch that fits the second-level cache and
- * multiplied by OpenBLAS. Either way blocks of rows are the items that worker threads take.
+ * Few vectors: memory bandwidth is the limit, so the quantised blocks are read once and multiplied without
+ * decoding (matvec.h). Many vectors: a block of rows is decoded into scratch that fits the second-level cache
+ * and multiplied by OpenBLAS. In both cases blocks of rows are the items of worker threads.
  */
 #include "tools/engine/linear.h"
 
@@ -21,7 +21,7 @@
 
 enum {
     VECTORS_MAX =
-        14, /* more are faster through decoding and OpenBLAS (2026-11-21: at 16 alike, Q4_1, Zen 5) */
+        14, /* above this, decoding and OpenBLAS are faster (2026-11-21: equal at 16, Q4_1, Zen 5) */
     SCRATCH_FLOATS = 128 * 1024, /* decoded weights per worker: 512 KiB */
     ROWS_MAX = 256,
     ROWS_MIN = 16,
@@ -98,7 +98,7 @@ static void linear_run_item(void *ctx, size_t item, unsigned worker)
                 r->x, (int) w->n_cols, scratch, (int) w->n_cols, 0.0f, y, (int) w->n_rows);
 }
 
-/* Enough items for every thread to be busy until the end, not so many that taking them costs. */
+/* Enough items to keep all threads busy until the end, few enough that taking them is cheap. */
 static size_t linear_rows_per_item(const struct linear *l, size_t n_rows, size_t n_cols, bool direct)
 {
     size_t rows = n_rows / (threads_count(l->t) * 4) + 1;
@@ -136,10 +136,9 @@ void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, 
 /* ---- the transposed product ---- */
 
 /*
- * dx = dy W is a sum over the rows of W. Workers cannot share it out by rows without each having a dx of its
- * own, whose sum would depend on who took what. So a slab of rows is decoded by all of them into all of their
- * scratch, and then each adds the slab's share to its own tokens: every number is summed in the same order,
- * whoever computes it.
+ * dx = dy W is a sum over the rows of W. Dividing it by rows would need a dx per worker, and the sum would
+ * depend on which worker took which rows. Instead all workers decode a slab of rows into their joint scratch,
+ * and each adds the slab's part to its own tokens: every number is summed in the same order on any worker.
  */
 struct transposed_run {
     struct linear *l;

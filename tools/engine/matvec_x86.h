@@ -5,8 +5,8 @@
  *     vec                          a vector of binary32 numbers
  *     vec_zero(), vec_sum(v)       zeros; the sum of the elements
  *     vec_axpy(a, v, acc)          acc + a v
- *     dot32(q, x, acc)             acc + products of 32 int8 with 32 binary32, spread over the elements in
- * any order dot16(q, x, acc)             the same for 16
+ *     dot32(q, x, acc)             acc + products of 32 int8 with 32 binary32, in any elements
+ *     dot16(q, x, acc)             the same for 16
  *
  * matvec_avx2.c and matvec_avx512.c include it, each in a static library with its own compiler flags. The
  * formats are drawn in quants.c.

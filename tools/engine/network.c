@@ -11,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of the walk over the tensors of the network; what it has not met in the end does not belong there. */
+/* State of binding the tensors of the network. A tensor of the file that is not met has no place in the
+ * network. */
 struct binder {
     struct network *m;
     const struct gguf *g;
     size_t n_met;     /* tensors of the file that have a place */
     size_t n_vectors; /* numbers in the vectors so far */
-    float *vectors;   /* NULL on the first walk, which only counts */
+    float *vectors;   /* NULL in the first pass, which only counts */
     struct errmsg *e;
 };
 
@@ -47,8 +48,7 @@ static int network_no_tensor(struct binder *b, const char *name, int layer)
 static int network_check_readable(struct binder *b, const struct gguf_tensor *t)
 {
     if (!t->data)
-        return fail(b->e, -EOPNOTSUPP,
-                    "%s: tensor \"%.*s\" is of type %s (%u), which this program cannot read",
+        return fail(b->e, -EOPNOTSUPP, "%s: tensor \"%.*s\" is of type %s (%u), which is not supported",
                     gguf_label(b->g), (int) t->name_bytes, t->name, quant_type_name(t->type), t->type);
 
     return 0;
@@ -94,7 +94,8 @@ static int network_bind_vector(struct binder *b, const char *name, int layer, si
     if (r < 0)
         return r;
     if (t->n_dims != 1 || t->dims[0] != n)
-        return fail(b->e, -EBADMSG, "%s: tensor \"%.*s\" has not the %zu numbers the network needs",
+        return fail(b->e, -EBADMSG,
+                    "%s: tensor \"%.*s\" does not have the %zu numbers that the network needs",
                     gguf_label(b->g), (int) t->name_bytes, t->name, n);
     if (b->vectors) {
         const struct quant_type *type = quant_type_of(t->type);
@@ -145,7 +146,7 @@ static int network_bind_layer(struct binder *b, int i)
     }
 
     if (b->m->family != NETWORK_QWEN3)
-        n_vectors -= 2; /* a norm that is there all the same stays unmet, and the file is refused */
+        n_vectors -= 2; /* a norm in the file is then not met, and the file is refused */
     for (size_t k = 0; k < n_vectors; k++) {
         r = network_bind_vector(b, vectors[k].name, i, vectors[k].n, vectors[k].optional, vectors[k].v);
         if (r < 0)
@@ -229,13 +230,12 @@ static int network_refuse_unmet(const struct binder *b)
         const struct gguf_tensor *t = gguf_tensor_at(b->g, i);
 
         if (!network_is_met(b->m, t))
-            return fail(b->e, -EOPNOTSUPP,
-                        "%s: tensor \"%.*s\" has no place in the %s network that this program computes",
+            return fail(b->e, -EOPNOTSUPP, "%s: tensor \"%.*s\" has no place in a %s network",
                         gguf_label(b->g), (int) t->name_bytes, t->name, b->m->architecture);
     }
 
     /* blk.0 and blk.00 */
-    return fail(b->e, -EBADMSG, "%s: a layer's tensors are named in two ways", gguf_label(b->g));
+    return fail(b->e, -EBADMSG, "%s: the tensors of a layer are named in two ways", gguf_label(b->g));
 }
 
 int network_init(struct network *ret_network, const struct gguf *g, struct errmsg *e)

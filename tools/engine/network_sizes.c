@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Far above any model there is; they keep sizes of buffers far from overflow. */
+/* Far above existing models; buffer sizes cannot overflow within them. */
 enum { EMBD_MAX = 1 << 16, FF_MAX = 1 << 20, CONTEXT_MAX = 1 << 28 };
 
 const char *network_key(const struct network *m, const char *suffix, char ret_key[static NETWORK_KEY_BYTES])
@@ -45,7 +45,7 @@ static int network_sizes_read_architecture(struct network *m, const struct gguf 
         return 0;
     }
 
-    return fail(e, -EOPNOTSUPP, "%s: is of architecture \"%.*s\"; this program runs llama, qwen2 and qwen3",
+    return fail(e, -EOPNOTSUPP, "%s: is of architecture \"%.*s\"; supported are llama, qwen2 and qwen3",
                 gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
 
@@ -81,10 +81,10 @@ static int network_sizes_read_head_dimension(struct network *m, const struct ggu
     if (r < 0)
         return r;
     if (geo->d != d_v)
-        return fail(e, -EOPNOTSUPP, "%s: keys of %u and values of %u dimensions per head; they must be alike",
+        return fail(e, -EOPNOTSUPP, "%s: keys of %u and values of %u dimensions per head; they must be equal",
                     gguf_label(g), geo->d, d_v);
     if (geo->d < GEOMETRY_DIM_MIN || geo->d > GEOMETRY_DIM_MAX || geo->d % 2 != 0)
-        return fail(e, -EOPNOTSUPP, "%s: heads of %u dimensions; this program runs even ones from %d to %d",
+        return fail(e, -EOPNOTSUPP, "%s: heads of %u dimensions; supported are even numbers from %d to %d",
                     gguf_label(g), geo->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX);
 
     r = gguf_get_f64_or(g, network_key(m, "attention.scale", key), 1.0 / sqrt((double) geo->d),
@@ -133,7 +133,7 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
     return network_sizes_read_head_dimension(m, g, e);
 }
 
-/* Keys that change the arithmetic in ways the forward pass does not know; 0 and 1 are the neutral values. */
+/* Keys that would change the arithmetic and are not implemented; 0 and 1 are the neutral values. */
 static int network_sizes_refuse_other_arithmetic(const struct network *m, const struct gguf *g,
                                                  struct errmsg *e)
 {
@@ -164,7 +164,7 @@ static int network_sizes_refuse_other_arithmetic(const struct network *m, const 
         if (r < 0)
             return r;
         if (i == 0 ? n != 0 : x != 0.0 && (i > 3 || x != 1.0))
-            return fail(e, -EOPNOTSUPP, "%s: sets %s, which this program cannot compute", gguf_label(g), key);
+            return fail(e, -EOPNOTSUPP, "%s: sets %s, which is not supported", gguf_label(g), key);
     }
 
     r = gguf_get_bool_or(g, network_key(m, "use_parallel_residual", key), false, &parallel, e);
@@ -175,10 +175,8 @@ static int network_sizes_refuse_other_arithmetic(const struct network *m, const 
     if (r < 0)
         return r;
     if (parallel || !causal)
-        return fail(
-            e, -EOPNOTSUPP,
-            "%s: parallel residuals or attention that is not causal cannot be computed by this program",
-            gguf_label(g));
+        return fail(e, -EOPNOTSUPP, "%s: parallel residuals and non-causal attention are not supported",
+                    gguf_label(g));
 
     return 0;
 }
@@ -209,7 +207,7 @@ int network_read_sizes(struct network *m, const struct gguf *g, struct errmsg *e
     r = gguf_get_u32_or(g, network_key(m, "attention.sliding_window", key), 0, &m->window_tokens, e);
     if (r < 0)
         return r;
-    if (m->window_tokens >= m->n_context) /* never closes before the context ends */
+    if (m->window_tokens >= m->n_context) /* as long as the context */
         m->window_tokens = 0;
     return 0;
 }

@@ -1,12 +1,12 @@
 /*
  * Pre-tokenisers on PCRE2; see pretokenizer.h.
  *
- * A pre-tokeniser is one or two patterns. Each cuts its input into matches and what lies between them; the
- * second works inside the pieces of the first and sees their ends as the ends of the text, as the originals
- * do.
+ * A pre-tokeniser is one or two patterns. Each cuts its input into matches and the text between them. The
+ * second works inside the pieces of the first, whose ends it treats as the ends of the text, like the
+ * originals.
  *
  * White space is spelled out as Unicode's White_Space property: PCRE2's own \s differs from it in U+180E. The
- * matcher runs with a step limit, so that hostile text ends in an error instead of an endless search.
+ * matcher runs with a step limit, so that hostile text causes an error instead of an endless search.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tools/engine/pretokenizer.h"
@@ -22,7 +22,7 @@
 
 enum {
     STAGES_MAX = 2,
-    MATCH_LIMIT = 50 * 1000 * 1000, /* steps of one match; ordinary text takes tens */
+    MATCH_LIMIT = 50 * 1000 * 1000, /* steps of one match; ordinary text needs tens */
     HEAP_LIMIT_KIB = 64 * 1024,
 };
 
@@ -46,7 +46,7 @@ static const struct family {
     {"gpt2", {GPT2}, false},
     {"gpt-2", {GPT2}, false},
     {"default", {GPT2}, false},
-    /* Digits stand alone. The model's own tokeniser isolates every \p{N}; transformers reading the same GGUF
+    /* Digits are isolated. The model's own tokeniser isolates every \p{N}; transformers reading the same GGUF
      * file, our golden reference, does not isolate at all. With \p{Nd} all decimal text is cut as both cut
      * it, and "½" or "²" as the reference does (one place in the 312144 tokens of WikiText-2 test,
      * 2026-11-21). */
@@ -121,7 +121,7 @@ int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **
                         error);
 
         p->n_stages++;
-        /* where it cannot, the interpreter matches */
+        /* without it, the interpreter matches */
         (void) pcre2_jit_compile(p->codes[i], PCRE2_JIT_COMPLETE);
     }
 
@@ -134,7 +134,7 @@ bool pretokenizer_ignores_merges(const struct pretokenizer *p)
     return p->family->ignores_merges;
 }
 
-/* Bytes of the run at @s in which every character is valid (@valid) or every byte is not part of one. */
+/* Bytes of the run at @s of valid characters (@valid), or of invalid bytes. */
 static size_t pretokenize_run_bytes(const char *s, size_t left, bool valid)
 {
     size_t n = 0;
@@ -153,7 +153,7 @@ static size_t pretokenize_run_bytes(const char *s, size_t left, bool valid)
 
 struct pretokenizer_split {
     const struct pretokenizer *p;
-    pcre2_match_data *match[STAGES_MAX]; /* one each: the stages nest */
+    pcre2_match_data *match[STAGES_MAX]; /* one per stage: they nest */
     pcre2_match_context *limits;
     pretokenizer_piece piece;
     void *ctx;
@@ -189,7 +189,7 @@ static int pretokenize_split_stage(struct pretokenizer_split *s, unsigned stage,
             return fail(s->e, -ENOMEM, "no memory to split the text into words");
         if (r < 0)
             return fail(s->e, -E2BIG,
-                        "a run of %zu bytes of text is too tangled to split into words (PCRE2 error %d)",
+                        "splitting %zu bytes of text into words exceeds the step limit (PCRE2 error %d)",
                         bytes, r);
 
         r = pretokenize_hand_on(s, stage + 1, text + at, range[0] - at);

@@ -8,7 +8,7 @@
 #include "alloc/geometry.h"
 #include "base/errmsg.h"
 
-/* Products in binary64: at position 10^5 a binary32 angle is off by a hundredth. */
+/* Products in binary64: at position 10^5 the error of a binary32 angle is 0.01. */
 int rotary_reserve(struct rotary *r, const struct geometry *g, size_t n, size_t n_max, struct errmsg *e)
 {
     size_t half = g->n_rot / 2, capacity;
@@ -42,7 +42,7 @@ int rotary_reserve(struct rotary *r, const struct geometry *g, size_t n, size_t 
     return 0;
 }
 
-void rotary_turn(const struct rotary *r, size_t position, const float *x, float scale, float *y)
+void rotary_rotate(const struct rotary *r, size_t position, const float *x, float scale, float *y)
 {
     size_t half = r->half;
     const float *cosine = r->cosine + position * half, *sine = r->sine + position * half;

@@ -1,5 +1,5 @@
-/* Choosing the next token, and comparing distributions; see sampler.h. Sums in binary64: a vocabulary is
- * long. */
+/* Choosing the next token, and comparing distributions; see sampler.h. Sums are in binary64, since
+ * vocabularies are long. */
 #include "tools/engine/sampler.h"
 
 #include <assert.h>
@@ -50,7 +50,7 @@ uint32_t sampler_softmax(const float *logits, size_t n_vocab, float temperature,
             return (uint32_t) i;
     }
 
-    return best; /* rounding ate the last crumb */
+    return best; /* the sum was rounded below the draw */
 }
 
 /* log sum exp, without overflow */

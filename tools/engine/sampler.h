@@ -1,4 +1,4 @@
-/* Choosing the next token, and distances between next-token distributions. */
+/* Choosing the next token, and negative log-likelihood and KL of next-token distributions. */
 #pragma once
 
 #include <stddef.h>

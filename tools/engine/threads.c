@@ -2,8 +2,8 @@
  * Worker threads; see threads.h.
  *
  * A job has a generation. The ticket holds the generation in its upper and the next free item in its lower
- * half, and an item is taken by moving the ticket on with compare-and-swap: a worker that read an older job
- * can never take an item of a newer one. The caller waits for items, not for workers.
+ * half, and compare-and-swap on the ticket takes an item: a worker with an older job cannot take an item of a
+ * newer one. The caller waits for items, not for workers.
  */
 #include "tools/engine/threads.h"
 
@@ -22,7 +22,7 @@
 
 enum {
     THREADS_MAX = 256,
-    LOOKOUTS = 2000, /* looks at the ticket before sleeping: about 20 microseconds */
+    POLLS = 2000, /* polls of the ticket before sleeping: about 20 microseconds */
 };
 
 struct threads_job {
@@ -32,7 +32,7 @@ struct threads_job {
 };
 
 struct threads {
-    unsigned n; /* the caller included */
+    unsigned n; /* with the caller */
     unsigned n_started;
     pthread_t *ids;
     pthread_mutex_t lock;
@@ -53,7 +53,7 @@ static void threads_relax(void)
 #endif
 }
 
-/* Takes items of @job until none is left. */
+/* Runs items of @job until all are taken. */
 static void threads_work_on(struct threads *t, const struct threads_job *job, unsigned worker)
 {
     uint64_t ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
@@ -86,7 +86,7 @@ static void *threads_worker_main(void *arg)
         bool stop;
 
         for (unsigned i = 0;
-             i < LOOKOUTS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == seen; i++)
+             i < POLLS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == seen; i++)
             threads_relax();
         (void) pthread_mutex_lock(&t->lock);
         while (!t->stop && t->job.generation == seen)
@@ -115,8 +115,7 @@ static void threads_run_job(struct threads *t, threads_item run, void *ctx, uint
     (void) pthread_mutex_unlock(&t->lock);
 
     threads_work_on(t, &job, 0);
-    for (unsigned i = 0; i < LOOKOUTS && atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items;
-         i++)
+    for (unsigned i = 0; i < POLLS && atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items; i++)
         threads_relax();
     if (atomic_load_explicit(&t->n_done, memory_order_acquire) == n_items)
         return;
@@ -148,7 +147,7 @@ static int threads_start_workers(struct threads *t, struct errmsg *e)
     sigset_t all, before;
     int r = 0;
 
-    /* signals are for the program's own threads */
+    /* signals go to the program's own threads */
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && t->n_started + 1 < t->n) {
@@ -173,11 +172,11 @@ int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
     if (n == 0) {
         long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-        n = online < 1 ? 1 : online > THREADS_MAX ? THREADS_MAX : (unsigned) online;
+        n = online < 1 ? 1 : (unsigned) (online < THREADS_MAX ? online : THREADS_MAX);
     }
 
     if (n > THREADS_MAX)
-        return fail(e, -EINVAL, "%u threads asked for; at most %d can be used", n, THREADS_MAX);
+        return fail(e, -EINVAL, "%u threads were requested; the maximum is %d", n, THREADS_MAX);
 
     t = calloc(1, sizeof(*t));
     if (!t)

@@ -1,4 +1,4 @@
-/* Encoding text and giving out the bytes of tokens; see tokenizer.h. */
+/* Encoding text, and the bytes of tokens; see tokenizer.h. */
 #include "tools/engine/tokenizer.h"
 
 #include "base/checked.h"
@@ -16,7 +16,7 @@ struct tokenizer_output {
     const struct tokenizer *t;
     uint32_t *ids;
     size_t n, capacity;
-    uint32_t *piece; /* ids of the piece at hand before they are merged */
+    uint32_t *piece; /* ids of the current piece before merging */
     size_t piece_capacity;
     struct bpe_scratch scratch;
 };
@@ -178,7 +178,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, 
 
     errmsg_clear(e);
     if (bytes > TEXT_MAX)
-        return fail(e, -E2BIG, "a text of %zu bytes; at most %zu can be encoded at once", bytes, TEXT_MAX);
+        return fail(e, -E2BIG, "a text of %zu bytes; the maximum is %zu", bytes, TEXT_MAX);
 
     r = tokenizer_grow(&o.ids, &o.capacity, 1); /* an empty text gives an empty array, not NULL */
     if (r == 0)

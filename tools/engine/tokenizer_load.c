@@ -3,7 +3,7 @@
  *
  * Byte-level vocabularies are written in an alphabet of 256 printable characters, one per byte: bytes that
  * are printable in Latin-1 stand for themselves, the other 68 are U+0100 and up in ascending order. Tokens
- * are turned into the bytes they mean once, here; nothing later knows of the alphabet.
+ * are converted to their bytes here; no other file uses the alphabet.
  */
 #include "tools/engine/tokenizer.h"
 
@@ -42,7 +42,7 @@ static void tokenizer_load_alphabet_init(struct alphabet *a)
     }
 }
 
-/* The bytes that @text means, at most as many as it has. False: it holds a character outside the alphabet. */
+/* Converts @text to its bytes, at most as many. False: it has a character outside the alphabet. */
 static bool tokenizer_load_to_bytes(const struct alphabet *a, const char *text, size_t n, char *dst,
                                     size_t *ret_n)
 {
@@ -52,7 +52,7 @@ static bool tokenizer_load_to_bytes(const struct alphabet *a, const char *text, 
     for (size_t i = 0; i < n;) {
         unsigned c = s[i++];
 
-        if (c >= 0x80) { /* the alphabet ends below U+0800: two bytes are all there is */
+        if (c >= 0x80) { /* the alphabet ends below U+0800: at most two bytes */
             if (c < 0xc2 || c > 0xdf || i == n || (s[i] & 0xc0) != 0x80)
                 return false;
 
@@ -100,7 +100,7 @@ static int load_tokens(struct tokenizer *t, const struct gguf *g, const struct a
 {
     size_t used = 0;
 
-    t->pool = malloc(tokens.bytes + 1); /* the texts and their counts: no smaller than what the texts mean */
+    t->pool = malloc(tokens.bytes + 1); /* texts and counts: at least the size of the converted texts */
     t->offsets = calloc((size_t) t->n_vocab + 1, sizeof(*t->offsets));
     t->sorted = calloc(t->n_vocab, sizeof(*t->sorted));
     t->specials = calloc(t->n_vocab, sizeof(*t->specials));
@@ -197,7 +197,7 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t byte
                : TOKENIZER_NONE;
 }
 
-/* Bytes without a token of their own (there are vocabularies that never saw some) become the unknown token.
+/* Bytes without a token (some vocabularies lack a few) become the unknown token.
  */
 static int tokenizer_load_find_bytes(struct tokenizer *t, const struct gguf *g, struct errmsg *e)
 {
@@ -222,7 +222,7 @@ static int tokenizer_load_find_bytes(struct tokenizer *t, const struct gguf *g, 
     return 0;
 }
 
-/* "left right": neither half holds a space, since the alphabet writes it as another character. */
+/* "left right": neither half has a space, which the alphabet writes as another character. */
 static int tokenizer_load_parse_merge(const struct tokenizer *t, const struct alphabet *a, const char *text,
                                       size_t bytes, char *scratch, struct bpe_rule *ret_rule)
 {
@@ -256,7 +256,7 @@ static int load_merges(struct tokenizer *t, const struct gguf *g, const struct a
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
     if (merges.n > VOCAB_MAX)
-        return fail(e, -EBADMSG, "%s: has %llu merges, more than any vocabulary needs", gguf_label(g),
+        return fail(e, -EBADMSG, "%s: has %llu merges, which is above the limit", gguf_label(g),
                     (unsigned long long) merges.n);
 
     scratch = malloc(merges.bytes + 1);
@@ -271,7 +271,7 @@ static int load_merges(struct tokenizer *t, const struct gguf *g, const struct a
         if (!gguf_array_next_string(&merges, &text, &bytes))
             return fail(e, -EBADMSG, "%s: tokenizer.ggml.merges changed while it was read", gguf_label(g));
         if (tokenizer_load_parse_merge(t, alphabet, text, bytes, scratch, &t->rules[t->n_rules]) < 0)
-            return fail(e, -EBADMSG, "%s: merge %zu does not join two tokens to a third", gguf_label(g),
+            return fail(e, -EBADMSG, "%s: merge %zu does not join two tokens into a third", gguf_label(g),
                         t->n_rules);
 
         t->rules[t->n_rules].rank = (uint32_t) t->n_rules;
@@ -292,9 +292,9 @@ static int load_pretokenizer(struct tokenizer *t, const struct gguf *g, struct e
         return r == -ENOENT ? -EBADMSG : r;
     if (model_bytes != 4 || memcmp(model, "gpt2", 4) != 0)
         return fail(e, -EOPNOTSUPP,
-                    "%s: its tokeniser is of kind \"%.*s\"; only byte-level BPE (\"gpt2\") can be run%s",
+                    "%s: its tokeniser is of kind \"%.*s\"; only byte-level BPE (\"gpt2\") is supported%s",
                     gguf_label(g), model_bytes < SHOWN_MAX ? (int) model_bytes : SHOWN_MAX, model,
-                    model_bytes == 5 && memcmp(model, "llama", 5) == 0 ? ", SentencePiece cannot" : "");
+                    model_bytes == 5 && memcmp(model, "llama", 5) == 0 ? ", SentencePiece is not" : "");
     if (gguf_has(g, "tokenizer.ggml.pre")) {
         r = gguf_get_string(g, "tokenizer.ggml.pre", &pre, &pre_bytes, e);
         if (r < 0)

@@ -16,13 +16,13 @@
 #include "tools/engine/sampler.h"
 #include "tools/lab/subject.h"
 
-enum { LOGIT_ROWS = 64 }; /* positions whose logits exist at one time */
+enum { LOGIT_ROWS = 64 }; /* positions whose logits are held at a time */
 
 struct continuation_run {
     struct engine *en;
     const struct continuation_options *o;
-    uint32_t *sequence; /* [prompt_tokens + n_tokens] the prompt, and what a subject wrote */
-    uint32_t *exact;    /* [n_tokens] what the exact model wrote */
+    uint32_t *sequence; /* [prompt_tokens + n_tokens] the prompt and a subject's tokens */
+    uint32_t *exact;    /* [n_tokens] the exact model's tokens */
     float *hidden;      /* [prompt_tokens + n_tokens, n_embd] */
     float *logits;      /* [LOGIT_ROWS, n_vocab] */
     size_t n_written;

@@ -26,7 +26,7 @@ int post_rope_options(const struct table *t, const char *table, const struct sta
     if (r < 0)
         return r;
     if (memcmp(made_of, digest, sizeof(digest)) != 0)
-        return fail(e, -EINVAL, "%s was not made of %s, but of other statistics", table, statistics);
+        return fail(e, -EINVAL, "%s was solved from other statistics than %s", table, statistics);
 
     return 0;
 }

@@ -34,7 +34,7 @@ int quartile_distortion(const char *table, const char *statistics, uint32_t side
 
     distortion = calloc((size_t) t->geometry.n_layers * 2, sizeof(*distortion));
     if (!distortion)
-        return fail(e, -ENOMEM, "out of memory for judging the table");
+        return fail(e, -ENOMEM, "out of memory for the distortion of the table");
 
     r = solve_harm(s, t, &o, distortion, e);
     for (uint32_t i = 0; r == 0 && i < 2 * t->geometry.n_layers; i++)

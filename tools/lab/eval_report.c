@@ -1,4 +1,4 @@
-/* See eval_report.h. */
+/* Printing the result of one table; see eval_report.h. */
 #include "tools/lab/eval_report.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ const char *eval_side_name(uint32_t sides)
     return names[sides & 3];
 }
 
-/* What a cache is made of; together they are every byte held. */
+/* The kinds of bytes of a cache; together they are all its bytes. */
 enum { N_ITEMS = 5 };
 struct eval_report_item {
     const char *name;
@@ -51,7 +51,7 @@ static json_t *eval_report_items_json(const kvc_usage *u)
         json_t *one = json_pack("{s:I, s:f}", "bytes", (json_int_t) items[i].bytes, "bpd",
                                 eval_report_per_number(u, items[i].bytes));
 
-        if (json_object_set_new(all, items[i].name, one) < 0) { /* takes NULLs, drops @one on failure */
+        if (json_object_set_new(all, items[i].name, one) < 0) { /* accepts NULL, drops @one on failure */
             json_decref(all);
             return NULL;
         }
@@ -60,7 +60,7 @@ static json_t *eval_report_items_json(const kvc_usage *u)
     return all;
 }
 
-/* What is charged, and what is stored once. */
+/* Charged bits, and bytes that are stored once. */
 static json_t *eval_report_account_json(const struct eval_result *res)
 {
     const struct table_account *a = &res->account;
@@ -70,7 +70,7 @@ static json_t *eval_report_account_json(const struct eval_result *res)
                      (json_int_t) a->fixed_bytes);
 }
 
-/* The quarter's part of all harm. */
+/* The quarter's share of the distortion of all layers. */
 static double eval_report_distortion_share(const struct eval_result *res, size_t part)
 {
     double sum = 0;
@@ -162,20 +162,21 @@ static void eval_report_print_account(const struct eval_result *res)
     const struct table_account *a = &res->account;
     char size[HUMAN_BYTES];
 
-    printf("charged %.3f bits per number without padding (K %.3f, V %.3f), 0 beside the codes; once: %s\n",
+    printf("charged %.3f bits per number without padding (K %.3f, V %.3f), 0 for data beside the codes; "
+           "stored once: %s\n",
            a->nominal, a->nominal_bpd[SIDE_K], a->nominal_bpd[SIDE_V], human_bytes(a->fixed_bytes, size));
 }
 
 /*
- * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the harm, the
- * increase of perplexity per share: alike if equal harm hurts equally at every depth.
+ * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the distortion,
+ * also the increase of perplexity per share: equal if the same distortion costs the same at every depth.
  */
 static int eval_report_print_parts(const struct eval_options *o, const struct eval_result *res)
 {
     static const char *const names[EVAL_PARTS] = {"first", "second", "third", "last"};
     _cleanup_(report_freep) struct report *r = report_new(
         o->quartile_statistics
-            ? "<layers compressed\t>perplexity\t>increase\t>KL\t>share of harm\t>increase per share"
+            ? "<layers compressed\t>perplexity\t>increase\t>KL\t>share of distortion\t>increase per share"
             : "<layers compressed\t>perplexity\t>increase\t>KL");
     double exact = evaluation_exact_perplexity(&res->sum), increase = 0, kl = 0;
 

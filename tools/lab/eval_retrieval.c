@@ -20,7 +20,7 @@ static double eval_retrieval_percent(struct retrieval_share s)
     return s.asked ? 100.0 * (double) s.found / (double) s.asked : 0;
 }
 
-/* "78 %"; nothing where nothing was asked */
+/* "78 %"; "" for no keys */
 #define CELL_BYTES 16
 static const char *eval_retrieval_cell(struct retrieval_share s, char ret[static CELL_BYTES])
 {
@@ -45,7 +45,7 @@ static json_t *eval_retrieval_row_json(const struct subject *s, const struct ret
     double low, high;
 
     retrieval_interval(v->all, &low, &high);
-    for (size_t i = 0; i < RETRIEVAL_LENGTHS; i++) /* what fails here makes json_pack() fail below */
+    for (size_t i = 0; i < RETRIEVAL_LENGTHS; i++) /* on failure json_pack() fails below */
         (void) json_array_append_new(
             lengths, eval_retrieval_share_json(v->by_length[i], "tokens", (double) retrieval_length(ro, i)));
     for (size_t i = 0; i < RETRIEVAL_DEPTHS; i++)
@@ -138,10 +138,10 @@ static int eval_retrieval_print_text(const struct engine *en, const struct eval_
     if (eval_retrieval_print_depths(l, sums) < 0)
         return command_fail("out of memory");
 
-    printf("\ncharged: bits per number of coded tokens, with all that stands beside the codes\n"
+    printf("\ncharged: bits per number of coded tokens, with scales, norms and outliers\n"
            "95 %%:    interval of the share (Wilson)\n"
-           "lost:    found by the exact model and not here; won: the other way round\n"
-           "then:    share found by tokens of the text, and by where in it the key stands\n");
+           "lost:    found by the exact model and not here; won: found here only\n"
+           "then:    share found by tokens of the text, and by depth of the key in the text\n");
     return COMMAND_OK;
 }
 
@@ -154,7 +154,7 @@ int eval_retrieval(struct engine *en, const struct eval_options *o, const struct
     struct errmsg e = {""};
     int r;
 
-    progress_start(&p, "looking for keys", "tokens", 0, o->common.quiet);
+    progress_start(&p, "retrieving keys", "tokens", 0, o->common.quiet);
     r = subject_list_open(en, o, true, &l, &e);
     p.total = (double) l.n * (double) retrieval_tokens(&ro);
     if (r == 0)

@@ -15,7 +15,7 @@
 #include "tools/lab/eval_report.h"
 #include "tools/lab/subject.h"
 
-/* The user's word, else the first table's, else as most tables have it. */
+/* --sinks, else the first table's, else SUBJECT_SINKS. */
 static int eval_subjects_find_sinks(const struct eval_options *o, uint32_t *ret, struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
@@ -113,7 +113,7 @@ int eval_check_length(const struct engine *en, const struct eval_options *o, siz
         info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens : info->n_context;
 
     if (n_tokens > limit)
-        return fail(e, -EINVAL, "%s reads %u tokens at most; %s is more", o->model, limit, what);
+        return fail(e, -EINVAL, "%s reads at most %u tokens; %s is too long", o->model, limit, what);
 
     return 0;
 }
@@ -133,7 +133,7 @@ void eval_print_exact(const struct eval_options *o, const struct subject_list *l
     if (l->n_blocks == 0)
         return;
     if (o->n_recent == 0)
-        printf("groups  of tokens are read as they are once complete, by every query\n");
+        printf("groups  of tokens are read with the ranges of the complete group, by every query\n");
     else
-        printf("groups  of tokens are exact until complete and none of them is recent\n");
+        printf("groups  of tokens are exact until they are complete and have no recent token\n");
 }

@@ -19,9 +19,9 @@
 #include "tools/lab/evaluation.h"
 #include "tools/lab/subject.h"
 
-/* What the table says itself. */
-static int eval_table_look_at(const char *path, const struct eval_options *o, struct eval_result *ret,
-                              struct errmsg *e)
+/* Reads the account and the sinks from the table. */
+static int eval_table_read(const char *path, const struct eval_options *o, struct eval_result *ret,
+                           struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     int r = table_load(path, &t, e);
@@ -37,11 +37,11 @@ static int eval_table_look_at(const char *path, const struct eval_options *o, st
 /* One of several evaluations. */
 struct eval_table_part {
     uint32_t first_layer, n_layers; /* coded; n_layers 0: all */
-    const void *post_rope;          /* a table for rotated keys; NULL: the table asked for */
+    const void *post_rope;          /* a table for rotated keys; NULL: the table of the command line */
     size_t post_rope_bytes;
 };
 
-/* One evaluation of @part; what does not depend on the part goes to *ret. */
+/* One evaluation of @part. Results that do not depend on the part go to *ret. */
 static int eval_table_measure(struct engine *en, const struct eval_options *o, const struct document *text,
                               struct eval_table_part part, struct eval_result *ret,
                               struct evaluation *ret_sum, struct errmsg *e)
@@ -54,7 +54,7 @@ static int eval_table_measure(struct engine *en, const struct eval_options *o, c
 
     progress_start(&p, "evaluating", "tokens", 2.0 * (double) evaluation_tokens(&eo, text->n_tokens),
                    o->common.quiet);
-    r = eval_table_look_at(path, o, ret, e);
+    r = eval_table_read(path, o, ret, e);
     if (r < 0)
         return r;
 
@@ -91,8 +91,8 @@ static int eval_table_measure_quartiles(struct engine *en, const struct eval_opt
     if (o->quartile_statistics)
         r = quartile_distortion(o->tables[0], o->quartile_statistics, o->sides, ret->part_distortion, e);
     for (uint32_t part = 0, first = 0; r == 0 && part < EVAL_PARTS; part++) {
-        uint32_t end =
-            (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
+        /* as in table_compare(): layer l is in part 4 l / n */
+        uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS;
 
         ret->part_layers[part] = end - first;
         r = eval_table_measure(en, o, text, (struct eval_table_part){first, end - first, NULL, 0}, ret,

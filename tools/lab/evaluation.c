@@ -15,7 +15,7 @@
 #include "tools/engine/sampler.h"
 #include "tools/lab/subject.h"
 
-/* Positions whose logits exist at one time: two blocks of 64 x 49152 binary32 are 24 MiB, a whole window
+/* Positions whose logits are held at a time: two blocks of 64 x 49152 binary32 are 24 MiB, a whole window
  * would be hundreds. */
 enum { LOGIT_ROWS = 64 };
 
@@ -27,7 +27,7 @@ struct evaluation_run {
     struct progress *p;
     double done; /* tokens, as the progress line counts them */
     struct exact_cache *exact;
-    uint32_t *tokens;        /* [window] with BOS if the model wants one */
+    uint32_t *tokens;        /* [window] with BOS if the model has one */
     float *hidden;           /* [1 + n_subjects, window, n_embd] the exact model's first */
     float *logits[2];        /* [LOGIT_ROWS, n_vocab] exact, compressed */
     struct evaluation *sums; /* [n_subjects] */
@@ -104,7 +104,8 @@ static int evaluation_run_subject(struct evaluation_run *r, size_t i, size_t n, 
     return err < 0 ? err : ended;
 }
 
-/* Rows first .. first + rows - 1 of one subject against the exact model's, whose logits are there. */
+/* Compares rows first .. first + rows - 1 of one subject with the exact model's, whose logits are in
+ * logits[0]. */
 static int evaluation_compare_rows(struct evaluation_run *r, size_t i, size_t first, size_t rows, size_t n,
                                    struct errmsg *e)
 {
@@ -185,10 +186,10 @@ size_t evaluation_tokens(const struct evaluation_options *o, size_t available)
 {
     size_t n = available < o->n_tokens ? available : o->n_tokens;
 
-    return n % o->window == 1 ? n - 1 : n; /* one token alone predicts nothing */
+    return n % o->window == 1 ? n - 1 : n; /* a window of one token has no prediction */
 }
 
-/* Fills the window from @text; with a BOS the first token is not of the text and one fewer of it is taken. */
+/* Fills the window from @text: with a BOS, one token fewer of the text. */
 static void evaluation_fill_window(const struct evaluation_run *r, const uint32_t *text, size_t n)
 {
     const struct engine_info *info = engine_info(r->en);
@@ -215,7 +216,7 @@ int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_
 
     assert(o->window >= 2 && n_subjects > 0);
     if (n < 2)
-        return fail(e, -EINVAL, "the text has fewer than two tokens: there is nothing to predict");
+        return fail(e, -EINVAL, "the text has fewer than two tokens, and nothing can be predicted");
 
     err = evaluation_run_init(&r, e);
     for (size_t first = 0; err == 0 && first < n; first += o->window) {

@@ -78,7 +78,7 @@ size_t retrieval_tokens(const struct retrieval_options *o)
 
 /* ---- texts ---- */
 
-/* A text being put together. */
+/* A text under construction. */
 struct prompt {
     uint32_t *tokens; /* [room] */
     size_t n, room;
@@ -106,7 +106,7 @@ static int retrieval_words_of(const struct engine *en, const char *text, struct 
     return tokenizer_encode(engine_tokenizer(en), text, strlen(text), false, &ret->tokens, &ret->n, e);
 }
 
-/* [BOS] filler SENTENCE filler QUESTION: together the length, less the answer. */
+/* [BOS] filler SENTENCE filler QUESTION: together the length minus the answer. */
 static int retrieval_write_prompt(const struct engine *en, const struct retrieval_options *o, size_t key,
                                   const uint32_t *filler, size_t n_filler, struct prompt *p, struct errmsg *e)
 {
@@ -137,7 +137,7 @@ static int retrieval_write_prompt(const struct engine *en, const struct retrieva
 
     rest = length - fixed;
     if (rest > n_filler)
-        return fail(e, -EINVAL, "the text has %zu tokens; to hide keys in it takes %zu", n_filler, rest);
+        return fail(e, -EINVAL, "the text has %zu tokens; hiding keys needs %zu", n_filler, rest);
 
     before = (size_t) (retrieval_depth(retrieval_depth_of(key)) * (double) rest);
     from = seed_mix(o->seed, 2 * (uint64_t) key + 1) % (n_filler - rest + 1);

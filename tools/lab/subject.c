@@ -23,11 +23,11 @@ struct subject {
     struct subject_options o;
     struct subject_bits bits;
     kvc_usage usage;
-    size_t n_tokens; /* room of the cache that is out; 0: none */
+    size_t n_tokens; /* room of the current cache; 0: none */
 
     /* table */
     kvc_client *client;
-    kvc_model *model; /* goes with the client */
+    kvc_model *model; /* freed with the client */
     kvc_model_info info;
     double charged_per_token,
         coded_per_token;  /* bits of the coded sides and layers, without and with padding */
@@ -115,7 +115,7 @@ double subject_held_bpd(const struct subject *s)
     return s->bits.numbers > 0 ? s->bits.held / s->bits.numbers : 0;
 }
 
-/* ---- what is coded ---- */
+/* ---- coded parts ---- */
 
 static bool subject_is_coded(const struct subject_options *o, uint32_t layer, enum side side)
 {
@@ -165,7 +165,7 @@ static void subject_name_of(const char *path, char *ret, size_t bytes)
         n -= 6;
     (void) snprintf(ret, bytes, "%.*s", (int) n, base);
     for (char *p = ret; *p; p++)
-        if ((unsigned char) *p < ' ' || *p == 0x7f) /* a name is printed */
+        if ((unsigned char) *p < ' ' || *p == 0x7f) /* control characters must not reach the terminal */
             *p = '?';
 }
 
@@ -211,13 +211,18 @@ int subject_comparator_new(struct engine *en, const struct comparator *c, const 
 {
     const struct comparator_source source = {*engine_geometry(en), stats, rotated, en};
     _cleanup_(subject_freep) struct subject *s = NULL;
-    int r = subject_alloc(en, KIND_COMPARATOR, c->name, o, &s, e);
+    int r;
 
-    if (r == 0)
-        r = comparator_codec_new(c, &source, &s->codec, e);
-    if (r == 0)
-        *ret_subject = take_ptr(s);
-    return r;
+    r = subject_alloc(en, KIND_COMPARATOR, c->name, o, &s, e);
+    if (r < 0)
+        return r;
+
+    r = comparator_codec_new(c, &source, &s->codec, e);
+    if (r < 0)
+        return r;
+
+    *ret_subject = take_ptr(s);
+    return 0;
 }
 
 int subject_exact_new(struct engine *en, struct subject **ret_subject, struct errmsg *e)
@@ -264,7 +269,7 @@ static int subject_begin_comparator(struct subject *s, size_t n_tokens, struct k
     return r;
 }
 
-/* The exact cache is kept from one to the next: its pages are many. */
+/* The exact cache is reused: allocating its pages takes long. */
 static int subject_begin_exact(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache,
                                struct errmsg *e)
 {
@@ -314,7 +319,8 @@ static void subject_add_usage(kvc_usage *sum, const kvc_usage *u)
     sum->shared_bytes += u->shared_bytes;
 }
 
-/* Headers and the rounding of slots serve the whole cache: of a part of it they count by its numbers. */
+/* Headers and the rounding of slots belong to the whole cache: a part is charged in proportion to its
+ * numbers. */
 static int subject_count_table(struct subject *s, struct errmsg *e)
 {
     kvc_usage u = {.struct_bytes = sizeof(u)};

@@ -1,6 +1,6 @@
 /*
- * See cache.h. An exact cache holds what queries see; rows are replaced by what a format makes of them, not
- * before a query is due that sees them so. Exact vectors are kept until their block is coded for good.
+ * See cache.h. An exact cache holds the vectors that queries see. Rows are replaced by decoded ones just
+ * before the first query that sees them decoded. Exact vectors are kept until their block is coded finally.
  */
 #include "tools/lab/comparators/cache.h"
 
@@ -15,15 +15,15 @@
 #include "tools/engine/rotary.h"
 #include "tools/lab/comparators/comparator.h"
 
-enum { CHUNK = 64, NEWER = 64 }; /* of the product: a chunk is coded when so many newer tokens exist */
+enum { CHUNK = 64, NEWER = 64 }; /* as in the product: a chunk is coded when this many newer tokens exist */
 
 struct side_state {
     float *exact; /* [n_gone + n_exact, n_kv_heads, d] the last n_exact are the tokens from n_done on, rotated
                      if the format takes them so */
     size_t n_gone, n_exact, room;
-    size_t n_done;      /* sinks, and tokens that are coded for good */
-    uint64_t bits;      /* of the latter */
-    uint64_t open_bits; /* of a block that is cut short, if it is coded for now */
+    size_t n_done;      /* sinks, and finally coded tokens */
+    uint64_t bits;      /* of the finally coded tokens */
+    uint64_t open_bits; /* of an incomplete block, if it is coded */
     size_t n_open;      /* its tokens */
 };
 
@@ -36,7 +36,7 @@ struct comparator_cache {
     size_t n_max, row;
     size_t *n;                /* [n_layers] tokens */
     struct side_state *sides; /* [n_layers, 2] */
-    float *decoded;           /* [room] of the run being coded */
+    float *decoded;           /* [room] decoded vectors of the current run */
     size_t decoded_room;
 };
 
@@ -95,7 +95,7 @@ static bool cache_is_coded(const struct comparator_cache *c, uint32_t layer, enu
 
 /* ---- coding ---- */
 
-/* Codes @n tokens from @first on, which are among the exact ones, and shows them to queries from now on. */
+/* Codes @n exact tokens from @first on; queries see them decoded from now on. */
 static int cache_code_run(struct comparator_cache *c, uint32_t layer, enum side side, size_t first, size_t n,
                           uint64_t *ret_bits, struct errmsg *e)
 {
@@ -121,13 +121,13 @@ static int cache_code_run(struct comparator_cache *c, uint32_t layer, enum side 
 
     for (size_t i = 0; i < floats; i++)
         if (!isfinite(c->decoded[i]))
-            return fail(e, -ERANGE, "%s cannot hold the %s of layer %u: a scale is beyond binary16",
+            return fail(e, -ERANGE, "%s cannot store the %s of layer %u: a scale exceeds binary16",
                         what->name, side == SIDE_K ? "keys" : "values", layer);
     exact_cache_replace(c->seen, layer, side, first, n, what->post_rope, c->decoded);
     return 0;
 }
 
-/* Codes for good up to @end, which ends a block. */
+/* Codes finally up to @end, the end of a block. */
 static int cache_finish(struct comparator_cache *c, uint32_t layer, enum side side, size_t end,
                         struct errmsg *e)
 {
@@ -136,7 +136,7 @@ static int cache_finish(struct comparator_cache *c, uint32_t layer, enum side si
 
     while (s->n_done < end) {
         size_t rest = s->n_done % block,
-               n = rest ? block - rest : end - s->n_done; /* the first one lacks the sinks */
+               n = rest ? block - rest : end - s->n_done; /* the first block lacks the sinks */
         uint64_t bits;
         int r = cache_code_run(c, layer, side, s->n_done, n, &bits, e);
 
@@ -153,7 +153,7 @@ static int cache_finish(struct comparator_cache *c, uint32_t layer, enum side si
     return 0;
 }
 
-/* Makes tokens below @from coded, and the open block too if @open. */
+/* Codes tokens below @from, and the incomplete block too if @open. */
 static int cache_code_until(struct comparator_cache *c, uint32_t layer, enum side side, size_t from,
                             bool open, struct errmsg *e)
 {
@@ -170,7 +170,7 @@ static int cache_code_until(struct comparator_cache *c, uint32_t layer, enum sid
     return r;
 }
 
-/* Tokens below this one are not exact for the query at @position, sinks apart. */
+/* First token that is exact for the query at @position, apart from sinks. */
 static size_t cache_exact_from(const struct comparator_cache *c, size_t position, size_t n)
 {
     size_t after = position + 1;
@@ -185,7 +185,7 @@ static size_t cache_exact_from(const struct comparator_cache *c, size_t position
 
 /* ---- the engine's cache ---- */
 
-/* Copies what is new behind the exact tokens of a side. */
+/* Appends new tokens to the exact ones of a side. */
 static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side, const float *x, size_t n,
                       struct errmsg *e)
 {
@@ -201,7 +201,7 @@ static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side
     if (s->n_gone > 0)
         memmove(s->exact, s->exact + s->n_gone * c->row, s->n_exact * c->row * sizeof(float));
     s->n_gone = 0;
-    if (s->n_exact + n > s->room || (s->n_exact + n) * 4 < s->room) { /* a prefill's worth is not kept */
+    if (s->n_exact + n > s->room || (s->n_exact + n) * 4 < s->room) { /* shrink after a prefill */
         float *p = checked_mul3(s->n_exact + n, c->row, sizeof(*p), &bytes) ? realloc(s->exact, bytes) : NULL;
 
         if (!p)
@@ -217,7 +217,7 @@ static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side
             for (uint32_t h = 0; h < g->n_kv_heads; h++) {
                 float *key = s->exact + (s->n_exact + t) * c->row + (size_t) h * g->d;
 
-                rotary_turn(&c->rotary, past + skip + t, key, 1, key);
+                rotary_rotate(&c->rotary, past + skip + t, key, 1, key);
             }
     s->n_exact += n;
     return 0;
@@ -239,7 +239,7 @@ static int cache_append(void *ctx, uint32_t layer, const float *k, const float *
     return r;
 }
 
-/* Queries one after the other as far as they see the same tokens exactly. */
+/* Attends in runs of queries that see the same tokens exactly. */
 static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
 {
     struct comparator_cache *c = ctx;

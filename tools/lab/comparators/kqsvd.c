@@ -1,11 +1,12 @@
 /*
- * KQ-SVD: the rank-r keys that give the best scores K Q', and values the best V W_O', in Frobenius norm.
+ * KQ-SVD: the rank-r keys with the best scores K Q', and values with the best V W_O', in Frobenius norm.
  * Coordinates are stored in binary16, so rank r costs 16 r / d bits per number; the original has no
  * quantiser. Keys after RoPE.
  *
  * With C = E[k k'] and Q = E[q q'] summed over the group: R = C^(1/2), R Q R = P diag(w) P', and k^ = R P_r
- * P_r' R^-1 k is the oblique projection that leaves out the least of tr(C Q). Values: W_O' W_O in place of Q.
- * Moments are not centred, as in the original, and come from the calibration, keys turned by their positions.
+ * P_r' R^-1 k is the oblique projection that loses the least of tr(C Q). Values: W_O' W_O in place of Q.
+ * Moments are not centred, as in the original, and come from the calibration, keys rotated by their
+ * positions.
  */
 #include <errno.h>
 #include <math.h>
@@ -81,7 +82,7 @@ static int kqsvd_fit_head_side(struct kqsvd_scratch *s, uint32_t head_side, stru
     int err;
 
     for (size_t i = 0; i < d; i++)
-        s->C[i * d + i] += ridge > 0 ? ridge : 1; /* a head that is always 0 stays so */
+        s->C[i * d + i] += ridge > 0 ? ridge : 1; /* for a head that is always 0 */
     err = linalg_roots(d, s->C, s->root, s->inverse);
     if (err < 0)
         return err;
@@ -173,11 +174,10 @@ static int kqsvd_prepare(const struct comparator *c, const struct comparator_sou
     if (r < 0) {
         kqsvd_release(st);
         if (r == -ENODATA)
-            return fail(e, r,
-                        "%s needs statistics with queries: kvcobra calibrate --metric output makes them",
+            return fail(e, r, "%s needs statistics with queries: use kvcobra calibrate --metric output",
                         c->name);
 
-        return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
+        return fail(e, r, "%s cannot be prepared from these statistics: %s", c->name, strerror(-r));
     }
 
     *ret_state = st;
@@ -217,7 +217,7 @@ static int kqsvd_code(const struct comparator_codec *codec, uint32_t layer, enum
     return 0;
 }
 
-#define WHAT "rank that is best for scores and outputs, coordinates in 16 bits"
+#define WHAT "best rank for scores and outputs, coordinates in 16 bits"
 #define CITATION "Lesens et al., KQ-SVD, 2025"
 
 const struct comparator comparator_kqsvd_2 = {

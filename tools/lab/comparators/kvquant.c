@@ -2,13 +2,14 @@
  * KVQuant-like: static non-uniform codes with 1 % of dense-and-sparse outliers. Keys before RoPE, as the
  * original.
  *
- *   keys    per channel: what lies outside the calibration's 0.5th and 99.5th percentile is kept in 16 bits
- * with its position; the rest is brought to [-1, 1] by these two and coded with the layer's levels values per
- * token, over the row of all heads: the largest and smallest 0.5 % are kept; the rest is brought to
- *           [-1, 1] by its own minimum and maximum, which are stored, and coded with the layer's levels
+ *   keys    per channel: numbers outside the calibration's 0.5th and 99.5th percentile are stored in 16 bits
+ * with their positions; the others are scaled to [-1, 1] by these percentiles and coded with the layer's
+ * levels values  per token, over the row of all heads: the largest and smallest 0.5 % are stored exactly; the
+ * others are scaled to [-1, 1] by their minimum and maximum, which are stored, and coded with the layer's
+ * levels
  *
  * Levels are one-dimensional k-means of the calibration's numbers. The original weights them by squared
- * gradients; here they all count the same.
+ * gradients; here all have the same weight.
  */
 #include <errno.h>
 #include <math.h>
@@ -79,7 +80,7 @@ static int kvquant_ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* [-1, 1] between the channel's percentiles; 0 if they are one */
+/* Scaled to [-1, 1] between the channel's percentiles; 0 if these are equal. */
 static float kvquant_normalised(float x, float lo, float hi)
 {
     return hi > lo ? (x - (hi + lo) / 2) / ((hi - lo) / 2) : 0;
@@ -145,7 +146,7 @@ static uint64_t kvquant_code_keys(const struct kvquant_state *st, uint32_t layer
 
 /* ---- values ---- */
 
-/* Range of a token's row without outliers, as it is stored; marks the outliers. */
+/* The stored range of a token's row without outliers. Marks the outliers. */
 static size_t kvquant_row_range(const float *x, size_t row, uint8_t *mark, float *ret_lo, float *ret_hi)
 {
     size_t n_out = outliers_find(x, row, 1, outliers_each(OUTLIER_SHARE, row), mark);
@@ -210,8 +211,7 @@ static int kvquant_code_values(const struct kvquant_state *st, uint32_t layer, u
     return 0;
 }
 
-/* --------------------------------------------------------------------------------------------------------------
- */
+/* ---- the format ---- */
 
 static int kvquant_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
                            struct errmsg *e)
@@ -225,7 +225,7 @@ static int kvquant_prepare(const struct comparator *c, const struct comparator_s
 
     if (n == 0) {
         free(st);
-        return fail(e, -ENODATA, "%s: the statistics hold no sampled tokens", c->name);
+        return fail(e, -ENODATA, "%s: the statistics have no sampled tokens", c->name);
     }
 
     if (st) {

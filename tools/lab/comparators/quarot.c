@@ -1,7 +1,7 @@
 /*
  * QuaRot's cache: a Hadamard rotation of each head, then codes per token and head between 0.95 of the minimum
- * and 0.95 of the maximum, step and zero point in binary16. After RoPE. Heads longer than 128 take groups of
- * 128.
+ * and 0.95 of the maximum, step and zero point in binary16. After RoPE. Heads longer than 128 are coded in
+ * groups of 128.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,8 +15,8 @@
 #define CLIP 0.95f
 enum { GROUP_MAX = 128, META_BITS = 32 };
 
-/* step = (max - min) / (2^b - 1), zero = round(-min / step); 0 is always a level, so the range must hold it.
- */
+/* step = (max - min) / (2^b - 1), zero = round(-min / step). 0 is always a level, so the range must contain
+ * it. */
 static void quarot_code_group(float *x, size_t n, unsigned b)
 {
     float lo = 0, hi = 0, top = (float) ((1u << b) - 1), step, zero;

@@ -1,4 +1,4 @@
-/* See turn.h. */
+/* See rotate.h. */
 #include "tools/lab/comparators/rotate.h"
 
 #include <cblas.h>
@@ -14,7 +14,7 @@ struct rotate {
     float R[]; /* [d, d] */
 };
 
-int rotate_new(uint32_t d, uint32_t order, uint64_t seed, struct rotate **ret_turn, struct errmsg *e)
+int rotate_new(uint32_t d, uint32_t order, uint64_t seed, struct rotate **ret_rotate, struct errmsg *e)
 {
     _cleanup_(freep) struct rotate *t = calloc(1, sizeof(*t) + (size_t) d * d * sizeof(float));
     _cleanup_(freep) double *block = calloc((size_t) order * order, sizeof(*block));
@@ -28,7 +28,7 @@ int rotate_new(uint32_t d, uint32_t order, uint64_t seed, struct rotate **ret_tu
         for (uint32_t i = 0; i < order; i++)
             for (uint32_t j = 0; j < order; j++)
                 t->R[(size_t) (at + i) * d + at + j] = (float) block[i * order + j];
-    *ret_turn = take_ptr(t);
+    *ret_rotate = take_ptr(t);
     return 0;
 }
 

@@ -1,10 +1,10 @@
 /*
- * SVDq at 2 bits: keys, before RoPE, in the eigenbasis of their covariance; the coordinates, by what they
- * carry, in eight equal groups of 8, 4, 2, 1, 1, 0, 0 and 0 bits; each coded uniformly between its minimum
- * and maximum. Values stay in 16 bits, as the original leaves them.
+ * SVDq at 2 bits: keys, before RoPE, in the eigenbasis of their covariance; the coordinates, by descending
+ * variance, in eight equal groups of 8, 4, 2, 1, 1, 0, 0 and 0 bits; each coded uniformly between its minimum
+ * and maximum. Values stay in 16 bits, as in the original.
  *
  * The original takes basis, mean and ranges from the prompt itself (one basis per layer). Here they come from
- * the calibration, one basis per head, so that a token can be appended and nothing counts beside the codes.
+ * the calibration, one basis per head, so that a token can be appended and only codes are stored.
  */
 #include <errno.h>
 #include <math.h>
@@ -116,7 +116,7 @@ static int svdq_prepare(const struct comparator *c, const struct comparator_sour
         r = svdq_prepare_head(s->stats, (uint32_t) head * 2 + SIDE_K, head, S, w, st);
     if (r < 0) {
         svdq_release(st);
-        return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
+        return fail(e, r, "%s cannot be prepared from these statistics: %s", c->name, strerror(-r));
     }
 
     *ret_state = st;
