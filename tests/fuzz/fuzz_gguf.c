@@ -64,7 +64,7 @@ static void walk_network(const struct gguf *g)
             _cleanup_(freep) float *row = malloc(all[i]->n_cols * sizeof(*row));
 
             check(row != NULL);
-            matrix_rows(all[i], all[i]->n_rows - 1, 1, row);
+            linear_rows(all[i], all[i]->n_rows - 1, 1, row);
         }
         check(network_digest(&net, g, digest, &e) == 0);
     } else {

@@ -1,5 +1,5 @@
-/* Reading texts; see text_file.h. */
-#include "tools/command/text_file.h"
+/* Reading and tokenising texts; see document.h. */
+#include "tools/command/document.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -9,44 +9,13 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/utf8.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/tokenizer.h"
 
 #define TEXT_BYTES_MAX ((size_t) 1 << 30)
 
-/* Bytes of the character that begins with @p, of @n there are; 0: none does. RFC 3629: no overlong forms, no
- * surrogates, nothing above U+10FFFF. */
-static size_t text_file_utf8_length(const uint8_t *p, size_t n)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80 ? 1 : p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
-    uint32_t c = length == 1 ? p[0] : p[0] & (0x7Fu >> length);
-
-    if (length > n || (p[0] >= 0x80 && p[0] < 0xC2) || p[0] > 0xF4)
-        return 0;
-    for (size_t i = 1; i < length; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-        c = c << 6 | (p[i] & 0x3F);
-    }
-    return length > 1 && (c < least[length] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) ? 0 : length;
-}
-
-size_t utf8_error(const char *text, size_t n)
-{
-    size_t at = 0;
-
-    while (at < n) {
-        size_t length = text_file_utf8_length((const uint8_t *) text + at, n - at);
-
-        if (length == 0)
-            return at;
-        at += length;
-    }
-    return n;
-}
-
-static int read_text(const char *path, void **ret_text, size_t *ret_bytes, struct errmsg *e)
+static int document_read_text(const char *path, void **ret_text, size_t *ret_bytes, struct errmsg *e)
 {
     _cleanup_(freep) void *text = NULL;
     size_t bytes, bad;
@@ -56,20 +25,22 @@ static int read_text(const char *path, void **ret_text, size_t *ret_bytes, struc
         return r;
     if (bytes >= 2 && memcmp(text, "\x1f\x8b", 2) == 0)
         return fail(e, -EINVAL, "%s is compressed; unpack it first (gunzip -c %s > TEXT)", path, path);
+
     bad = utf8_error(text, bytes);
     if (bad < bytes)
         return fail(e, -EINVAL,
                     "%s is not UTF-8 text: byte 0x%02x at offset %zu; if it is text in another encoding, "
                     "convert it first (iconv -f LATIN1 -t UTF-8 %s > TEXT)",
                     path, ((const uint8_t *) text)[bad], bad, path);
+
     *ret_text = take_ptr(text);
     *ret_bytes = bytes;
     return 0;
 }
 
-/* The tokens of @n bytes behind those that are there already. */
-static int text_file_append_tokens(const struct engine *en, const char *text, size_t n, struct document *d,
-                                   size_t *room, struct errmsg *e)
+/* Appends the tokens of @n bytes. @room: capacity of d->tokens. */
+static int document_append_tokens(const struct engine *en, const char *text, size_t n, struct document *d,
+                                  size_t *room, struct errmsg *e)
 {
     _cleanup_(freep) uint32_t *tokens = NULL;
     size_t n_tokens = 0;
@@ -83,16 +54,18 @@ static int text_file_append_tokens(const struct engine *en, const char *text, si
 
         if (!grown)
             return fail(e, -ENOMEM, "out of memory for a text of %zu tokens", wanted);
+
         d->tokens = grown;
         *room = wanted;
     }
+
     memcpy(d->tokens + d->n_tokens, tokens, n_tokens * sizeof(*tokens));
     d->n_tokens += n_tokens;
     return 0;
 }
 
-static int text_file_split_lines(const struct engine *en, const char *text, size_t bytes, struct document *d,
-                                 struct errmsg *e)
+static int document_split_lines(const struct engine *en, const char *text, size_t bytes, struct document *d,
+                                struct errmsg *e)
 {
     size_t room = 0, n_lines = 1;
 
@@ -101,40 +74,44 @@ static int text_file_split_lines(const struct engine *en, const char *text, size
     d->ends = calloc(n_lines, sizeof(*d->ends));
     if (!d->ends)
         return fail(e, -ENOMEM, "out of memory for %zu lines", n_lines);
+
     for (size_t at = 0; at < bytes;) {
         const char *newline = memchr(text + at, '\n', bytes - at);
         size_t end = newline ? (size_t) (newline - text) : bytes, length = end - at, before = d->n_tokens;
         int r;
 
         length -= length > 0 && text[end - 1] == '\r';
-        r = text_file_append_tokens(en, text + at, length, d, &room, e);
+        r = document_append_tokens(en, text + at, length, d, &room, e);
         if (r < 0)
             return r;
         if (d->n_tokens > before)
             d->ends[d->n_parts++] = d->n_tokens;
         at = end + 1;
     }
+
     return 0;
 }
 
-static int text_file_load(const struct engine *en, const char *path, bool lines,
-                          struct document *ret_document, struct errmsg *e)
+static int document_load_any(const struct engine *en, const char *path, bool lines,
+                             struct document *ret_document, struct errmsg *e)
 {
     _cleanup_(document_deinit) struct document d = {0};
     _cleanup_(freep) void *text = NULL;
     size_t bytes = 0, room = 0;
-    int r = read_text(path, &text, &bytes, e);
+    int r = document_read_text(path, &text, &bytes, e);
 
     if (r < 0)
         return r;
+
     d.n_bytes = bytes;
     (void) crypto_hash_sha256(d.digest, text, bytes);
-    r = lines ? text_file_split_lines(en, text, bytes, &d, e)
-              : text_file_append_tokens(en, text, bytes, &d, &room, e);
+    r = lines ? document_split_lines(en, text, bytes, &d, e)
+              : document_append_tokens(en, text, bytes, &d, &room, e);
     if (r < 0)
         return r;
     if (d.n_tokens == 0)
         return fail(e, -EINVAL, "%s is empty", path);
+
     *ret_document = d;
     d = (struct document){0};
     return 0;
@@ -142,13 +119,13 @@ static int text_file_load(const struct engine *en, const char *path, bool lines,
 
 int document_load(const struct engine *en, const char *path, struct document *ret_document, struct errmsg *e)
 {
-    return text_file_load(en, path, false, ret_document, e);
+    return document_load_any(en, path, false, ret_document, e);
 }
 
 int document_load_lines(const struct engine *en, const char *path, struct document *ret_document,
                         struct errmsg *e)
 {
-    return text_file_load(en, path, true, ret_document, e);
+    return document_load_any(en, path, true, ret_document, e);
 }
 
 void document_deinit(struct document *d)

@@ -1,5 +1,5 @@
-/* Harm of a table on drawn vectors; see moments_harm.h. */
-#include "tools/lab/moments_distortion.h"
+/* Distortion of a table on drawn vectors; see moments_distortion.h. */
+#include "tools/calibrate/moments_distortion.h"
 
 #include <errno.h>
 #include <math.h>
@@ -13,35 +13,27 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/command/handles.h"
+#include "base/splitmix64.h"
+#include "tools/command/client_model.h"
 
-struct harm {
+struct moments_judge {
     const struct moments *m;
     const struct stats *s;
     const struct solve_options *o;
     struct geometry g;
-    size_t n;                        /* tokens that are judged */
+    size_t n;                        /* tokens that are measured */
     double *root, *matrix, *scratch; /* [2d, 2d] each; @matrix: covariance, then a metric */
-    float *vectors[2];               /* by side: [n + 128, heads, d] of one layer: the newest stay exact */
-    float *decoded;                  /* [n, heads, d] */
+    float *vectors[2]; /* by side: [n + 128, heads, d] of one layer; the newest 128 stay exact */
+    float *decoded;    /* [n, heads, d] */
 };
 
 /* ---- drawing ---- */
 
-static uint64_t moments_distortion_next(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* Box and Muller; the first number is never 0. */
 static double moments_distortion_normal(uint64_t *state)
 {
-    double u = ((double) (moments_distortion_next(state) >> 11) + 1) * 0x1p-53,
-           v = (double) (moments_distortion_next(state) >> 11) * 0x1p-53;
+    double u = ((double) (splitmix64_next(state) >> 11) + 1) * 0x1p-53,
+           v = (double) (splitmix64_next(state) >> 11) * 0x1p-53;
 
     return sqrt(-2 * log(u)) * cos(2 * M_PI * v);
 }
@@ -57,8 +49,8 @@ static void moments_distortion_covariance(const struct moments *m, uint32_t laye
             ret[i * width + j] = ret[j * width + i] = scatter[i * (i + 1) / 2 + j] / n;
 }
 
-/* x = mean + S^(1/2) n, [k ; v] of one head, to both sides' rows. */
-static int moments_distortion_draw_head(struct harm *h, uint32_t layer, uint32_t head)
+/* x = mean + S^(1/2) z with z from N(0, I), [k ; v] of one head, into the rows of both sides. */
+static int moments_distortion_draw_head(struct moments_judge *h, uint32_t layer, uint32_t head)
 {
     size_t d = h->g.d, width = 2 * d;
     const double *mean = moments_mean(h->m, layer, head);
@@ -67,11 +59,12 @@ static int moments_distortion_draw_head(struct harm *h, uint32_t layer, uint32_t
 
     moments_distortion_covariance(h->m, layer, head, width, h->matrix);
     trace = linalg_trace(width, h->matrix);
-    for (size_t i = 0; i < width;
-         i++) /* a root needs a positive definite matrix; 10^-9 of the mean variance is nothing */
+    /* a root needs a positive definite matrix; 10^-9 of the mean variance changes nothing visible */
+    for (size_t i = 0; i < width; i++)
         h->matrix[i * width + i] += 1e-9 * trace / (double) width + 1e-30;
     if (linalg_roots(width, h->matrix, h->root, h->scratch) < 0)
         return -EDOM;
+
     for (size_t t = 0; t < h->n + 128; t++) {
         for (size_t i = 0; i < width; i++)
             z[i] = moments_distortion_normal(&state);
@@ -79,19 +72,20 @@ static int moments_distortion_draw_head(struct harm *h, uint32_t layer, uint32_t
         for (size_t i = 0; i < width; i++)
             h->vectors[i / d][(t * h->g.n_kv_heads + head) * d + i % d] = (float) (mean[i] + x[i]);
     }
+
     return 0;
 }
 
-/* ---- weighing ---- */
+/* ---- measurement ---- */
 
-/* sum over tokens of e'Me of one head and side. */
-static double moments_distortion_weigh(const struct harm *h, uint32_t head, unsigned side,
+/* Sum of e'Me over the tokens of one head and side. */
+static double moments_distortion_weigh(const struct moments_judge *h, uint32_t head, unsigned side,
                                        const double *metric)
 {
     size_t d = h->g.d, stride = (size_t) h->g.n_kv_heads * d;
     double sum = 0;
 
-    for (size_t t = 64; t < h->n; t++) { /* the first chunk has the sinks, exact */
+    for (size_t t = 64; t < h->n; t++) { /* the first chunk has the exact sinks */
         const float *x = h->vectors[side] + t * stride + head * d, *y = h->decoded + t * stride + head * d;
         double e[GEOMETRY_DIM_MAX], me[GEOMETRY_DIM_MAX];
 
@@ -101,11 +95,12 @@ static double moments_distortion_weigh(const struct harm *h, uint32_t head, unsi
         for (size_t i = 0; i < d; i++)
             sum += e[i] * me[i];
     }
+
     return sum;
 }
 
-static int moments_distortion_judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_harm[2],
-                                          const kvc_client *c, struct errmsg *e)
+static int moments_distortion_judge_layer(struct moments_judge *h, kvc_seq *seq, uint32_t layer,
+                                          double ret_distortion[2], const kvc_client *c, struct errmsg *e)
 {
     size_t d = h->g.d;
 
@@ -114,28 +109,30 @@ static int moments_distortion_judge_layer(struct harm *h, kvc_seq *seq, uint32_t
 
         if (kvc_seq_read(seq, layer, (enum kvc_side) side, 0, h->n, h->decoded) < 0)
             return fail(e, -EINVAL, "%s", kvc_last_error(c));
+
         for (uint32_t head = 0; head < h->g.n_kv_heads; head++) {
             int r;
 
             moments_distortion_covariance(h->m, layer, head, 2 * d, h->root);
-            for (size_t i = 0; i < d; i++) /* the side's own block */
+            for (size_t i = 0; i < d; i++) /* the block of this side */
                 memcpy(h->scratch + i * d, h->root + (side * d + i) * 2 * d + side * d, d * sizeof(double));
             r = metric_matrix(h->s, h->o->metric, metric_power(h->o->metric, h->o->temper), layer, head,
                               (enum side) side, h->scratch, h->matrix);
             if (r < 0)
-                return fail(e, r, "layer %u, head %u: the metric cannot be made of these statistics", layer,
-                            head);
-            ret_harm[side] +=
+                return fail(e, r, "layer %u, head %u: these statistics do not give the metric", layer, head);
+
+            ret_distortion[side] +=
                 weight * moments_distortion_weigh(h, head, side, h->matrix) / (double) (h->n - 64);
         }
     }
+
     return 0;
 }
 
-/* All layers: drawn and appended, packed, read back. The draws of a layer are made twice: they are not kept.
- */
-static int moments_distortion_judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2],
-                                    struct errmsg *e)
+/* Pass 0 draws and appends all layers, pass 1 draws them again and compares with the decoded vectors: all
+ * draws together do not fit into memory. */
+static int moments_distortion_judge(struct moments_judge *h, kvc_client *c, kvc_seq *seq,
+                                    double ret_distortion[2], struct errmsg *e)
 {
     size_t n = h->n + 128;
     uint32_t *tokens = calloc(n, sizeof(*tokens));
@@ -145,21 +142,23 @@ static int moments_distortion_judge(struct harm *h, kvc_client *c, kvc_seq *seq,
         for (uint32_t layer = 0; layer < h->g.n_layers && r == 0; layer++) {
             for (uint32_t head = 0; head < h->g.n_kv_heads && r == 0; head++)
                 if (moments_distortion_draw_head(h, layer, head) < 0)
-                    r = fail(e, -EDOM, "layer %u, head %u: the moments have no root", layer, head);
+                    r = fail(e, -EDOM, "layer %u, head %u: the covariance has no root", layer, head);
             if (r == 0 && pass == 0 &&
                 kvc_seq_append(seq, layer, KVC_F32, h->vectors[0], h->vectors[1], n) < 0)
                 r = fail(e, -EINVAL, "%s", kvc_last_error(c));
             if (r == 0 && pass == 1)
-                r = moments_distortion_judge_layer(h, seq, layer, ret_harm, c, e);
+                r = moments_distortion_judge_layer(h, seq, layer, ret_distortion, c, e);
         }
+
         if (r == 0 && pass == 0 && kvc_seq_commit(seq, tokens, n, NULL) < 0)
             r = fail(e, -EINVAL, "%s", kvc_last_error(c));
     }
+
     free(tokens);
     return r;
 }
 
-/* An embedded model of the table, as any program has it. */
+/* An embedded model of the table through the public API. */
 static int moments_distortion_open_table(const struct moments_options *o, const void *bytes, size_t n_bytes,
                                          kvc_client *c, kvc_seq **ret, struct errmsg *e)
 {
@@ -183,10 +182,11 @@ static int moments_distortion_open_table(const struct moments_options *o, const 
     memcpy(id.model_digest, o->model_digest, KVC_DIGEST_BYTES);
     if (kvc_model_open_table(c, &id, bytes, n_bytes, &m) < 0 || kvc_seq_new(m, NULL, 0, ret) < 0)
         return fail(e, -EINVAL, "%s", kvc_last_error(c));
+
     return 0;
 }
 
-static void moments_distortion_deinit(struct harm *h)
+static void moments_distortion_deinit(struct moments_judge *h)
 {
     free(h->root);
     free(h->matrix);
@@ -196,25 +196,27 @@ static void moments_distortion_deinit(struct harm *h)
     free(h->decoded);
 }
 
-int moments_harm(const struct moments *m, const struct stats *s, const struct solve_options *o,
-                 const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_harm[2],
-                 struct errmsg *e)
+int moments_distortion(const struct moments *m, const struct stats *s, const struct solve_options *o,
+                       const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_distortion[2],
+                       struct errmsg *e)
 {
     const struct moments_options *mo = moments_get_options(m);
     size_t matrix = 4 * (size_t) mo->geometry.d * mo->geometry.d * sizeof(double), row;
-    struct harm h = {.m = m, .s = s, .o = o, .g = mo->geometry, .n = (n_tokens + 127) / 64 * 64};
+    struct moments_judge h = {.m = m, .s = s, .o = o, .g = mo->geometry, .n = (n_tokens + 127) / 64 * 64};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
-    double harm[2] = {0, 0};
+    double distortion[2] = {0, 0};
     kvc_seq *seq = NULL;
     int r = table_parse(table_bytes, n_bytes, &t, e);
 
     if (r < 0)
         return r;
     if (t->v_from == PREDICT_LAYER)
-        return fail(e, -EOPNOTSUPP,
-                    "the table predicts values from the keys of all heads of their layer, and moments know "
-                    "no head together with another: recalibrate with texts (kvcobra calibrate, solve)");
+        return fail(
+            e, -EOPNOTSUPP,
+            "the table predicts values from the keys of all heads of a layer, and moments have no covariance "
+            "between heads: recalibrate with texts (kvcobra calibrate, solve)");
+
     row = (size_t) h.g.n_kv_heads * h.g.d * sizeof(float);
     h.root = malloc(matrix);
     h.matrix = malloc(matrix);
@@ -228,9 +230,9 @@ int moments_harm(const struct moments *m, const struct stats *s, const struct so
     if (r == 0)
         r = moments_distortion_open_table(mo, table_bytes, n_bytes, c, &seq, e);
     if (r == 0)
-        r = moments_distortion_judge(&h, c, seq, harm, e);
+        r = moments_distortion_judge(&h, c, seq, distortion, e);
     moments_distortion_deinit(&h);
     if (r == 0)
-        memcpy(ret_harm, harm, sizeof(harm));
+        memcpy(ret_distortion, distortion, sizeof(distortion));
     return r;
 }

@@ -1,5 +1,5 @@
-/* Figures of calibration statistics; see inspect_figures.h. */
-#include "tools/inspect/inspect_figures.h"
+/* Figures of calibration statistics; see inspect_plots.h. */
+#include "tools/inspect/inspect_plots.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static const char *const side_series[] = {"k", "v"};
 static const enum svg_mark side_marks[] = {SVG_CIRCLE, SVG_TRIANGLE};
 
 /* The marks of both sides, and what they mean, for a legend. */
-static void inspect_figures_key(FILE *f, bool filled, const char *text)
+static void inspect_plots_key(FILE *f, bool filled, const char *text)
 {
     fputs("<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 30 14\" width=\"30\" height=\"14\" "
           "aria-hidden=\"true\">",
@@ -25,7 +25,7 @@ static void inspect_figures_key(FILE *f, bool filled, const char *text)
     fprintf(f, "</svg> %s</span> ", text);
 }
 
-static void inspect_figures_line_key(FILE *f, const char *series, const char *text)
+static void inspect_plots_line_key(FILE *f, const char *series, const char *text)
 {
     fprintf(f,
             "<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 34 14\" width=\"34\" height=\"14\" "
@@ -43,8 +43,8 @@ struct spread {
     double low[GEOMETRY_DIM_MAX], middle[GEOMETRY_DIM_MAX], high[GEOMETRY_DIM_MAX];
 };
 
-static void inspect_figures_spread_of(const struct inspection *x, const double *spectra, uint32_t layer,
-                                      int side, struct spread *ret)
+static void inspect_plots_spread_of(const struct inspection *x, const double *spectra, uint32_t layer,
+                                    int side, struct spread *ret)
 {
     size_t d = x->g->d;
     uint32_t n_heads = x->g->n_kv_heads;
@@ -57,6 +57,7 @@ static void inspect_figures_spread_of(const struct inspection *x, const double *
         for (size_t i = 0; i < d; i++)
             total[head] += w[i];
     }
+
     for (size_t i = 0; i < d; i++) {
         for (uint32_t head = 0; head < n_heads; head++)
             here[head] = total[head] > 0
@@ -71,8 +72,8 @@ static void inspect_figures_spread_of(const struct inspection *x, const double *
     }
 }
 
-static void inspect_figures_draw_layer(FILE *f, const struct inspection *x, const double *spectra,
-                                       uint32_t layer)
+static void inspect_plots_draw_layer(FILE *f, const struct inspection *x, const double *spectra,
+                                     uint32_t layer)
 {
     struct svg_plot p = {.f = f,
                          .width = 172,
@@ -92,52 +93,55 @@ static void inspect_figures_draw_layer(FILE *f, const struct inspection *x, cons
     (void) snprintf(label, sizeof(label), "layer %u", layer);
     svg_begin(&p, label);
     for (int side = SIDE_K; side <= SIDE_V; side++) {
-        inspect_figures_spread_of(x, spectra, layer, side, &spread);
+        inspect_plots_spread_of(x, spectra, layer, side, &spread);
         svg_band(&p, side_series[side], at, spread.low, spread.high, x->g->d);
         svg_line(&p, side_series[side], at, spread.middle, x->g->d);
     }
+
     svg_label(&p, "panel", p.left, 12, "start", label);
     svg_end(&p);
 }
 
-void figure_spectra(FILE *f, const struct inspection *x, const double *spectra)
+void plot_spectra(FILE *f, const struct inspection *x, const double *spectra)
 {
     if (x->g->n_layers > 256) {
         fprintf(
             f,
-            "<p class=\"note\">%u layers are too many charts for a page; the spectra are in the JSON.</p>\n",
+            "<p class=\"note\">%u layers need too many charts for a page; the spectra are in the JSON.</p>\n",
             x->g->n_layers);
         return;
     }
+
     fputs("<p class=\"legend\">", f);
-    inspect_figures_line_key(f, "k", "keys");
-    inspect_figures_line_key(f, "v", "values");
-    fputs("<span class=\"item\">shaded: from the least to the largest of the heads. Across: direction, from "
-          "1; up: its share of "
-          "the total, each line a factor of ten.</span></p>\n<div class=\"multiples\">\n",
+    inspect_plots_line_key(f, "k", "keys");
+    inspect_plots_line_key(f, "v", "values");
+    fputs("<span class=\"item\">shaded: range of the heads. Horizontal: direction, from 1. Vertical: its "
+          "share of the total, one line per factor of ten.</span></p>\n<div class=\"multiples\">\n",
           f);
     for (uint32_t layer = 0; layer < x->g->n_layers; layer++)
-        inspect_figures_draw_layer(f, x, spectra, layer);
+        inspect_plots_draw_layer(f, x, spectra, layer);
     fputs("</div>\n", f);
 }
 
-/* ---- a number of every head, by layer ---- */
+/* ---- one number per head ---- */
 
-/* Where head @head of @layer stands: beside its neighbours within the layer's width. */
-static double inspect_figures_place(const struct geometry *g, uint32_t layer, uint32_t head)
+/* Horizontal position of a head within the width of its layer. */
+static double inspect_plots_place(const struct geometry *g, uint32_t layer, uint32_t head)
 {
     return layer + (g->n_kv_heads > 1 ? 0.56 * (head / (g->n_kv_heads - 1.0) - 0.5) : 0);
 }
 
-static double inspect_figures_mark_size(const struct geometry *g)
+static double inspect_plots_mark_size(const struct geometry *g)
 {
     double n = (double) g->n_layers * g->n_kv_heads;
 
-    return n <= 128 ? 3.2 : n <= 512 ? 2.2 : 1.4;
+    if (n <= 128)
+        return 3.2;
+    return n <= 512 ? 2.2 : 1.4;
 }
 
-/* The values of one side: [n_heads of all layers], every second of what is numbered by head-side. */
-static double *inspect_figures_of_side(const struct inspection *x, const double *by_head_side, int side)
+/* The values of one side, [heads of all layers], of an array by head-side. */
+static double *inspect_plots_of_side(const struct inspection *x, const double *by_head_side, int side)
 {
     uint32_t n = head_side_count(x->g) / 2;
     double *value = calloc(n, sizeof(*value));
@@ -147,10 +151,10 @@ static double *inspect_figures_of_side(const struct inspection *x, const double 
     return value;
 }
 
-/* Open marks for @before, filled for @after, a stroke between them. @axis: range of both sides' numbers. */
-static void inspect_figures_draw_pairs(FILE *f, const struct inspection *x, const double *before,
-                                       const double *after, int side, const struct svg_axis *y,
-                                       const char *label)
+/* Open marks for @before, filled marks for @after, connected by a line. @y: axis for both sides. */
+static void inspect_plots_draw_pairs(FILE *f, const struct inspection *x, const double *before,
+                                     const double *after, int side, const struct svg_axis *y,
+                                     const char *label)
 {
     struct svg_plot p = {.f = f,
                          .width = 520,
@@ -161,13 +165,12 @@ static void inspect_figures_draw_pairs(FILE *f, const struct inspection *x, cons
                          .bottom = 36,
                          .x = {.title = "layer", .min = -0.7, .max = x->g->n_layers - 0.3},
                          .y = *y};
-    double r = inspect_figures_mark_size(x->g);
+    double r = inspect_plots_mark_size(x->g);
 
     p.x.every = x->g->n_layers <= 10 ? 1 : 0;
     svg_begin(&p, label);
     for (uint32_t i = 0; i < x->g->n_layers * x->g->n_kv_heads; i++) {
-        double at = inspect_figures_place(x->g, i / x->g->n_kv_heads, i % x->g->n_kv_heads),
-               ends[2] = {at, at};
+        double at = inspect_plots_place(x->g, i / x->g->n_kv_heads, i % x->g->n_kv_heads), ends[2] = {at, at};
 
         if (before) {
             double both[2] = {before[i], after[i]};
@@ -175,52 +178,58 @@ static void inspect_figures_draw_pairs(FILE *f, const struct inspection *x, cons
             svg_line(&p, "link", ends, both, 2);
             svg_marker(&p, side_series[side], side_marks[side], at, before[i], r, false);
         }
+
         svg_marker(&p, side_series[side], side_marks[side], at, after[i], r, true);
     }
+
     svg_end(&p);
 }
 
 /* Two panels, keys and values, on one scale. @before may be NULL. Both are numbered by head-side. */
-static void inspect_figures_draw_heads(FILE *f, const struct inspection *x, const double *before,
-                                       const double *after, const char *title, bool log)
+static void inspect_plots_draw_heads(FILE *f, const struct inspection *x, const double *before,
+                                     const double *after, const char *title, bool log)
 {
     uint32_t n_hs = head_side_count(x->g);
     _cleanup_(freep) double *all = calloc(2 * (size_t) n_hs, sizeof(*all));
     struct svg_axis y;
 
     if (n_hs / 2 > SVG_HEAT_CELLS) {
-        fprintf(f,
-                "<p class=\"note\">%u heads are too many marks to draw; the numbers are in the JSON.</p>\n",
-                n_hs / 2);
+        fprintf(
+            f,
+            "<p class=\"note\">%u heads need too many marks for a page; the numbers are in the JSON.</p>\n",
+            n_hs / 2);
         return;
     }
+
     if (!all)
         return;
+
     memcpy(all, after, n_hs * sizeof(*all));
     memcpy(all + n_hs, before ? before : after, n_hs * sizeof(*all));
     y = svg_axis_of(title, all, 2 * (size_t) n_hs, log);
     fputs("<div class=\"panels\">\n", f);
     for (int side = SIDE_K; side <= SIDE_V; side++) {
-        _cleanup_(freep) double *old = before ? inspect_figures_of_side(x, before, side) : NULL;
-        _cleanup_(freep) double *new = inspect_figures_of_side(x, after, side);
+        _cleanup_(freep) double *old = before ? inspect_plots_of_side(x, before, side) : NULL;
+        _cleanup_(freep) double *new = inspect_plots_of_side(x, after, side);
 
         fprintf(f, "<div><h4>%s</h4>\n", side_names[side]);
         if (new && (old || !before))
-            inspect_figures_draw_pairs(f, x, old, new, side, &y, side_names[side]);
+            inspect_plots_draw_pairs(f, x, old, new, side, &y, side_names[side]);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n", f);
 }
 
-static void inspect_figures_pair_legend(FILE *f, const char *open, const char *filled)
+static void inspect_plots_pair_legend(FILE *f, const char *open, const char *filled)
 {
     fputs("<p class=\"legend\">", f);
-    inspect_figures_key(f, false, open);
-    inspect_figures_key(f, true, filled);
+    inspect_plots_key(f, false, open);
+    inspect_plots_key(f, true, filled);
     fputs("<span class=\"item\">one mark per head</span></p>\n", f);
 }
 
-void figure_alpha(FILE *f, const struct inspection *x)
+void plot_alpha(FILE *f, const struct inspection *x)
 {
     uint32_t n_hs = head_side_count(x->g);
     _cleanup_(freep) double *alpha = calloc(n_hs, sizeof(*alpha));
@@ -228,18 +237,18 @@ void figure_alpha(FILE *f, const struct inspection *x)
     for (uint32_t hs = 0; alpha && hs < n_hs; hs++)
         alpha[hs] = spectrum_power_law(x->lambda + (size_t) hs * x->g->d, x->g->d);
     if (alpha)
-        inspect_figures_draw_heads(f, x, NULL, alpha, "power-law exponent", false);
+        inspect_plots_draw_heads(f, x, NULL, alpha, "power-law exponent", false);
 }
 
-void figure_harm(FILE *f, const struct inspection *x)
+void plot_distortion(FILE *f, const struct inspection *x)
 {
-    inspect_figures_draw_heads(f, x, x->harm_equal, x->harm, "harm per token", true);
-    inspect_figures_pair_legend(f, "the same budget for every head and side", "as solved");
+    inspect_plots_draw_heads(f, x, x->distortion_equal, x->distortion, "distortion e′Me per token", true);
+    inspect_plots_pair_legend(f, "the same budget for every head and side", "as solved");
 }
 
 /* ---- Gaussianity ---- */
 
-void figure_kurtosis_heads(FILE *f, const struct inspection *x)
+void plot_kurtosis_heads(FILE *f, const struct inspection *x)
 {
     uint32_t n_hs = head_side_count(x->g);
     _cleanup_(freep) double *values = calloc(2 * (size_t) n_hs, sizeof(*values));
@@ -248,14 +257,16 @@ void figure_kurtosis_heads(FILE *f, const struct inspection *x)
         values[hs] = x->shapes[hs].kurtosis[SHAPE_BASIS];
         values[n_hs + hs] = x->shapes[hs].kurtosis[SHAPE_BANDS];
     }
+
     if (!values)
         return;
-    inspect_figures_draw_heads(f, x, values, values + n_hs, "median excess kurtosis", false);
-    inspect_figures_pair_legend(f, "before rotation", "after rotation in bands of 8");
+
+    inspect_plots_draw_heads(f, x, values, values + n_hs, "median excess kurtosis", false);
+    inspect_plots_pair_legend(f, "before rotation", "after rotation in bands of 8");
 }
 
-static void inspect_figures_histogram_line(const struct svg_plot *p, const struct kurtosis_summary *k,
-                                           const char *series)
+static void inspect_plots_histogram_line(const struct svg_plot *p, const struct kurtosis_summary *k,
+                                         const char *series)
 {
     double at[2 * KURTOSIS_BINS], share[2 * KURTOSIS_BINS];
 
@@ -264,10 +275,11 @@ static void inspect_figures_histogram_line(const struct svg_plot *p, const struc
         at[2 * i + 1] = at[2 * i] + KURTOSIS_BIN;
         share[2 * i] = share[2 * i + 1] = k->n > 0 ? (double) k->bins[i] / (double) k->n : 0;
     }
+
     svg_line(p, series, at, share, 2 * KURTOSIS_BINS);
 }
 
-void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage before, enum shape_stage after)
+void plot_kurtosis(FILE *f, const struct inspection *x, enum shape_stage before, enum shape_stage after)
 {
     struct svg_plot p = {.f = f,
                          .width = 520,
@@ -276,7 +288,7 @@ void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage befor
                          .right = 12,
                          .top = 10,
                          .bottom = 36,
-                         .x = {.title = "excess kurtosis (last step: all above)",
+                         .x = {.title = "excess kurtosis (last step: all larger values)",
                                .min = KURTOSIS_MIN,
                                .max = KURTOSIS_MIN + KURTOSIS_BINS * KURTOSIS_BIN,
                                .every = 1},
@@ -294,19 +306,20 @@ void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage befor
     for (int side = SIDE_K; side <= SIDE_V; side++) {
         fprintf(f, "<div><h4>%s</h4>\n", side_names[side]);
         svg_begin(&p, side_names[side]);
-        inspect_figures_histogram_line(&p, &x->kurtosis[side][before], "before");
-        inspect_figures_histogram_line(&p, &x->kurtosis[side][after], side_series[side]);
+        inspect_plots_histogram_line(&p, &x->kurtosis[side][before], "before");
+        inspect_plots_histogram_line(&p, &x->kurtosis[side][after], side_series[side]);
         svg_end(&p);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n<p class=\"legend\">", f);
-    inspect_figures_line_key(f, "before", "before rotation");
-    inspect_figures_line_key(f, "k", "and");
-    inspect_figures_line_key(f, "v", "after it");
+    inspect_plots_line_key(f, "before", "before rotation");
+    inspect_plots_line_key(f, "k", "and");
+    inspect_plots_line_key(f, "v", "after it");
     fputs("</p>\n", f);
 }
 
-void figure_qq(FILE *f, const struct inspection *x)
+void plot_qq(FILE *f, const struct inspection *x)
 {
     struct svg_plot p = {.f = f,
                          .width = 520,
@@ -334,15 +347,18 @@ void figure_qq(FILE *f, const struct inspection *x)
                 if (stage == SHAPE_BANDS && i % 2 == 0)
                     svg_marker(&p, side_series[side], side_marks[side], normal[i], q[i], 3, true);
             }
+
             svg_line(&p, stage == SHAPE_BASIS ? "before" : side_series[side], normal, q, INSPECT_QQ);
         }
+
         svg_end(&p);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n<p class=\"legend\">", f);
-    inspect_figures_line_key(f, "diagonal", "N(0,1)");
-    inspect_figures_line_key(f, "before", "before rotation");
-    inspect_figures_key(f, true, "after rotation in bands of 8");
+    inspect_plots_line_key(f, "diagonal", "N(0,1)");
+    inspect_plots_line_key(f, "before", "before rotation");
+    inspect_plots_key(f, true, "after rotation in bands of 8");
     fputs("</p>\n", f);
 }
 
@@ -357,35 +373,36 @@ static const struct {
     [CURVE_OF_PAPER_MSE] = {"s4", SVG_CROSS},
 };
 
-/* Points of one method in ascending budgets. Return: how many. */
-static size_t inspect_figures_points_of(const struct inspection *x, int method, double *ret_bpd,
-                                        double *ret_harm)
+/* Points of one method in ascending budgets. Return: their number. */
+static size_t inspect_plots_points_of(const struct inspection *x, int method, double *ret_bpd,
+                                      double *ret_distortion)
 {
     size_t n = 0;
 
     for (size_t i = (size_t) method; i < x->n_points; i += INSPECT_METHODS) {
         const struct rate_point *p = &x->points[i];
-        double harm = p->harm[SIDE_K] + p->harm[SIDE_V];
+        double distortion = p->distortion[SIDE_K] + p->distortion[SIDE_V];
 
-        if (p->solved && harm > 0) {
+        if (p->solved && distortion > 0) {
             ret_bpd[n] = p->bpd;
-            ret_harm[n++] = harm;
+            ret_distortion[n++] = distortion;
         }
     }
+
     return n;
 }
 
-static double inspect_figures_table_harm(const struct inspection *x)
+static double inspect_plots_table_distortion(const struct inspection *x)
 {
     double sum = 0;
 
-    for (uint32_t hs = 0; x->table && x->harm && hs < head_side_count(x->g); hs++)
-        sum += x->harm[hs];
+    for (uint32_t hs = 0; x->table && x->distortion && hs < head_side_count(x->g); hs++)
+        sum += x->distortion[hs];
     return sum;
 }
 
-/* Names at the right ends of the lines, moved apart where they would overlap. */
-static void inspect_figures_label_ends(const struct svg_plot *p, const double *end, const bool *has)
+/* Labels at the right ends of the lines, moved apart so that they do not overlap. */
+static void inspect_plots_label_ends(const struct svg_plot *p, const double *end, const bool *has)
 {
     int order[INSPECT_METHODS], n = 0;
     double last = -1e9;
@@ -409,52 +426,57 @@ static void inspect_figures_label_ends(const struct svg_plot *p, const double *e
     }
 }
 
-void figure_curves(FILE *f, const struct inspection *x)
+void plot_curves(FILE *f, const struct inspection *x)
 {
     struct svg_plot p = {
         .f = f, .width = 820, .height = 400, .left = 64, .right = 176, .top = 12, .bottom = 40};
     _cleanup_(freep) double *all = calloc(2 * (x->n_points + 1), sizeof(*all));
-    double bpd[INSPECT_BUDGETS_MAX], harm[INSPECT_BUDGETS_MAX], end[INSPECT_METHODS] = {0},
-                                                                own = inspect_figures_table_harm(x);
+    double bpd[INSPECT_BUDGETS_MAX], distortion[INSPECT_BUDGETS_MAX], end[INSPECT_METHODS] = {0},
+                                                                      own = inspect_plots_table_distortion(x);
     bool has[INSPECT_METHODS] = {false};
     size_t n = 0;
 
     if (!all)
         return;
+
     for (size_t i = 0; i < x->n_points; i++)
         if (x->points[i].solved) {
             all[n] = x->points[i].bpd;
-            all[x->n_points + 1 + n++] = x->points[i].harm[SIDE_K] + x->points[i].harm[SIDE_V];
+            all[x->n_points + 1 + n++] = x->points[i].distortion[SIDE_K] + x->points[i].distortion[SIDE_V];
         }
     if (own > 0) {
         all[n] = inspection_charged(x);
         all[x->n_points + 1 + n++] = own;
     }
+
     p.x = svg_axis_of("bits charged per number", all, n, false);
-    if (p.x.max - p.x.min < 1) { /* one budget: hundredths of a bit are no distance */
+    if (p.x.max - p.x.min < 1) { /* one budget: a range of hundredths of a bit would mislead */
         double middle = (p.x.max + p.x.min) / 2;
 
         p.x.min = middle - 0.5;
         p.x.max = middle + 0.5;
     }
-    p.y = svg_axis_of("harm per token, all layers", all + x->n_points + 1, n, true);
-    fputs("<div class=\"scroll\" tabindex=\"0\">", f);
-    svg_begin(&p, "Harm over bits per number, one line per method");
-    for (int m = INSPECT_METHODS - 1; m >= 0; m--) { /* the first on top */
-        size_t k = inspect_figures_points_of(x, m, bpd, harm);
 
-        svg_line(&p, method_looks[m].series, bpd, harm, k);
+    p.y = svg_axis_of("distortion e′Me per token, all layers", all + x->n_points + 1, n, true);
+    fputs("<div class=\"scroll\" tabindex=\"0\">", f);
+    svg_begin(&p, "Distortion by bits per number, one line per method");
+    for (int m = INSPECT_METHODS - 1; m >= 0; m--) { /* the first method is drawn last, on top */
+        size_t k = inspect_plots_points_of(x, m, bpd, distortion);
+
+        svg_line(&p, method_looks[m].series, bpd, distortion, k);
         for (size_t i = 0; i < k; i++)
-            svg_marker(&p, method_looks[m].series, method_looks[m].mark, bpd[i], harm[i], 4, true);
+            svg_marker(&p, method_looks[m].series, method_looks[m].mark, bpd[i], distortion[i], 4, true);
         has[m] = k > 0;
-        end[m] = k > 0 ? svg_y(&p, harm[k - 1]) : 0;
+        end[m] = k > 0 ? svg_y(&p, distortion[k - 1]) : 0;
     }
+
     if (own > 0) {
         svg_mark_at(f, "own", SVG_CIRCLE, svg_x(&p, inspection_charged(x)), svg_y(&p, own), 9, false);
         svg_label(&p, "name", svg_x(&p, inspection_charged(x)) - 10, svg_y(&p, own) + 20, "end",
                   "this table");
     }
-    inspect_figures_label_ends(&p, end, has);
+
+    inspect_plots_label_ends(&p, end, has);
     svg_end(&p);
     fputs("</div>\n", f);
 }

@@ -1,5 +1,5 @@
-/* Opening clients and models; see handles.h. */
-#include "tools/command/handles.h"
+/* Opening clients and models; see client_model.h. */
+#include "tools/command/client_model.h"
 
 #include "alloc/table.h"
 #include "base/atomic_file.h"
@@ -20,12 +20,13 @@ int client_open(const char *socket, kvc_client **ret_client, struct errmsg *e)
         if (r < 0)
             return fail(e, r, "%s", kvc_last_error(c));
     }
+
     *ret_client = take_ptr(c);
     return 0;
 }
 
-static int handles_open_table(kvc_client *c, const kvc_model_id *id, const char *path, kvc_model **ret_model,
-                              struct errmsg *e)
+static int client_model_open_table(kvc_client *c, const kvc_model_id *id, const char *path,
+                                   kvc_model **ret_model, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     size_t n_bytes;
@@ -34,6 +35,7 @@ static int handles_open_table(kvc_client *c, const kvc_model_id *id, const char 
     r = atomic_file_read(path, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, e);
     if (r < 0)
         return r;
+
     r = kvc_model_open_table(c, id, bytes, n_bytes, ret_model);
     return r < 0 ? fail(e, r, "cannot use %s: %s", path, kvc_last_error(c)) : 0;
 }
@@ -62,7 +64,8 @@ int model_open(kvc_client *c, const struct engine *en, const char *table_path, k
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
     if (table_path)
-        return handles_open_table(c, &id, table_path, ret_model, e);
+        return client_model_open_table(c, &id, table_path, ret_model, e);
+
     r = kvc_model_open(c, &id, ret_model);
     return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
 }

@@ -1,18 +1,17 @@
-/* Figures of an allocation table; see inspect_figures.h. */
+/* Plots of an allocation table; see inspect_plots.h. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "tools/inspect/html.h"
-#include "tools/inspect/inspect_figures.h"
-#include "tools/command/report.h"
+#include "tools/inspect/inspect_plots.h"
 #include "tools/inspect/svg.h"
 
 static const char *const side_names[] = {"Keys", "Values"};
 
 /* ---- maps ---- */
 
-static double figures_table_largest(const double *x, size_t n)
+static double plots_table_largest(const double *x, size_t n)
 {
     double most = 0;
 
@@ -21,9 +20,9 @@ static double figures_table_largest(const double *x, size_t n)
     return most;
 }
 
-/* [2, layers * heads] by side: one number of every codec. NULL without memory: the figure is left out. */
-static double *figures_table_by_side(const struct inspection *x,
-                                     double number(const struct table *, const struct codec *))
+/* [2, layers * heads] by side: one number of every codec. NULL when out of memory: the plot is omitted. */
+static double *plots_table_by_side(const struct inspection *x,
+                                   double number(const struct table *, const struct codec *))
 {
     uint32_t n = head_side_count(x->g);
     double *value = calloc(n, sizeof(*value));
@@ -33,24 +32,24 @@ static double *figures_table_by_side(const struct inspection *x,
     return value;
 }
 
-static double figures_table_coordinates_of(const struct table *t, const struct codec *c)
+static double plots_table_coordinates_of(const struct table *t, const struct codec *c)
 {
     (void) t;
-    return codec_stored(c);
+    return inspect_codec_stored(c);
 }
 
-static double figures_table_mean_bits_of(const struct table *t, const struct codec *c)
+static double plots_table_mean_bits_of(const struct table *t, const struct codec *c)
 {
     (void) t;
-    return codec_mean_bits(c);
+    return inspect_codec_mean_bits(c);
 }
 
-static double figures_table_bpd_of(const struct table *t, const struct codec *c)
+static double plots_table_bpd_of(const struct table *t, const struct codec *c)
 {
     return (double) c->code_bits / t->geometry.d;
 }
 
-static void figures_table_draw_maps(FILE *f, const struct svg_heat *heat, const double *small)
+static void plots_table_draw_maps(FILE *f, const struct svg_heat *heat, const double *small)
 {
     size_t n = (size_t) heat->n_layers * heat->n_heads;
 
@@ -64,10 +63,10 @@ static void figures_table_draw_maps(FILE *f, const struct svg_heat *heat, const 
     }
 }
 
-void figure_ranks(FILE *f, const struct inspection *x)
+void plot_ranks(FILE *f, const struct inspection *x)
 {
-    _cleanup_(freep) double *ranks = figures_table_by_side(x, figures_table_coordinates_of);
-    _cleanup_(freep) double *bits = figures_table_by_side(x, figures_table_mean_bits_of);
+    _cleanup_(freep) double *ranks = plots_table_by_side(x, plots_table_coordinates_of);
+    _cleanup_(freep) double *bits = plots_table_by_side(x, plots_table_mean_bits_of);
     struct svg_heat heat = {.n_layers = x->g->n_layers,
                             .n_heads = x->g->n_kv_heads,
                             .value = ranks,
@@ -77,28 +76,30 @@ void figure_ranks(FILE *f, const struct inspection *x)
 
     if (!ranks || !bits)
         return;
-    figures_table_draw_maps(f, &heat, bits);
+
+    plots_table_draw_maps(f, &heat, bits);
     svg_heat_legend(f, 0, heat.max, "%.0f", "stored coordinates; below each, their mean width in bits");
 }
 
-void figure_budgets(FILE *f, const struct inspection *x)
+void plot_budgets(FILE *f, const struct inspection *x)
 {
-    _cleanup_(freep) double *bpd = figures_table_by_side(x, figures_table_bpd_of);
+    _cleanup_(freep) double *bpd = plots_table_by_side(x, plots_table_bpd_of);
     struct svg_heat heat = {
         .n_layers = x->g->n_layers, .n_heads = x->g->n_kv_heads, .value = bpd, .format = "%.2f"};
 
     if (!bpd)
         return;
-    heat.max = fmax(1, figures_table_largest(bpd, head_side_count(x->g)));
-    figures_table_draw_maps(f, &heat, NULL);
+
+    heat.max = fmax(1, plots_table_largest(bpd, head_side_count(x->g)));
+    plots_table_draw_maps(f, &heat, NULL);
     svg_heat_legend(f, 0, heat.max, "%.2f", "stored bits per original number");
 }
 
 /* ---- widths by layer ---- */
 
 /* Stored coordinates of a layer and side at each width. */
-static void figures_table_count_layer(const struct table *t, uint32_t layer, int side,
-                                      unsigned ret[TABLE_BITS_MAX + 1])
+static void plots_table_count_layer(const struct table *t, uint32_t layer, int side,
+                                    unsigned ret[TABLE_BITS_MAX + 1])
 {
     for (unsigned b = 0; b <= TABLE_BITS_MAX; b++)
         ret[b] = 0;
@@ -111,14 +112,13 @@ static void figures_table_count_layer(const struct table *t, uint32_t layer, int
 }
 
 /* A bar of a layer: the widest codes at the bottom. */
-static void figures_table_draw_stack(const struct svg_plot *p, const struct table *t, uint32_t layer,
-                                     int side)
+static void plots_table_draw_stack(const struct svg_plot *p, const struct table *t, uint32_t layer, int side)
 {
     unsigned count[TABLE_BITS_MAX + 1];
     double below = 0, total = (double) t->geometry.n_kv_heads * t->geometry.d;
     double left = svg_x(p, layer - 0.42), right = svg_x(p, layer + 0.42);
 
-    figures_table_count_layer(t, layer, side, count);
+    plots_table_count_layer(t, layer, side, count);
     for (unsigned b = TABLE_BITS_MAX; b > 0; b--) {
         double above = below + count[b] / total;
 
@@ -133,7 +133,7 @@ static void figures_table_draw_stack(const struct svg_plot *p, const struct tabl
     }
 }
 
-static void figures_table_width_legend(FILE *f)
+static void plots_table_width_legend(FILE *f)
 {
     fputs("<p class=\"legend\">Bits of a coordinate:", f);
     for (unsigned b = TABLE_BITS_MAX; b > 0; b--)
@@ -146,7 +146,7 @@ static void figures_table_width_legend(FILE *f)
     fputs("; white above: not stored.</p>\n", f);
 }
 
-void figure_widths(FILE *f, const struct inspection *x)
+void plot_widths(FILE *f, const struct inspection *x)
 {
     struct svg_plot p = {.f = f,
                          .width = 520,
@@ -165,19 +165,20 @@ void figure_widths(FILE *f, const struct inspection *x)
         svg_begin(&p, side == SIDE_K ? "Keys: widths of coordinates by layer"
                                      : "Values: widths of coordinates by layer");
         for (uint32_t layer = 0; layer < x->g->n_layers; layer++)
-            figures_table_draw_stack(&p, x->table, layer, side);
+            plots_table_draw_stack(&p, x->table, layer, side);
         svg_end(&p);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n", f);
-    figures_table_width_legend(f);
+    plots_table_width_legend(f);
 }
 
 /* ---- levels ---- */
 
 /* One width: levels as long strokes, thresholds as short ones; from 5 bits on levels alone. */
-static void figures_table_draw_levels(const struct svg_plot *p, const struct levels *l, unsigned b,
-                                      const char *series)
+static void plots_table_draw_levels(const struct svg_plot *p, const struct levels *l, unsigned b,
+                                    const char *series)
 {
     double y = svg_y(p, b), half = b <= 4 ? 9 : 6;
     char name[16];
@@ -193,6 +194,7 @@ static void figures_table_draw_levels(const struct svg_plot *p, const struct lev
         if (z >= p->x.min && z <= p->x.max)
             fprintf(p->f, "M%.1f %.1fv%.1f", svg_x(p, z), y - half, 2 * half);
     }
+
     fputs("\"/>", p->f);
     if (b <= 4) {
         fputs("<path class=\"stroke threshold\" d=\"", p->f);
@@ -201,10 +203,11 @@ static void figures_table_draw_levels(const struct svg_plot *p, const struct lev
                 fprintf(p->f, "M%.1f %.1fv8", svg_x(p, (double) l->threshold[q]), y - 4);
         fputs("\"/>", p->f);
     }
+
     putc('\n', p->f);
 }
 
-void figure_levels(FILE *f, const struct inspection *x)
+void plot_levels(FILE *f, const struct inspection *x)
 {
     struct svg_plot p = {
         .f = f,
@@ -222,10 +225,11 @@ void figure_levels(FILE *f, const struct inspection *x)
         fprintf(f, "<div><h4>%s</h4>\n", side_names[side]);
         svg_begin(&p, side == SIDE_K ? "Keys: levels and thresholds" : "Values: levels and thresholds");
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
-            figures_table_draw_levels(&p, &x->table->levels[side][b], b, side == SIDE_K ? "k" : "v");
+            plots_table_draw_levels(&p, &x->table->levels[side][b], b, side == SIDE_K ? "k" : "v");
         svg_end(&p);
         fputs("</div>\n", f);
     }
+
     fputs("</div>\n<p class=\"legend\">Long strokes: levels. Short strokes: thresholds between them (up to 4 "
           "bits). Levels "
           "beyond 5 standard deviations are in the table of numbers.</p>\n",
@@ -246,8 +250,8 @@ static const struct {
 };
 
 /* A bar of bits per number. */
-static void figures_table_draw_bar(const struct svg_plot *p, const struct inspection *x, uint64_t tokens,
-                                   double top, double height)
+static void plots_table_draw_bar(const struct svg_plot *p, const struct inspection *x, uint64_t tokens,
+                                 double top, double height)
 {
     struct sequence_bytes b;
     uint64_t bytes[ITEMS];
@@ -274,11 +278,12 @@ static void figures_table_draw_bar(const struct svg_plot *p, const struct inspec
                 items[i].name, (uintmax_t) bytes[i], width);
         left += width;
     }
+
     (void) snprintf(text, sizeof(text), "%.2f", b.bpd_true);
     svg_label(p, "value", svg_x(p, left) + 6, top + height / 2 + 4, "start", text);
 }
 
-void figure_bytes(FILE *f, const struct inspection *x)
+void plot_bytes(FILE *f, const struct inspection *x)
 {
     struct svg_plot p = {.f = f,
                          .width = 760,
@@ -295,12 +300,13 @@ void figure_bytes(FILE *f, const struct inspection *x)
         inspection_bytes(x, inspect_contexts[i], &b);
         p.x.max = fmax(p.x.max, b.bpd_true * 1.02);
     }
+
     if (!(p.x.max > 0))
         p.x.max = 1;
     fputs("<div class=\"scroll\" tabindex=\"0\">", f);
-    svg_begin(&p, "Bits held per number at several context lengths, by what they are for");
+    svg_begin(&p, "Bits held per number at several context lengths, by purpose");
     for (int i = 0; i < INSPECT_CONTEXTS; i++)
-        figures_table_draw_bar(&p, x, inspect_contexts[i], 14 + i * 36, 26);
+        plots_table_draw_bar(&p, x, inspect_contexts[i], 14 + i * 36, 26);
     svg_end(&p);
     fputs("</div>\n<p class=\"legend\">", f);
     for (int i = 0; i < ITEMS; i++)
