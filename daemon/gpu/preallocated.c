@@ -9,7 +9,7 @@
 
 void spares_init(struct spares *s, const struct spares_maker *maker, uint32_t n_wanted)
 {
-    assert(n_wanted <= SPARES_MAX);
+    assert(n_wanted <= PREALLOCATED_MAX);
     *s = (struct spares){.maker = *maker, .n_wanted = n_wanted};
 }
 
@@ -70,7 +70,7 @@ int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, s
 
 void spares_made(struct spares *s, int fd)
 {
-    assert(s->is_being_made && s->n < SPARES_MAX && fd >= 0);
+    assert(s->is_being_made && s->n < PREALLOCATED_MAX && fd >= 0);
     s->is_being_made = false;
     s->err = 0;
     s->pause_ms = s->try_ms = 0;

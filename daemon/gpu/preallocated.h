@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 #include "base/errmsg.h"
+#include "daemon/config/limits.h"
 
 enum {
-    SPARES_MAX = 16,
     SPARES_PAUSE_MS_MIN = 100, /* after the first failure; doubles */
     SPARES_PAUSE_MS_MAX = 10000,
 };
@@ -30,7 +30,7 @@ struct spares {
     struct spares_maker maker;
     uint32_t n_wanted; /* ahead of need; 0: only when somebody found none */
     uint32_t n;
-    int fds[SPARES_MAX]; /* [n] oldest first */
+    int fds[PREALLOCATED_MAX]; /* [n] oldest first */
     bool is_being_made;
     bool is_needed; /* somebody found none since the last one was taken */
     int err;        /* of the last try; 0: it succeeded, or there was none yet */
@@ -39,7 +39,7 @@ struct spares {
     uint64_t n_made, n_failed;
 };
 
-/* @n_wanted: at most SPARES_MAX. @maker: copied; its context outlives the queue. */
+/* @n_wanted: at most PREALLOCATED_MAX. @maker: copied; its context outlives the queue. */
 void spares_init(struct spares *s, const struct spares_maker *maker, uint32_t n_wanted);
 void spares_deinit(struct spares *s); /* closes them; nothing is being made, or the maker forgot */
 

@@ -13,8 +13,6 @@
 struct request;
 struct session;
 
-enum { LENT_UNIT = 2 << 20 }; /* smaller allocations share memory of the driver's with others */
-
 int handle_lend_extent(struct request *rq);
 
 /* Whether the session lends anything. */

@@ -19,16 +19,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/config/limits.h"
 #include "proto/protocol.h"
 
 struct errmsg;
 
 #define JOURNAL_MAGIC 0x4c4e4a4bu /* "KJNL" */
 #define JOURNAL_VERSION 2
-#define JOURNAL_PLACES_MAX 17 /* DEVICES_MAX */
 #define JOURNAL_UUID_BYTES 48
 #define PLACE_NONE UINT32_MAX
-#define JOURNAL_EXTENTS_MAX (1u << 18) /* POOL_SPANS_MAX, if every span is an extent */
 #define JOURNAL_SESSIONS_MAX (1u << 21)
 #define JOURNAL_HOLDS_MAX (1u << 24)
 #define JOURNAL_ITEM_BITS 10 /* of a lease: WIRE_ITEMS_MAX and more */

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/config/limits.h"
+
 struct journal;
 struct store;
 
@@ -28,8 +30,6 @@ struct leases {
     uint32_t n_table, n_max, first_unused;
     uint32_t n_leases, n_granted, n_held; /* n_held: holds of all leases */
 };
-
-#define LEASE_INDEX_BITS 20
 
 void leases_init(struct leases *l, struct journal *j, uint32_t session,
                  uint32_t n_max);     /* n_max <= 1 << LEASE_INDEX_BITS */

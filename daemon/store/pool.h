@@ -17,6 +17,7 @@
 
 #include <sys/types.h>
 
+#include "daemon/config/limits.h"
 #include "daemon/store/slot.h"
 #include "proto/protocol.h"
 
@@ -25,12 +26,7 @@ struct extent;
 struct space;
 struct tenant;
 
-#define POOL_SLOT_BITS 14 /* 2 MiB / SLOT_ALIGN */
-#define POOL_SLOTS_PER_SPAN_MAX (1u << POOL_SLOT_BITS)
-#define POOL_SPANS_MAX ((UINT64_C(1) << (32 - POOL_SLOT_BITS)) - 1) /* SLOT_NONE stays free */
 #define POOL_SLOTS_PER_SPAN_MIN 8
-#define POOL_PAGE_BYTES 4096
-#define POOL_SPAN_BYTES_MAX ((uint64_t) POOL_SLOTS_PER_SPAN_MAX * SLOT_ALIGN)
 
 struct slot_queue { /* doubly linked through slot.next/prev; empty: head == SLOT_NONE */
     uint32_t head, tail, n;

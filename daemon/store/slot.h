@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "alloc/geometry.h"
+#include "daemon/config/limits.h"
 #include "proto/page.h"
 
 struct errmsg;
@@ -21,7 +22,6 @@ struct errmsg;
 #define SLOT_OF_NOBODY                                                                                       \
     UINT32_MAX /* RESERVED by no session: on a GPU, after a restart, until nobody can write there any more   \
                 */
-#define SLOT_ALIGN 128 /* slots start at multiples; the smallest slot */
 
 enum slot_state {
     SLOT_FREE = 0,      /* in the span's free list, by next */

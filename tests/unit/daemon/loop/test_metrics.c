@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/errmsg.h"
+#include "daemon/config/loopback.h"
 #include "daemon/operator/metrics_http.h"
 #include "daemon/operator/metrics_text.h"
 #include "tests/lib/test.h"
@@ -189,7 +190,7 @@ static void test_addresses(void)
         struct sockaddr_storage a = {.ss_family = 99};
         socklen_t bytes = 7;
         struct errmsg e = {""};
-        int r = metrics_address(cases[i].text, &a, &bytes, &e);
+        int r = loopback_parse(cases[i].text, &a, &bytes, &e);
 
         if (r != (cases[i].family ? 0 : -EINVAL))
             printf("    %s: %d\n", cases[i].text, r);
