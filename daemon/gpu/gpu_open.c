@@ -10,7 +10,8 @@
 #include "daemon/store/persist.h"
 #include "daemon/loop/log.h"
 #include "daemon/gpu/mover.h"
-#include "daemon/server.h"
+#include "daemon/config/config.h"
+#include "daemon/store/device.h"
 
 enum {
     OPEN_MS = 60000,   /* the driver's first context on a machine of eight GPUs takes ten seconds and more */
@@ -27,7 +28,7 @@ __attribute__((format(printf, 2, 3))) static void gpu_open_unavailable(struct de
     d->pause_ms = d->pause_ms == 0                     ? GPU_PAUSE_MS_MIN
                   : d->pause_ms * 2 > GPU_PAUSE_MS_MAX ? GPU_PAUSE_MS_MAX
                                                        : d->pause_ms * 2;
-    d->retry_ms = ev_now_ms(d->server->ev) + d->pause_ms;
+    d->retry_ms = ev_now_ms(d->gpus->ev) + d->pause_ms;
     d->state = DEVICE_UNAVAILABLE;
     d->is_passing = false;
     log_event(LOG_ERR, "gpu-unavailable", "device=%s uuid=%s message=\"%s\"", d->name,
@@ -85,7 +86,7 @@ static void gpu_open_on_opened(void *ctx, struct mover_reply *reply)
         return;
     if (d->uuid[0] == '\0' &&
         gpu_uuid_read(m->uuid, d->uuid) == 0) { /* "first" means this one from now on, to every mover */
-        keep_write_places(d->server);
+        persist_write_places(d->gpus->persist);
         gpu_open_begin(d);
         return;
     }
@@ -119,24 +120,24 @@ static void gpu_open_begin(struct device *d)
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
     request.open = &open;
     d->state = DEVICE_OPENING;
-    r = mover_ask(d->server->mover, &request, NULL, 0, OPEN_MS, gpu_open_on_opened, d);
+    r = mover_ask(d->gpus->mover, &request, NULL, 0, OPEN_MS, gpu_open_on_opened, d);
     if (r == -EAGAIN)
         gpu_open_mover_ended(d,
                              "kvcobra-mover ended or could not be started, and is tried again in a moment");
     else if (r < 0)
         gpu_open_unavailable(d, "cannot start %s, which uses the GPUs' driver: %s",
-                             d->server->config->mover_path, strerror(-r));
+                             d->gpus->config->mover_path, strerror(-r));
 }
 
-void gpu_open_all(struct server *s)
+void gpu_open_all(struct gpus *gpus)
 {
-    for (uint32_t i = 1; i < s->devices.n; i++)
-        gpu_open_begin(&s->devices.list[i]);
+    for (uint32_t i = 1; i < gpus->devices->n; i++)
+        gpu_open_begin(&gpus->devices->list[i]);
 }
 
-int gpu_check(struct device *d, struct errmsg *e)
+int gpu_open_check(struct device *d, struct errmsg *e)
 {
-    if (d->state == DEVICE_UNAVAILABLE && ev_now_ms(d->server->ev) >= d->retry_ms)
+    if (d->state == DEVICE_UNAVAILABLE && ev_now_ms(d->gpus->ev) >= d->retry_ms)
         gpu_open_begin(d);
     if (d->state == DEVICE_OPENING)
         return fail(e, -EAGAIN, "%s is being opened: come again", d->name);

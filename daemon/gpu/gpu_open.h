@@ -8,15 +8,42 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
+struct config;
 struct device;
+struct devices;
 struct errmsg;
-struct server;
+struct ev;
+struct mover;
+struct persist;
+
+/* The sessions above this room, as far as memory of dead processes concerns them. */
+struct gpu_sessions {
+    /* Ends the session of a dead process. @retired: its extents take no new pages; else its memory is used
+     * again. */
+    void (*end)(void *ctx, uint32_t session, bool retired);
+    /* Slots that the session holds or has reserved. */
+    uint64_t (*count_slots)(void *ctx, uint32_t session);
+    void *ctx;
+};
+
+/* What the GPUs of a daemon share. All pointers are borrowed. */
+struct gpus {
+    const struct config *config;
+    struct ev *ev;
+    struct devices *devices;
+    struct persist *persist;
+    struct mover *mover; /* NULL: no GPU is configured */
+    struct gpu_sessions sessions;
+};
 
 enum { GPU_PAUSE_MS_MIN = 1000, GPU_PAUSE_MS_MAX = 60000 /* between two tries; doubles */ };
 
 /* All GPUs of the configuration, once the loop is there; nothing is waited for. */
-void gpu_open_all(struct server *s);
+void gpu_open_all(struct gpus *gpus);
 
 /* Whether sessions may begin on it. Return: 0; -EAGAIN: it is being opened, or will be: the mover ended just
  * now; -ENODEV: it cannot be, with the reason. */
-int gpu_check(struct device *d, struct errmsg *e);
+int gpu_open_check(struct device *d, struct errmsg *e);

@@ -14,11 +14,12 @@
 
 struct device;
 struct errmsg;
+struct gpus;
 
 struct gpu_pool {
     struct device *device;
     struct pool_source source;
-    struct spares spares;
+    struct preallocated preallocated;
     struct quarantine quarantine;
     uint64_t reuse_ms;
     uint64_t orphans_until_ms; /* then slots of nobody are free; 0: there are none */
@@ -32,8 +33,7 @@ enum {
 };
 
 /* @d: a GPU whose store's pool was made; gets its source. Return: 0; -ENOMEM. */
-int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct gpu_pool **ret,
-                 struct errmsg *e);
+int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, struct errmsg *e);
 
 /* The mover was asked for the last time. NULL is fine; returns NULL. */
 struct gpu_pool *gpu_pool_free(struct gpu_pool *g);

@@ -7,31 +7,31 @@
 
 #include "base/cleanup.h"
 
-void spares_init(struct spares *s, const struct spares_maker *maker, uint32_t n_wanted)
+void preallocated_init(struct preallocated *s, const struct preallocated_maker *maker, uint32_t n_wanted)
 {
     assert(n_wanted <= PREALLOCATED_MAX);
-    *s = (struct spares){.maker = *maker, .n_wanted = n_wanted};
+    *s = (struct preallocated){.maker = *maker, .n_wanted = n_wanted};
 }
 
-void spares_deinit(struct spares *s)
+void preallocated_deinit(struct preallocated *s)
 {
     while (s->n > 0)
         (void) close(s->fds[--s->n]);
-    *s = (struct spares){0};
+    *s = (struct preallocated){0};
 }
 
-static void preallocated_note_failure(struct spares *s, int err, const char *why, uint64_t now_ms)
+static void preallocated_note_failure(struct preallocated *s, int err, const char *why, uint64_t now_ms)
 {
     s->err = err;
     (void) fail(&s->why, err, "%s", why && why[0] ? why : strerror(-err));
     s->n_failed++;
-    s->pause_ms = s->pause_ms == 0 ? SPARES_PAUSE_MS_MIN : s->pause_ms * 2;
-    if (s->pause_ms > SPARES_PAUSE_MS_MAX)
-        s->pause_ms = SPARES_PAUSE_MS_MAX;
+    s->pause_ms = s->pause_ms == 0 ? PREALLOCATED_PAUSE_MS_MIN : s->pause_ms * 2;
+    if (s->pause_ms > PREALLOCATED_PAUSE_MS_MAX)
+        s->pause_ms = PREALLOCATED_PAUSE_MS_MAX;
     s->try_ms = now_ms + s->pause_ms;
 }
 
-void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms)
+void preallocated_tick(struct preallocated *s, uint32_t room, uint64_t now_ms)
 {
     uint32_t wanted = s->n_wanted > 0 || !s->is_needed ? s->n_wanted : 1;
     struct errmsg why = {""};
@@ -48,17 +48,17 @@ void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms)
         s->is_being_made = true;
 }
 
-int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e)
+int preallocated_take(struct preallocated *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e)
 {
     assert(room > 0);
     s->is_needed = s->n == 0;
     if (s->n > 0) {
         *ret_fd = s->fds[0];
         memmove(s->fds, s->fds + 1, --s->n * sizeof(s->fds[0]));
-        spares_tick(s, room - 1, now_ms);
+        preallocated_tick(s, room - 1, now_ms);
         return 0;
     }
-    spares_tick(s, room, now_ms);
+    preallocated_tick(s, room, now_ms);
     if (s->err == -ENOMEM)
         return fail(e, -ENOMEM, "no memory is left on the device for another extent (%s): it is tried again",
                     s->why.text);
@@ -68,7 +68,7 @@ int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, s
     return fail(e, -EAGAIN, "an extent is being made on the device: try again");
 }
 
-void spares_made(struct spares *s, int fd)
+void preallocated_add(struct preallocated *s, int fd)
 {
     assert(s->is_being_made && s->n < PREALLOCATED_MAX && fd >= 0);
     s->is_being_made = false;
@@ -78,7 +78,7 @@ void spares_made(struct spares *s, int fd)
     s->fds[s->n++] = fd;
 }
 
-void spares_failed(struct spares *s, int err, const char *why, uint64_t now_ms)
+void preallocated_fail(struct preallocated *s, int err, const char *why, uint64_t now_ms)
 {
     assert(s->is_being_made && err < 0);
     s->is_being_made = false;

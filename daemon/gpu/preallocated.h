@@ -1,7 +1,7 @@
 /*
  * Extents of a GPU that were made ahead, since the event loop never waits for the mover: a short queue of
  * descriptors, filled one at a time, of nobody until a pool takes one. Who makes them is behind struct
- * spares_maker.
+ * preallocated_maker.
  *
  * Spares count with the extents that the pool has: together they never exceed what the pool may have. When
  * making one fails, the next try waits longer each time; what failed stays the answer until one succeeds.
@@ -15,19 +15,19 @@
 #include "daemon/config/limits.h"
 
 enum {
-    SPARES_PAUSE_MS_MIN = 100, /* after the first failure; doubles */
-    SPARES_PAUSE_MS_MAX = 10000,
+    PREALLOCATED_PAUSE_MS_MIN = 100, /* after the first failure; doubles */
+    PREALLOCATED_PAUSE_MS_MAX = 10000,
 };
 
-struct spares_maker {
-    /* Begins to make one: then spares_made() or spares_failed() is called once, later. Return: 0; errno: not
-     * now. */
+struct preallocated_maker {
+    /* Begins to make one: then preallocated_add() or preallocated_fail() is called once, later. Return: 0;
+     * errno: not now. */
     int (*begin)(void *ctx, struct errmsg *e);
     void *ctx;
 };
 
-struct spares {
-    struct spares_maker maker;
+struct preallocated {
+    struct preallocated_maker maker;
     uint32_t n_wanted; /* ahead of need; 0: only when somebody found none */
     uint32_t n;
     int fds[PREALLOCATED_MAX]; /* [n] oldest first */
@@ -40,23 +40,24 @@ struct spares {
 };
 
 /* @n_wanted: at most PREALLOCATED_MAX. @maker: copied; its context outlives the queue. */
-void spares_init(struct spares *s, const struct spares_maker *maker, uint32_t n_wanted);
-void spares_deinit(struct spares *s); /* closes them; nothing is being made, or the maker forgot */
+void preallocated_init(struct preallocated *s, const struct preallocated_maker *maker, uint32_t n_wanted);
+void preallocated_deinit(
+    struct preallocated *s); /* closes them; nothing is being made, or the maker forgot */
 
 /**
- * spares_take() - the memory of an extent
+ * preallocated_take() - the memory of an extent
  * @room: extents that the pool may still add
  * @ret_fd: the caller's
  *
  * Asks for another one, whether there was one or not. Return: 0; -EAGAIN: one is being made, or could not be
  * made and will be tried again; -ENOMEM: the device has no memory left, which is tried again too.
  */
-int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e);
+int preallocated_take(struct preallocated *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e);
 
 /* Once in a while: asks for one if fewer are there than wanted, @room allows it, and no pause is on. Closes
  * what there is no room for. */
-void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms);
+void preallocated_tick(struct preallocated *s, uint32_t room, uint64_t now_ms);
 
 /* What begin() led to. @fd: transferred. */
-void spares_made(struct spares *s, int fd);
-void spares_failed(struct spares *s, int err, const char *why, uint64_t now_ms);
+void preallocated_add(struct preallocated *s, int fd);
+void preallocated_fail(struct preallocated *s, int err, const char *why, uint64_t now_ms);

@@ -112,6 +112,17 @@ void ev_tick_every(struct ev *ev, uint64_t period_ms, ev_tick_fn on_tick, void *
     ev->tick_ctx = ctx;
 }
 
+void ev_tick_set_demand(struct ev *ev, uint64_t period_ms)
+{
+    ev->demand_ms = period_ms;
+}
+
+void ev_tick_demand(struct ev *ev)
+{
+    if (ev->demand_ms > 0 && (ev->period_ms == 0 || ev->period_ms > ev->demand_ms))
+        ev_tick_every(ev, ev->demand_ms, ev->on_tick, ev->tick_ctx);
+}
+
 static int64_t ev_next_timeout(const struct ev *ev)
 {
     int64_t timeout = ev->paused ? EV_PAUSE_MS : -1;

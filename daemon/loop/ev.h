@@ -99,3 +99,10 @@ struct ev_source *ev_source_free(struct ev_source *s);
 /* One timer: @on_tick every @period_ms from now on; 0 = off, so that an idle daemon sleeps. */
 typedef void (*ev_tick_fn)(void *ctx);
 void ev_tick_every(struct ev *ev, uint64_t period_ms, ev_tick_fn on_tick, void *ctx);
+
+/*
+ * For code that cannot know the period: ev_tick_demand() runs the timer at the demand period, if that is
+ * shorter than the present one. on_tick() decides with ev_tick_every() whether it stays so.
+ */
+void ev_tick_set_demand(struct ev *ev, uint64_t period_ms);
+void ev_tick_demand(struct ev *ev);

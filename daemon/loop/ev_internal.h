@@ -55,6 +55,7 @@ struct ev {
     unsigned n_sources;
     struct ev_source *paused;
     uint64_t now_ms, period_ms, next_tick_ms;
+    uint64_t demand_ms; /* period that ev_tick_demand() begins; 0: none */
     ev_tick_fn on_tick;
     void *tick_ctx;
 };

@@ -9,10 +9,11 @@
 
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/operator/handlers.h"
+#include "daemon/requests/state.h"
+#include "daemon/store/evict.h"
 #include "daemon/store/share.h"
 
 #define TITLE "kvcobra quotas 1\n"
@@ -71,7 +72,7 @@ static bool quota_fits(const struct server *s, const struct tenant *t, uint64_t 
 }
 
 /* "1000": on the host's memory; "1000@gpu0". Return: 0; -EINVAL: not that form; -ENODEV: no such device;
- * server_tenant(). */
+ * devices_tenant(). */
 static int quota_tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
 {
     char device[DEVICE_NAME_BYTES] = "cpu", after;
@@ -84,7 +85,7 @@ static int quota_tenant_of(struct server *s, const char *text, struct tenant **r
     d = devices_find_name(&s->devices, device);
     if (!d || (n == 2 && d->number == 0))
         return fail(e, -ENODEV, "there is no device %s", device);
-    return server_tenant(s, uid, d, ret, e);
+    return devices_tenant(&s->devices, d, uid, ret, e);
 }
 
 static bool quota_read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
@@ -173,7 +174,7 @@ static int quota_find_or_make(struct request *rq, const char *name, struct tenan
 {
     int r;
 
-    *ret = operator_find_tenant(rq->server, name);
+    *ret = devices_find_tenant(&rq->server->devices, name);
     if (*ret)
         return 0;
     if (strncmp(name, PREFIX, strlen(PREFIX)) == 0)
@@ -226,7 +227,7 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
     return r;
 }
 
-int handle_set_quota(struct request *rq)
+int quota_handle_set(struct request *rq)
 {
     const Kvcobra__SetQuota *m = rq->message->set_quota;
     Kvcobra__SetQuotaReply *reply = &rq->server->scratch->body.set_quota;

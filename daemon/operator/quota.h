@@ -19,6 +19,3 @@ void quota_load(struct server *s);
 
 /* The configuration was read again: tenants without a quota of their own get the new one. */
 void quota_reload(struct server *s);
-
-/* By name, or NULL. */
-struct tenant *operator_find_tenant(const struct server *s, const char *name);

@@ -11,8 +11,9 @@
 #include "base/errmsg.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/tables/tables.h"
 
 static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
 {
@@ -27,7 +28,7 @@ static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
                       (long) c->peer.pid, (long) p->pid, (long) c->peer.uid, c->server->refused_packets);
         r = -EPERM;
     } else {
-        r = request_handle(c, data, p);
+        r = c->server->dispatch(c, data, p);
     }
     wire_packet_close_fds(p); /* of a packet that was not answered */
     if (r < 0)
@@ -106,7 +107,7 @@ void conn_accept(struct server *s, int fd, bool is_operator)
         s->conns->prev = c;
     s->conns = c;
     s->n_conns++;
-    server_update_tick(s);
+    ev_tick_demand(s->ev);
 }
 
 void conn_close(struct conn *c)
@@ -129,7 +130,6 @@ void conn_close(struct conn *c)
     if (c->n_jobs == 0)
         conn_reap(c);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
-    server_update_tick(s);
 }
 
 void conn_reap(struct conn *c)
@@ -137,9 +137,25 @@ void conn_reap(struct conn *c)
     free(c);
 }
 
-void conn_forget_session(struct server *s, const struct session *x)
+static void conn_forget_session(void *ctx, const struct session *x)
 {
-    for (struct conn *c = s->conns; c; c = c->next)
+    const struct server *s = ctx;
+
+    for (struct conn *c = s->conns; c; c = c->next) {
         if (c->resume == x)
             c->resume = NULL;
+        if (c->session == x)
+            c->session = NULL;
+    }
+}
+
+static void conn_on_process_gone(void *ctx, struct conn *c)
+{
+    (void) ctx;
+    conn_close(c);
+}
+
+struct session_owner conn_session_owner(struct server *s)
+{
+    return (struct session_owner){conn_forget_session, conn_on_process_gone, s};
 }

@@ -51,5 +51,5 @@ void conn_close(struct conn *c);
 /* Its last job is over: the memory goes. */
 void conn_reap(struct conn *c);
 
-/* The session that HELLO's token named went away in between. */
-void conn_forget_session(struct server *s, const struct session *x);
+/* What sessions call when they end, or when their process has exited. */
+struct session_owner conn_session_owner(struct server *s);

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 
 #include "daemon/requests/conn.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 
-static bool job_somebody_waits(const struct job *j)
+static bool job_is_awaited(const struct job *j)
 {
     return !j->conn->closed && j->conn->session == j->session && !(j->session && j->session->ended);
 }
@@ -21,14 +21,14 @@ static void job_answer(struct job *j)
     struct request rq = {
         .server = j->server,
         .conn = j->conn,
-        .session = j->session,
         .message = j->message,
         .began_ns = j->began_ns,
     };
     int r;
 
+    request_set_session(&rq, j->session);
     kvcobra__reply__init(&rq.reply);
-    if (job_somebody_waits(j)) {
+    if (job_is_awaited(j)) {
         r = j->finish(j, &rq);
     } else {
         (void) j->finish(j, NULL);

@@ -2,9 +2,11 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/requests/request.h"
+#include "daemon/store/store.h"
 
 struct chunk_key;
 struct session_model;
@@ -26,6 +28,13 @@ int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *
 /* Return: 0; -EINVAL: not CHUNK_KEY_BYTES. */
 int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret);
 
+/* The page that a message names by slot and generation. False: no such page of this session's tenant. */
+bool page_resolve(const struct request *rq, uint32_t number, uint64_t generation, struct page_handle *ret);
+
+/* The same for a reservation of this session. */
+bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_t generation,
+                              struct page_handle *ret);
+
 /* Reply item @i of the scratch: where a slot's page is. SLOT_NONE gives an empty one. */
 void page_ref_fill(struct request *rq, size_t i, uint32_t slot);
 
@@ -37,10 +46,6 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease);
 
 /* Whether pages of the table are still taken. Return: 0; -ESTALE: its drain time is over. */
 int page_check_writable(struct request *rq, const struct table_entry *t);
-
-/* The reservation that (slot, generation) of a message names, or NULL: nonsense, not ours, or discarded
- * meanwhile. */
-struct slot *page_own_reservation(const struct request *rq, uint32_t slot, uint64_t generation);
 
 /**
  * recheck_begin() - before a handler leases pages of an earlier process: their checksums, on a thread

@@ -13,13 +13,16 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/evict_queue.h"
+#include "daemon/store/reserve.h"
+#include "daemon/store/retire.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 #include "gpu/dtype.h"
@@ -65,7 +68,7 @@ static int raw_append_check_place(struct request *rq, const struct page_layout *
     const struct extent *arena = rq->session->arena;
     uint64_t bytes;
 
-    if (!raw_bytes(l, dtype, l->table->geometry.n_layers, &bytes))
+    if (!raw_codec_bytes(l, dtype, l->table->geometry.n_layers, &bytes))
         return fail(&rq->error, -EOVERFLOW, "the vectors of a chunk have too many bytes");
     if (!arena || offset > extent_bytes(arena) || bytes > extent_bytes(arena) - offset)
         return fail(&rq->error, -EINVAL, "%s: %" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
@@ -88,8 +91,7 @@ static void raw_append_derive_key(const struct request *rq, const struct page_co
 
     if (m->parent_key.len > 0)
         memcpy(parent.bytes, m->parent_key.data, CHUNK_KEY_BYTES);
-    chunk_key_derive(rq->session->tenant->index_key, &id, m->parent_key.len > 0 ? &parent : NULL, m->tokens,
-                     ret);
+    chunk_key_derive(rq->tenant->index_key, &id, m->parent_key.len > 0 ? &parent : NULL, m->tokens, ret);
 }
 
 /* ---- the answer ---- */
@@ -99,12 +101,13 @@ static int raw_append_answer(struct request *rq, uint32_t slot, bool existed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__AppendRawReply *reply = &scratch->body.append_raw;
-    const struct slot *x = pool_slot(&store_of(rq->session->tenant)->pool, slot);
+    struct page_handle h;
     int r;
 
     kvcobra__append_raw_reply__init(reply);
     scratch->slots[0] = slot;
-    memcpy(scratch->digest, x->key.bytes, CHUNK_KEY_BYTES);
+    if (store_resolve(rq->store, slot, &h))
+        memcpy(scratch->digest, h.slot->key.bytes, CHUNK_KEY_BYTES);
     page_ref_fill(rq, 0, slot);
     r = page_lease(rq, 1, &reply->lease);
     if (r < 0)
@@ -120,11 +123,13 @@ static int raw_append_answer(struct request *rq, uint32_t slot, bool existed)
 
 static int raw_append_answer_present(struct request *rq, uint32_t slot)
 {
-    struct pool *p = &store_of(rq->session->tenant)->pool;
+    struct page_handle h;
 
-    store_hold(store_of(rq->session->tenant), slot);
-    evict_note_use(pool_slot(p, slot));
-    pool_slot_span(p, slot)->group->space->n_leased++;
+    store_hold(rq->store, slot);
+    if (store_resolve(rq->store, slot, &h)) {
+        evict_queue_note_use(h.slot);
+        h.group->space->n_leased++;
+    }
     return raw_append_answer(rq, slot, true);
 }
 
@@ -135,7 +140,8 @@ static bool raw_append_encode_slice(struct work_item *work)
     struct append_job *j = (struct append_job *) work;
     uint8_t *payload = j->page + PAGE_HEADER_BYTES;
 
-    j->err = raw_encode(j->layout, j->next_layer++, &j->k, &j->v, j->first, payload, j->counts, &j->error);
+    j->err =
+        raw_codec_encode(j->layout, j->next_layer++, &j->k, &j->v, j->first, payload, j->counts, &j->error);
     if (j->err == 0 && j->next_layer < j->layout->table->geometry.n_layers)
         return true;
     if (j->err == 0) {
@@ -151,10 +157,11 @@ static void raw_append_on_copied(void *ctx, struct mover_reply *reply)
 {
     struct append_job *j = ctx;
     struct store *st = store_of(j->job.session->tenant);
+    struct page_handle h;
 
-    j->err = raw_stage_result(reply, &j->error);
-    if (reply->err == -ECONNRESET || reply->err == -EIO)
-        store_retire(st, pool_slot_span(&st->pool, j->slot)->extent);
+    j->err = raw_gpu_stage_result(reply, &j->error);
+    if ((reply->err == -ECONNRESET || reply->err == -EIO) && store_resolve(st, j->slot, &h))
+        retire_extent(st, h.span->extent);
     job_end(&j->job);
 }
 
@@ -164,13 +171,13 @@ static bool raw_append_copy_to_gpu(struct job *job)
 
     if (j->err < 0)
         return false;
-    j->err = raw_stage_copy(&j->stage, true, raw_append_on_copied, j, &j->error);
+    j->err = raw_gpu_stage_copy(&j->stage, true, raw_append_on_copied, j, &j->error);
     return j->err == 0;
 }
 
 static void raw_append_give_back(struct append_job *j)
 {
-    raw_stage_deinit(&j->stage);
+    raw_gpu_stage_deinit(&j->stage);
     if (j->slot == SLOT_NONE)
         return;
     j->job.session->n_copying--;
@@ -188,12 +195,12 @@ static void raw_append_count(struct server *s, const struct append_job *j)
 
 static int raw_append_publish(struct append_job *j, struct request *rq)
 {
-    struct store *st = store_of(rq->session->tenant);
+    struct store *st = rq->store;
     uint32_t present, slot = j->slot;
     int r = page_lease_room(rq);
 
     if (r == 0)
-        r = store_find_whole(st, rq->session->tenant, &j->header.key, &present, &rq->error);
+        r = store_find_whole(st, rq->tenant, &j->header.key, &present, &rq->error);
     if (r < 0)
         return r;
     if (present != SLOT_NONE)
@@ -240,10 +247,10 @@ static int raw_append_take_slot(struct request *rq, const struct page_context *c
                     x->n_reservations + x->n_copying);
     r = tenant_group(x->tenant, c->space, page_class, &g);
     if (r == 0)
-        r = store_reserve(store_of(x->tenant), g, x->number, 0, ret_slot, &rq->error);
+        r = reserve_slot(rq->store, g, x->number, 0, ret_slot, &rq->error);
     if (r < 0)
         return r;
-    store_claim(store_of(x->tenant), *ret_slot);
+    store_claim(rq->store, *ret_slot);
     x->n_copying++;
     return 0;
 }
@@ -270,6 +277,28 @@ static struct page_header raw_append_header_of(const struct page_context *c, con
     return h;
 }
 
+/* Where the thread writes the page: the slot, or on a GPU memory of the host that the mover copies from. */
+static int raw_append_choose_memory(struct request *rq, struct append_job *j)
+{
+    struct page_handle h;
+    int r;
+
+    if (!store_resolve(rq->store, j->slot, &h))
+        return -ESTALE;
+    if (!rq->store->pool.source) {
+        j->page = store_page_data(rq->store, &h);
+        return 0;
+    }
+
+    r = raw_gpu_stage_init(rq, &h, &j->stage);
+    if (r < 0)
+        return r;
+
+    j->page = raw_gpu_stage_data(&j->stage);
+    j->job.goes_on = raw_append_copy_to_gpu;
+    return 0;
+}
+
 static int raw_append_begin(struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m,
                             const struct chunk_key *key)
 {
@@ -291,13 +320,8 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
     r = raw_append_take_slot(rq, c, first ? PAGE_FIRST : PAGE_REST, &j->slot);
     if (r < 0)
         return r;
-    if (device_is_gpu(rq->session->tenant->device)) {
-        r = raw_stage_init(rq, j->slot, &j->stage);
-        j->page = r == 0 ? raw_stage_data(&j->stage) : NULL;
-        j->job.goes_on = raw_append_copy_to_gpu;
-    } else {
-        j->page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
-    }
+
+    r = raw_append_choose_memory(rq, j);
     if (r == 0)
         r = job_start(&j->job, rq);
     if (r < 0)
@@ -307,10 +331,10 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
     return r;
 }
 
-int handle_append_raw(struct request *rq)
+int raw_append_handle(struct request *rq)
 {
     const Kvcobra__AppendRaw *m = rq->message->append_raw;
-    struct store *st = store_of(rq->session->tenant);
+    struct store *st = rq->store;
     struct page_context c;
     struct chunk_key key;
     uint32_t present;
@@ -323,10 +347,10 @@ int handle_append_raw(struct request *rq)
     if (r < 0)
         return r;
     raw_append_derive_key(rq, &c, m, &key);
-    present = store_find(st, rq->session->tenant, &key);
-    r = recheck_begin(rq, &present, 1, handle_append_raw);
+    present = store_find(st, rq->tenant, &key);
+    r = recheck_begin(rq, &present, 1, raw_append_handle);
     if (r == 0)
-        r = store_find_whole(st, rq->session->tenant, &key, &present, &rq->error);
+        r = store_find_whole(st, rq->tenant, &key, &present, &rq->error);
     if (r != 0)
         return r;
     if (present != SLOT_NONE)

@@ -5,23 +5,23 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "base/half.h"
 #include "gpu/dtype.h"
 
 static const char *const side_names[] = {"K", "V"};
 
-struct workspace {
+struct raw_codec_workspace {
     void *numbers;  /* [64, heads, d] as they lie in the arena */
     float *rows[2]; /* [64, heads, d] by side */
     struct chunk_work chunk;
 };
 
-static void raw_codec_workspace_deinit(struct workspace *w)
+static void raw_codec_workspace_deinit(struct raw_codec_workspace *w)
 {
     free(w->numbers);
     free(w->rows[SIDE_K]);
@@ -30,10 +30,10 @@ static void raw_codec_workspace_deinit(struct workspace *w)
 }
 
 /* @n: numbers of one side of a layer. */
-static int raw_codec_workspace_init(struct workspace *w, const struct page_layout *l, size_t n,
+static int raw_codec_workspace_init(struct raw_codec_workspace *w, const struct page_layout *l, size_t n,
                                     struct errmsg *e)
 {
-    *w = (struct workspace){
+    *w = (struct raw_codec_workspace){
         .numbers = calloc(n, sizeof(float)),
         .rows = {calloc(n, sizeof(float)), calloc(n, sizeof(float))},
     };
@@ -48,7 +48,7 @@ static size_t raw_codec_layer_numbers(const struct page_layout *l)
     return (size_t) CHUNK_TOKENS * l->shard.n_heads * l->table->geometry.d;
 }
 
-bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, uint64_t *ret)
+bool raw_codec_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, uint64_t *ret)
 {
     size_t bytes;
 
@@ -64,30 +64,21 @@ bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, u
 static int raw_codec_read_all(const struct raw_place *p, uint64_t offset, void *to, size_t bytes,
                               struct errmsg *e)
 {
-    for (size_t have = 0; have < bytes;) {
-        ssize_t n = pread(p->fd, (char *) to + have, bytes - have, (off_t) (p->offset + offset + have));
+    int r = fd_pread_all(p->fd, to, bytes, p->offset + offset);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fail(e, n < 0 ? -errno : -EIO, "cannot read the arena: %s", strerror(n < 0 ? errno : EIO));
-        have += (size_t) n;
-    }
+    if (r == -ENODATA)
+        r = -EIO;
+    if (r < 0)
+        return fail(e, r, "cannot read the arena: %s", strerror(-r));
     return 0;
 }
 
 static int raw_codec_write_all(const struct raw_place *p, const void *from, size_t bytes, struct errmsg *e)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(p->fd, (const char *) from + done, bytes - done, (off_t) (p->offset + done));
+    int r = fd_pwrite_all(p->fd, from, bytes, p->offset);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fail(e, n < 0 ? -errno : -EIO, "cannot write to the arena: %s",
-                        strerror(n < 0 ? errno : EIO));
-        done += (size_t) n;
-    }
+    if (r < 0)
+        return fail(e, r, "cannot write to the arena: %s", strerror(-r));
     return 0;
 }
 
@@ -123,7 +114,7 @@ static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uin
 
 /* One head and side; keys of all heads of the layer before any values. */
 static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
-                                 bool first, struct workspace *w, uint8_t *payload,
+                                 bool first, struct raw_codec_workspace *w, uint8_t *payload,
                                  struct encode_counts counts[2], struct errmsg *e)
 {
     uint32_t d = l->table->geometry.d;
@@ -133,19 +124,21 @@ static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, ui
 
     if (r < 0)
         return r;
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(l, layer, head, rows, stride, payload,
-                                                                   &counts[side], &w->chunk);
+    if (side == SIDE_K)
+        r = chunk_encode_keys(l, layer, head, rows, stride, payload, &counts[side], &w->chunk);
+    else
+        r = chunk_encode_values(l, layer, head, rows, stride, payload, &counts[side], &w->chunk);
     if (r < 0)
         return fail(e, r, "layer %" PRIu32 ", KV head %" PRIu32 ": a key or value is not finite", layer,
                     l->shard.first_head + head);
     return 0;
 }
 
-int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k,
-               const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],
-               struct errmsg *e)
+int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k,
+                     const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],
+                     struct errmsg *e)
 {
-    _cleanup_(raw_codec_workspace_deinit) struct workspace w = {0};
+    _cleanup_(raw_codec_workspace_deinit) struct raw_codec_workspace w = {0};
     const struct raw_place *places[2] = {k, v};
     size_t n = raw_codec_layer_numbers(l);
     int r = raw_codec_workspace_init(&w, l, n, e);
@@ -169,7 +162,8 @@ int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_pla
 /* ---- decode ---- */
 
 static void raw_codec_decode_head(const struct page_layout *l, const uint8_t *payload, bool first,
-                                  uint32_t layer, uint32_t head, enum side side, struct workspace *w)
+                                  uint32_t layer, uint32_t head, enum side side,
+                                  struct raw_codec_workspace *w)
 {
     const float *mean = table_codec(l->table, layer, l->shard.first_head + head, side)->mean;
     uint32_t d = l->table->geometry.d;
@@ -190,10 +184,10 @@ static void raw_codec_decode_head(const struct page_layout *l, const uint8_t *pa
         }
 }
 
-int raw_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
-               enum side side, const struct raw_place *to, struct errmsg *e)
+int raw_codec_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
+                     enum side side, const struct raw_place *to, struct errmsg *e)
 {
-    _cleanup_(raw_codec_workspace_deinit) struct workspace w = {0};
+    _cleanup_(raw_codec_workspace_deinit) struct raw_codec_workspace w = {0};
     size_t n = raw_codec_layer_numbers(l);
     int r = raw_codec_workspace_init(&w, l, n, e);
 

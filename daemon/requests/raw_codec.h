@@ -23,10 +23,10 @@ struct raw_place { /* in an arena */
 
 /* Bytes of one side of a chunk: all layers for APPEND_RAW, one for READ_RAW. False: too many for this
  * machine. */
-bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, uint64_t *ret);
+bool raw_codec_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, uint64_t *ret);
 
 /**
- * raw_encode() - one layer of a page from whole vectors; layers in order: the first one also clears the
+ * raw_codec_encode() - one layer of a page from whole vectors; layers in order: the first one also clears the
  * payload
  * @k, @v:    [n_layers, 64, heads of the shard, d], keys before RoPE
  * @first:    the chunk is a sequence's first: the table's sinks are stored exactly
@@ -36,11 +36,11 @@ bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, u
  * Return: 0; -EINVAL: a number is not finite, or a sink is too far from its mean for binary16; -EIO, errno of
  * reading; -ENOMEM. With a sentence.
  */
-int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k,
-               const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],
-               struct errmsg *e);
+int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k,
+                     const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],
+                     struct errmsg *e);
 
 /* One side of one layer, decoded, sinks exact, to @to: [64, heads of the shard, d]. Return: 0; -ENOMEM; errno
  * of writing. */
-int raw_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
-               enum side side, const struct raw_place *to, struct errmsg *e);
+int raw_codec_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
+                     enum side side, const struct raw_place *to, struct errmsg *e);

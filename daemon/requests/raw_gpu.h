@@ -12,7 +12,7 @@
 #include "daemon/gpu/mover.h"
 
 struct extent;
-struct job;
+struct page_handle;
 struct request;
 struct server;
 
@@ -28,18 +28,18 @@ struct raw_stage {
 };
 
 /**
- * raw_stage_init() - host memory for the page in @slot of the session's device
+ * raw_gpu_stage_init() - host memory for page @h of the session's device
  * Return: 0; -EAGAIN: RAW_STAGES_MAX are in use, with a sentence; -EOPNOTSUPP: in lent memory; errno of the
  * memory.
  */
-int raw_stage_init(struct request *rq, uint32_t slot, struct raw_stage *ret_stage);
-void raw_stage_deinit(struct raw_stage *s); /* no copy is under way; a zeroed one is fine */
+int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct raw_stage *ret_stage);
+void raw_gpu_stage_deinit(struct raw_stage *s); /* no copy is under way; a zeroed one is fine */
 
-uint8_t *raw_stage_data(const struct raw_stage *s); /* [page_bytes] */
+uint8_t *raw_gpu_stage_data(const struct raw_stage *s); /* [page_bytes] */
 
 /* Copies header and payload. @done: as of mover_ask(). Return: 0; -EAGAIN with a sentence: the mover cannot
  * be asked now. */
-int raw_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, void *ctx, struct errmsg *e);
+int raw_gpu_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, void *ctx, struct errmsg *e);
 
 /* The mover's answer as one for the client. Return: 0; -EAGAIN: it ended meanwhile; its own errno. */
-int raw_stage_result(const struct mover_reply *reply, struct errmsg *e);
+int raw_gpu_stage_result(const struct mover_reply *reply, struct errmsg *e);

@@ -12,9 +12,10 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
+#include "daemon/tables/tables_stage.h"
 
 struct stage_job {
     struct job job;
@@ -75,7 +76,7 @@ static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcom
 static void stage_end(struct server *s, struct staging *staging)
 {
     (void) munmap((void *) staging->bytes, staging->n_bytes);
-    staging_deinit(staging);
+    tables_stage_deinit(staging);
     s->is_staging = false;
 }
 
@@ -145,7 +146,7 @@ static int stage_parsed(struct job *job, struct request *rq)
     return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
 
-int handle_stage_table(struct request *rq)
+int stage_handle(struct request *rq)
 {
     const Kvcobra__StageTable *m = rq->message->stage_table;
     _cleanup_(freep) struct stage_job *j = NULL;

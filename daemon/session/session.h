@@ -1,7 +1,7 @@
 /*
- * A session: what one process has from the daemon. It outlives its connection while the process lives and
- * holds pages, since a closed socket does not mean that nobody reads through a mapping any more; the pidfd
- * says when.
+ * A session: what one process has from the daemon. While the process lives and holds pages, the session
+ * outlives its connection: a closed socket does not mean that the process stopped reading through its
+ * mappings. The pidfd reports its exit.
  */
 #pragma once
 
@@ -10,17 +10,46 @@
 #include <sys/types.h>
 
 #include "alloc/geometry.h"
+#include "daemon/gpu/gpu_open.h"
 #include "daemon/store/lease.h"
 #include "daemon/store/pool.h"
 #include "gpu/page_layout.h"
 #include "proto/protocol.h"
 
+struct config;
 struct conn;
+struct devices;
 struct errmsg;
+struct ev;
 struct ev_source;
-struct server;
+struct orphan;
+struct persist;
+struct session;
+struct session_record;
 struct table_entry;
+struct tables;
 struct tenant;
+
+/* The connections above this room. */
+struct session_owner {
+    void (*forget)(void *ctx, const struct session *x); /* @x ends: no pointer to it may remain */
+    void (*close_conn)(void *ctx, struct conn *c);      /* the process of its session is gone */
+    void *ctx;
+};
+
+/* All sessions of the daemon, and what they work on: borrowed. */
+struct sessions {
+    const struct config *config;
+    struct ev *ev;
+    struct devices *devices;
+    struct persist *persist;
+    struct tables *tables;
+    struct session_owner owner;
+    struct session **list; /* [n_max] by number */
+    uint32_t n, n_max;
+    struct orphan *orphans; /* [n_max] */
+    uint32_t n_watched;     /* orphans without a session */
+};
 
 struct session_model {
     uint8_t digest[DIGEST_BYTES];
@@ -34,8 +63,8 @@ struct session_ref {
 };
 
 struct session {
-    struct server *server;
-    uint32_t number; /* index in the server's table; slots RESERVED name it */
+    struct sessions *sessions;
+    uint32_t number; /* index in sessions.list; slots RESERVED name it */
     uint64_t serial; /* of its record in the journal */
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
@@ -44,7 +73,7 @@ struct session {
     struct ev_source *exit_watch;
     struct tenant *tenant;
     struct tenant
-        *host;         /* of the same uid on the host's memory: arenas are its; NULL: there is no arena yet */
+        *host; /* of the same uid on the host's memory, which is charged for the arena; NULL: no arena yet */
     struct conn *conn; /* NULL: disconnected, its holds remain */
 
     struct session_model *models; /* [n_models], handle = index + 1 */
@@ -52,52 +81,69 @@ struct session {
     struct session_ref *refs; /* [n_refs] */
     uint32_t n_refs;
     struct leases leases;
-    uint32_t reservations, n_reservations; /* list by slot.next/prev */
-    uint32_t n_copying;                    /* reserved slots that jobs have: in no list, part of the limit */
+    uint32_t reservations, n_reservations; /* reservations.h */
+    uint32_t n_copying; /* reserved slots that jobs fill: in no list, count for the limit */
 
     struct extent *page, *arena;
     uint32_t n_jobs; /* requests that threads work on; they read the arena */
-    bool ended;      /* session_free() was called; here for its jobs only */
-    bool dead;       /* on a GPU: its process is gone, what it reserved and held waits (quarantine.h) */
+    bool ended;      /* session_free() was called; the memory stays for its jobs */
+    bool dead;       /* on a GPU: its process is gone, its slots are in quarantine (quarantine.h) */
     uint64_t earlier_generation;     /* on a GPU: reservations up to this one are of an earlier connection */
     uint64_t renewals, hits, misses; /* as last copied from the page */
     uint64_t reported_ms;            /* the last REPORT; 0: none */
     uint64_t seen_ms;                /* last sign of life: a message or a raised renewal counter */
 };
 
-/* @pidfd: transferred on success. Return: 0; -EDQUOT: the tenant's sessions; -ENOMEM. */
-int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, struct session **ret,
-                struct errmsg *e);
+/* Room for as many sessions as the configuration allows and the journal has. The pointers of @ss are set.
+ * Return: 0; -ENOMEM. */
+int sessions_init(struct sessions *ss, struct errmsg *e);
+void sessions_deinit(struct sessions *ss);
+
+/* At each tick: copies the session pages, ends leases and reservations that were not renewed, and orphaned
+ * holds. */
+void sessions_tick(struct sessions *ss, uint64_t now_ms);
+
+/* What the GPUs' pools call when a quarantine ends. */
+struct gpu_sessions sessions_for_gpus(struct sessions *ss);
+
+/**
+ * session_new() - a session of a process that the handshake has verified
+ * @who:   pid, token and client name
+ * @pidfd: transferred on success
+ *
+ * Return: 0; -EDQUOT: too many sessions, of the tenant or of all; -ENOMEM.
+ */
+int session_new(struct sessions *ss, const struct session_record *who, struct tenant *t, int pidfd,
+                struct session **ret, struct errmsg *e);
 
 /* A session of an earlier process, without a connection; see session_new(). */
-struct session_record;
-int session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t,
-                    int pidfd, struct session **ret, struct errmsg *e);
+int session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
+                    struct tenant *t, int pidfd, struct session **ret, struct errmsg *e);
 
-/* Everything it has ends; the pages stay. Its connection, if any, is not touched. */
+/* Ends everything that the session has; published pages stay. Its connection, if any, is not closed. Returns
+ * NULL. */
 struct session *session_free(struct session *x);
 
-/* An ended session's last job is over: arena and memory go. */
+/* The last job of an ended session is done: frees arena and memory. */
 void session_reap(struct session *x);
 
 /*
- * The connection ended: reservations and grants end; the rest too unless holds remain. May free the session.
- * On a GPU reservations remain too: the process may be writing there.
+ * The connection ended: ends reservations and grants, and the session itself unless it holds pages. May free
+ * the session. On a GPU reservations stay too: the process may still write there.
  */
 void session_detach(struct session *x);
 
-/* Over a new connection the client says what it knows of: it does not write to what it reserved over earlier
- * ones. */
+/* The client is back over connection @c. */
 void session_resume(struct session *x, struct conn *c);
-void session_drop_earlier(struct session *x);
 
-/* Whether it holds or reserved pages, or lends memory, so that it has to outlive its connection. */
+/* Whether it holds or has reserved pages or registered external memory, so that it has to outlive its
+ * connection. */
 bool session_has_anything(const struct session *x);
 
-/* Whether a HELLO with @token of this process means @x. */
+/* Whether a HELLO with @token from this process resumes @x. */
 bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid);
 
-/* Arena and session page, made at the first OPEN_MODEL. Return: 0; -EDQUOT; errno of the memory. */
+/* Arena and session page, created at the first OPEN_MODEL. Return: 0; -EDQUOT; errno of the memory. */
 int session_make_memory(struct session *x, struct errmsg *e);
 
 /* Handle of (model, shard), added if new. Return: 0; -EDQUOT; -ENOMEM. */
@@ -109,10 +155,3 @@ const struct session_model *session_model(const struct session *x, uint32_t hand
 int session_ref_table(struct session *x, struct table_entry *t);
 int session_unref_table(struct session *x, struct table_entry *t);
 bool session_has_table(const struct session *x, const struct table_entry *t);
-
-/* The list of slots that the session has reserved. */
-void session_add_reservation(struct session *x, uint32_t slot);
-void session_take_reservation(struct session *x, uint32_t slot);
-
-/* Once in a while: copies the session page, ends what the session let lapse. */
-void session_tick(struct session *x, uint64_t now_ms);

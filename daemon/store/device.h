@@ -18,7 +18,7 @@
 
 struct config;
 struct gpu_pool;
-struct server;
+struct gpus;
 
 #define DEVICES_MAX JOURNAL_PLACES_MAX
 #define DEVICE_NAME_BYTES 16
@@ -32,7 +32,6 @@ enum device_state { /* values of the protocol's DeviceState */
 
 struct device {
     uint32_t number;
-    uint32_t place;                                /* in the journal; PLACE_NONE: not known yet */
     char name[DEVICE_NAME_BYTES];                  /* "cpu", "gpu0" */
     char uuid[GPU_UUID_BYTES];                     /* "": the host's memory, or a GPU that is not known yet */
     uint64_t pool_bytes, extent_bytes, unit_bytes; /* as configured: a kept pool may be larger */
@@ -41,7 +40,7 @@ struct device {
     uint64_t quota_bytes, guarantee_bytes; /* of tenants for whom no operator said otherwise */
 
     enum device_state state;     /* of a GPU: gpu_open.h */
-    struct server *server;       /* of a GPU */
+    struct gpus *gpus;           /* of a GPU */
     struct errmsg why;           /* UNAVAILABLE */
     bool is_passing;             /* UNAVAILABLE: the mover's end, which says nothing of the device yet */
     uint64_t pause_ms, retry_ms; /* UNAVAILABLE: no try before this */
@@ -51,6 +50,9 @@ struct device {
 };
 
 struct devices {
+    const struct config *config;
+    uint8_t secret[32]; /* index keys are derived from it */
+    uint8_t boot_id[BOOT_ID_BYTES];
     struct device list[DEVICES_MAX]; /* [n], stay where they are */
     uint32_t n;
     uint32_t n_tenants; /* of all devices, ever */
@@ -58,19 +60,27 @@ struct devices {
 };
 
 /* Names and limits, no pools yet: pool_init() makes them. @d: zeros. @c: checked. */
-void devices_init(struct devices *d, const struct config *c, struct server *s);
+void devices_init(struct devices *d, const struct config *c);
 void devices_deinit(struct devices *d); /* tenants are gone */
 
 /* What the configuration says of tenants and lending, at the start and when it was read again. */
 void devices_configure(struct devices *d, const struct config *c);
 
 /* NULL: there is none (yet: see devices_unknown()). @uuid "": the host's memory. */
-struct device *devices_find(struct devices *d, const char *uuid);
+struct device *devices_find_uuid(struct devices *d, const char *uuid);
 
 /* The GPU whose UUID is not known before it is opened, or NULL. */
 struct device *devices_unknown(struct devices *d);
 struct device *devices_find_name(struct devices *d, const char *name);
 struct device *devices_find_place(struct devices *d, uint32_t place);
+
+/*
+ * The tenant of a verified uid on @x, created if it is new. devices->secret is set.
+ *
+ * Return: 0; -EDQUOT: too many tenants; errno of the memory.
+ */
+int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant **ret, struct errmsg *e);
+struct tenant *devices_find_tenant(const struct devices *d, const char *name); /* or NULL */
 
 /* All tenants of all devices, one after the other: NULL begins and ends. */
 struct tenant *devices_next_tenant(const struct devices *d, const struct tenant *t);

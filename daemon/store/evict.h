@@ -19,31 +19,21 @@ struct tenant;
 
 enum { EVICT_USES_MAX = 3, EVICT_SMALL_PERCENT = 10, EVICT_PROMOTE_USES = 2 };
 
-void evict_enter(struct pool *p, uint32_t slot); /* its last hold ended */
-void evict_leave(struct pool *p, uint32_t slot); /* held again, or dropped */
+void evict_queue_enter(struct pool *p, uint32_t slot); /* its last hold ended */
+void evict_queue_leave(struct pool *p, uint32_t slot); /* held again, or dropped */
 
-static inline void evict_note_use(struct slot *slot)
+static inline void evict_queue_note_use(struct slot *slot)
 {
     if (slot->uses < EVICT_USES_MAX)
         slot->uses++;
 }
 
 /* The next to go of @g, promotions done; SLOT_NONE if every page is held. It stays in its queue. */
-uint32_t evict_victim(struct pool *p, struct group *g);
+uint32_t evict_queue_victim(struct pool *p, struct group *g);
 
 /* Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: only held ones are
  * left. */
 bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
-
-/**
- * evict_for_space() - makes room in the pool for one slot of @g, by one step
- *
- * In order: a retired extent without pages; an empty extent of another tenant; all pages of an extent that
- * share_take_extent() takes; then as evict_for_group().
- *
- * Return: whether something was freed: then pool_slot_take() is worth another try.
- */
-bool evict_for_space(struct store *st, struct group *g);
 
 /**
  * evict_for_group() - the same from what the tenant of @g has, its extents stay

@@ -63,7 +63,7 @@ struct span {
     struct span *prev, *next;
 };
 
-struct pool_lent { /* memory that a client allocated; see lend.h */
+struct pool_external { /* memory that a client allocated; see lend.h */
     uint8_t handle[LENT_HANDLE_BYTES];
     uint32_t session;
     pid_t pid;
@@ -73,9 +73,9 @@ struct pool_lent { /* memory that a client allocated; see lend.h */
 struct pool_extent {
     uint64_t id; /* never used again */
     struct tenant *tenant;
-    struct extent *memory;  /* of the host; NULL: on a GPU, never mapped here */
-    int gpu_fd;             /* on a GPU: what clients import; else -1 */
-    struct pool_lent *lent; /* on a GPU, instead of a descriptor; not kept over restarts; or NULL */
+    struct extent *memory;      /* of the host; NULL: on a GPU, never mapped here */
+    int gpu_fd;                 /* on a GPU: what clients import; else -1 */
+    struct pool_external *lent; /* on a GPU, instead of a descriptor; not kept over restarts; or NULL */
     struct slot_records records;
     uint32_t *span_of_unit; /* [n_units] number, or UINT32_MAX */
     uint32_t n_units, n_units_used;
@@ -134,8 +134,8 @@ int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes,
               uint64_t unit_bytes, struct errmsg *e);
 void pool_deinit(struct pool *p);
 
-void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
-                size_t slot_bytes, size_t page_bytes);
+void pool_group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
+                     size_t slot_bytes, size_t page_bytes);
 
 /**
  * pool_slot_take() - a slot for a page of @g, from a span of the group, else a new span, else a new extent
@@ -181,7 +181,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
 
 /* What a client lent; @lent is copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has all its
  * extents; -ENOMEM … */
-int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent,
+int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
                      const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
 
 uint32_t pool_lent_extents(const struct pool *p);
@@ -203,7 +203,3 @@ uint64_t pool_waste_bytes(const struct pool *p);
 
 /* Walks everything; the tests call it after every step. Says what is wrong on false. */
 bool pool_is_valid(const struct pool *p, struct errmsg *e);
-
-/* Calls @visit for every slot of @g that is not FREE. @visit gives all slots that it is called for, or none.
- */
-void group_visit(struct pool *p, struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx);

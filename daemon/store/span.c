@@ -280,9 +280,8 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
     return number;
 }
 
-void pool_slot_give(struct pool *p, uint32_t number)
+void span_slot_give(struct pool *p, struct span *s, uint32_t number)
 {
-    struct span *s = pool_slot_span(p, number);
     struct slot *slot = &s->slots[number & (POOL_SLOTS_PER_SPAN_MAX - 1)];
 
     assert(slot->state != SLOT_FREE && slot->holds == 0 && slot->queue == SLOT_QUEUE_NONE);
@@ -298,14 +297,6 @@ void pool_slot_give(struct pool *p, uint32_t number)
         span_free(p, s);
     else
         span_file(s);
-}
-
-void pool_slot_set_busy(struct pool *p, uint32_t number, bool busy)
-{
-    struct span *s = pool_slot_span(p, number);
-
-    assert(busy || s->n_busy > 0);
-    s->n_busy += busy ? 1u : (uint32_t) -1;
 }
 
 static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32_t slot), void *ctx)
@@ -324,11 +315,10 @@ static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32
     }
 }
 
-void group_visit(struct pool *p, struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx)
+void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx)
 {
     struct span_list full = g->full;
 
-    (void) p;
     /* Giving a slot of a full span moves the span to the end of the partial list, hence full ones first. */
     span_visit_list(&full, visit, ctx);
     span_visit_list(&g->partial, visit, ctx);

@@ -28,3 +28,11 @@ uint32_t span_slot_take(struct pool *p, struct span *s);
 
 /* Puts it in the list of its group where it belongs, after what decides that changed. */
 void span_file(struct span *s);
+
+/* To FREE, from any other state. The slot is not held and in no list. Frees the span with its last used slot.
+ */
+void span_slot_give(struct pool *p, struct span *s, uint32_t number);
+
+/* Calls @visit for every slot of @g that is not FREE. @visit gives back every slot that it is called for, or
+ * none. */
+void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx);

@@ -23,25 +23,25 @@ struct errmsg;
 
 struct store {
     struct pool pool;
+    uint32_t place; /* the number of the device in the journal; PLACE_NONE: none yet */
     struct tenant *tenants;
     uint32_t n_tenants;
     uint32_t lendable_percent; /* of an unused guarantee; see share.h */
     uint64_t n_damaged;        /* pages of an earlier process whose checksum is wrong */
 };
 
-/**
- * store_reserve() - a RESERVED slot for a page of @g, evicting what is necessary
- * @session: number of the session that will commit it; recorded
- * @pid:     its process; 0: the page must not lie in lent memory
- *
- * Return: 0; -EDQUOT: the tenant's quota, nothing of it can be evicted; -ENOSPC: the pool is full of held
- * pages or of other tenants' share, or the GPU has no memory left and nothing of the tenant can be evicted;
- * -EAGAIN: the tenant is below its guarantee, and others hold what they borrowed of it, see
- * share_awaited_bytes(), or an extent is being made on the GPU; -EFBIG: a page is larger than an extent;
- * errno of the memory.
- */
-int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
-                  struct errmsg *e);
+/* A page resolved once: what its number leads to. Valid until the slot is given back. */
+struct page_handle {
+    uint32_t number;
+    struct slot *slot;
+    struct span *span;
+    struct group *group;
+};
+
+/* False: no span has such a slot, or it was never used. Numbers of clients are checked by this. */
+bool store_resolve(const struct store *st, uint32_t number, struct page_handle *ret);
+uint64_t store_page_offset(const struct store *st, const struct page_handle *h); /* in its extent */
+uint8_t *store_page_data(const struct store *st, const struct page_handle *h);   /* on the host: asserted */
 
 /* RESERVED -> COPYING and back; the caller keeps the lists. */
 void store_claim(struct store *st, uint32_t slot);
@@ -65,24 +65,8 @@ void store_adopt_holds(struct store *st, uint32_t slot);
 /* On a GPU: a slot that a session of an earlier process has RESERVED still. */
 void store_adopt_reserved(struct store *st, uint32_t slot);
 
-/* On a GPU: nothing new comes into the extent, its unheld pages go; store_tick() destroys it when nothing is
- * left in it. */
-void store_retire(struct store *st, struct pool_extent *x);
-
-/*
- * The lender of @x, a lent extent, is gone: retired, and no page in it is granted any more; those that are
- * held count until they are released. Reservations there have ended.
- */
-void store_lender_gone(struct store *st, struct pool_extent *x);
-
-/* The same for the extents of all pages that @session reserved; the caller sees to those it holds. */
-void store_retire_reserved(struct store *st, uint32_t session);
-
 /* Its reservations that stand in no list end. */
 void store_discard_reserved(struct store *st, uint32_t session);
-
-/* Once in a while: retired extents without pages are destroyed. */
-void store_tick(struct store *st);
 
 /**
  * store_page_is_whole() - whether the page may be leased

@@ -112,8 +112,8 @@ int tenant_group(struct tenant *t, struct space *space, unsigned page_class, str
         g = malloc(sizeof(*g));
         if (!g)
             return -ENOMEM;
-        group_init(g, t, space, page_class, space->layout.slot_bytes[page_class],
-                   space->layout.page_bytes[page_class]);
+        pool_group_init(g, t, space, page_class, space->layout.slot_bytes[page_class],
+                        space->layout.page_bytes[page_class]);
         g->next = t->groups;
         t->groups = g;
     }

@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "daemon/config/config.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
@@ -26,129 +27,9 @@
 #include "daemon/loop/log.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/tables_files.h"
-#include "daemon/tables/tables_internal.h"
 #include "daemon/tables/trial.h"
 
-const char *table_state_name(enum table_state s)
-{
-    switch (s) {
-    case TABLE_STAGED:
-        return "staged";
-    case TABLE_VERIFIED:
-        return "verified";
-    case TABLE_SHADOW:
-        return "shadow";
-    case TABLE_ACTIVE:
-        return "active";
-    case TABLE_DRAINING:
-        return "draining";
-    case TABLE_RETIRED:
-        return "retired";
-    case TABLE_REJECTED:
-        return "rejected";
-    }
-    return "unknown";
-}
-
-struct table_entry *tables_find(const struct tables *ts, const uint8_t *digest)
-{
-    for (struct table_entry *t = ts->entries; t; t = t->next)
-        if (memcmp(t->digest, digest, DIGEST_BYTES) == 0)
-            return t;
-    return NULL;
-}
-
-struct table_model *tables_model(const struct tables *ts, const uint8_t *model_digest)
-{
-    for (struct table_model *m = ts->models; m; m = m->next)
-        if (memcmp(m->digest, model_digest, DIGEST_BYTES) == 0)
-            return m;
-    return NULL;
-}
-
-uint64_t table_entry_pages(const struct table_entry *t)
-{
-    uint64_t n = 0;
-
-    for (const struct space *s = t->spaces; s; s = s->next)
-        n += s->n_pages;
-    return n;
-}
-
 /* ---- entries ---- */
-
-static void tables_free_spaces(struct table_entry *t)
-{
-    while (t->spaces) {
-        struct space *s = t->spaces;
-
-        t->spaces = s->next;
-        page_layout_deinit(&s->layout);
-        free(s);
-    }
-}
-
-static void tables_entry_free(struct table_entry *t)
-{
-    tables_free_spaces(t);
-    t->table = table_unref(t->table);
-    closep(&t->fd);
-    t->fit = fit_free(t->fit);
-    free(t);
-}
-
-/* The oldest entry that is only a memory goes to make room. */
-static bool tables_forget_one(struct tables *ts)
-{
-    for (struct table_entry **link = &ts->entries; *link; link = &(*link)->next) {
-        struct table_entry *t = *link;
-
-        if (t->state != TABLE_RETIRED && t->state != TABLE_REJECTED)
-            continue;
-        *link = t->next;
-        ts->n_entries--;
-        tables_entry_free(t);
-        return true;
-    }
-    return false;
-}
-
-int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
-{
-    struct table_entry **link = &ts->entries, *t;
-
-    if (ts->n_entries >= ts->config->tables_max && !tables_forget_one(ts))
-        return fail(e, -ENOSPC,
-                    "there are %" PRIu32 " tables already, none of them retired: activate fewer models",
-                    ts->n_entries);
-    t = calloc(1, sizeof(*t));
-    if (!t)
-        return fail(e, -ENOMEM, "out of memory for a table");
-    t->fd = -1;
-    t->id = ts->next_id++;
-    t->state = TABLE_STAGED;
-    memcpy(t->digest, digest, DIGEST_BYTES);
-    while (*link)
-        link = &(*link)->next;
-    *link = t;
-    ts->n_entries++;
-    *ret = t;
-    return 0;
-}
-
-void table_set_state(struct tables *ts, struct table_entry *t, enum table_state state)
-{
-    char hex[DIGEST_HEX_BYTES];
-
-    if (t->state == state)
-        return;
-    ts->n_draining -= t->state == TABLE_DRAINING;
-    ts->n_draining += state == TABLE_DRAINING;
-    digest_hex(t->digest, hex);
-    log_event(LOG_INFO, "table", "digest=%s state=%s revision=%" PRIu64, hex, table_state_name(state),
-              t->revision);
-    t->state = state;
-}
 
 /* ---- spaces ---- */
 
@@ -232,7 +113,7 @@ static int tables_lost_entry(struct tables *ts, const uint8_t *digest, struct ta
 int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard shard, unsigned page_class,
                        size_t slot_bytes, size_t page_bytes, struct space **ret_space, struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, digest);
+    struct table_entry *t = table_find(ts, digest);
     struct page_layout *l;
     struct space *s;
     int r = 0;
@@ -261,7 +142,7 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
 void tables_adopt_done(struct tables *ts, uint64_t now_ms)
 {
     for (struct table_entry *t = ts->entries; t; t = t->next) {
-        if (t->state != TABLE_VERIFIED || table_entry_pages(t) == 0 || trial_is_canary(ts, t))
+        if (t->state != TABLE_VERIFIED || table_entry_pages(t) == 0 || table_is_canary(ts, t))
             continue;
         t->drain_until_ms = now_ms + ts->config->drain_ms;
         t->from_before = true;
@@ -289,7 +170,7 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
     for (struct tenant *x = NULL; (x = devices_next_tenant(ts->devices, x));)
         control_retired(x, t->model_digest);
     table_set_state(ts, t, TABLE_RETIRED);
-    tables_free_spaces(t);
+    table_free_spaces(t);
     t->table = table_unref(t->table);
     closep(&t->fd);
     t->fd = -1;
@@ -300,7 +181,7 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
 /* What ROLLBACK would return to waits for the end of its drain time, even if nobody uses it just now. */
 static bool tables_may_return(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
-    const struct table_model *m = tables_model(ts, t->model_digest);
+    const struct table_model *m = table_model_find(ts, t->model_digest);
 
     if (now_ms >= t->drain_until_ms || !t->table)
         return false;
@@ -312,7 +193,7 @@ static bool tables_may_return(const struct tables *ts, const struct table_entry 
 
 bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
-    return t->state == TABLE_ACTIVE || trial_is_canary(ts, t) ||
+    return t->state == TABLE_ACTIVE || table_is_canary(ts, t) ||
            (t->state == TABLE_DRAINING && t->from_before && now_ms < t->drain_until_ms);
 }
 
@@ -334,8 +215,8 @@ void tables_retire_idle(struct tables *ts, uint64_t now_ms)
 int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                   enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, digest);
-    const struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
+    struct table_entry *t = table_find(ts, digest);
+    const struct table_model *m = t ? table_model_find(ts, t->model_digest) : NULL;
     struct errmsg why;
 
     if (!t)
@@ -367,18 +248,10 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
 static int tables_write_sealed(int fd, const void *bytes, size_t n_bytes)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-    const char *p = bytes;
+    int r = fd_write_all(fd, bytes, n_bytes);
 
-    while (n_bytes > 0) {
-        ssize_t n = write(fd, p, n_bytes);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        p += n;
-        n_bytes -= (size_t) n;
-    }
+    if (r < 0)
+        return r;
     if (fchmod(fd, 0400) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
         return -errno;
     return 0;
@@ -439,7 +312,7 @@ static void tables_load_draining(struct tables *ts, struct table_entry *t, const
 static void tables_load_active(void *ctx, const struct active_line *line)
 {
     struct tables *ts = ctx;
-    struct table_entry *t = tables_find(ts, line->digest);
+    struct table_entry *t = table_find(ts, line->digest);
     char hex[DIGEST_HEX_BYTES];
     struct table_model *m = NULL;
     struct errmsg e;
@@ -448,7 +321,7 @@ static void tables_load_active(void *ctx, const struct active_line *line)
         return;
     digest_hex(line->digest, hex);
     if (!t || t->state != TABLE_VERIFIED || memcmp(t->model_digest, line->model_digest, DIGEST_BYTES) != 0 ||
-        (!line->draining && tables_model(ts, line->model_digest))) {
+        (!line->draining && table_model_find(ts, line->model_digest))) {
         log_event(LOG_ERR, "active-table-missing",
                   "digest=%s message=\"what the active set says of it cannot be\"", hex);
         return;
@@ -478,7 +351,7 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
         return r;
     tables_files_load(config, load_table, ts);
     tables_files_load_active(config, tables_load_active, ts);
-    trials_load(ts);
+    trial_load(ts);
     return 0;
 }
 
@@ -488,7 +361,7 @@ void tables_deinit(struct tables *ts)
         struct table_entry *t = ts->entries;
 
         ts->entries = t->next;
-        tables_entry_free(t);
+        table_entry_free(t);
     }
     while (ts->models)
         table_model_drop(ts, ts->models);

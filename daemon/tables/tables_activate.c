@@ -1,4 +1,6 @@
 /* Which table is active: ACTIVATE, ROLLBACK, and the word that clients read. See tables.h. */
+#include "daemon/tables/tables_activate.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,33 +13,9 @@
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 #include "daemon/tables/tables_files.h"
-#include "daemon/tables/tables_internal.h"
 #include "daemon/tables/trial.h"
 
 /* ---- activation ---- */
-
-int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e)
-{
-    struct table_model *m = calloc(1, sizeof(*m));
-
-    if (!m)
-        return fail(e, -ENOMEM, "out of memory for a model");
-    memcpy(m->digest, digest, DIGEST_BYTES);
-    m->next = ts->models;
-    ts->models = m;
-    *ret = m;
-    return 0;
-}
-
-void table_model_drop(struct tables *ts, struct table_model *m)
-{
-    struct table_model **link = &ts->models;
-
-    while (*link != m)
-        link = &(*link)->next;
-    *link = m->next;
-    free(m);
-}
 
 static enum table_outcome tables_activate_compare_revision(const struct table_model *m,
                                                            const struct table_entry *t, uint64_t *revision)
@@ -140,7 +118,7 @@ static int tables_activate_change_active(struct tables *ts, struct table_model *
         s->leaves_first = false;
     trial_end_all(ts, t); /* it is more than tried now */
     table_set_state(ts, t, TABLE_ACTIVE);
-    table_model_publish(ts, m);
+    trial_publish(ts, m);
     if (old && old != t)
         table_set_state(ts, old, TABLE_DRAINING);
     return 0;
@@ -150,7 +128,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
                     enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous,
                     struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, digest), *old;
+    struct table_entry *t = table_find(ts, digest), *old;
     struct table_model *m;
     enum table_outcome outcome;
 
@@ -158,7 +136,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
         return fail(e, -ENOENT, "no such table is staged");
     if (!t->table)
         return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
-    m = tables_model(ts, t->model_digest);
+    m = table_model_find(ts, t->model_digest);
     outcome = tables_activate_compare_revision(m, t, &revision);
     old = m ? m->active : NULL;
     if (outcome == OUTCOME_APPLIED) {
@@ -166,7 +144,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
 
         if (r < 0)
             return r;
-        m = tables_model(ts, t->model_digest);
+        m = table_model_find(ts, t->model_digest);
     }
     *ret_outcome = outcome;
     *ret_revision = m->revision;
@@ -178,26 +156,12 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
 
 /* ---- rollback ---- */
 
-struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m)
-{
-    struct table_entry *best = NULL;
-
-    for (struct table_entry *t = ts->entries; t; t = t->next) {
-        if (t->state != TABLE_DRAINING || !t->table || t->activated == 0 || t->rolled_back ||
-            memcmp(t->model_digest, m->digest, DIGEST_BYTES) != 0)
-            continue;
-        if (!best || t->activated > best->activated)
-            best = t;
-    }
-    return best;
-}
-
 int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                     enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active,
                     struct errmsg *e)
 {
-    struct table_entry *leave = tables_find(ts, digest), *to;
-    struct table_model *m = leave ? tables_model(ts, leave->model_digest) : NULL;
+    struct table_entry *leave = table_find(ts, digest), *to;
+    struct table_model *m = leave ? table_model_find(ts, leave->model_digest) : NULL;
     enum table_outcome outcome = OUTCOME_APPLIED;
     int r;
 

@@ -29,7 +29,7 @@
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
-#include "daemon/tables/tables.h"
+#include "daemon/tables/table_entry.h"
 
 #define ACTIVE_TITLE "kvcobra active set 2\n"
 #define TABLE_SUFFIX ".kvct"

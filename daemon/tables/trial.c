@@ -19,7 +19,6 @@
 #include "daemon/loop/log.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/tables_files.h"
-#include "daemon/tables/tables_internal.h"
 #include "proto/shared.h"
 
 #define TRIALS_TITLE "kvcobra trials 1\n"
@@ -35,8 +34,7 @@ static bool trial_has_all_of(const struct trials *x, const char *tenant)
     return false;
 }
 
-int table_model_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot,
-                           struct errmsg *e)
+int trial_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot, struct errmsg *e)
 {
     const struct trials *x = &m->trials;
     struct control_tables c = {.active = m->active->digest, .revision = m->revision};
@@ -54,12 +52,12 @@ int table_model_publish_to(struct tenant *tenant, const struct table_model *m, u
     return control_publish(tenant, m->digest, m->active->table->geometry_digest, &c, ret_slot, e);
 }
 
-void table_model_publish(struct tables *ts, const struct table_model *m)
+void trial_publish(struct tables *ts, const struct table_model *m)
 {
     for (struct tenant *t = NULL; (t = devices_next_tenant(ts->devices, t));) {
         struct errmsg e;
 
-        if (control_find(t, m->digest) >= 0 && table_model_publish_to(t, m, NULL, &e) < 0)
+        if (control_find(t, m->digest) >= 0 && trial_publish_to(t, m, NULL, &e) < 0)
             log_event(LOG_ERR, "publish-failed", "tenant=%s message=\"%s\"", t->name, e.text);
     }
 }
@@ -136,8 +134,8 @@ static int trial_keep(struct tables *ts, struct table_model *m, const struct tri
 static int trial_find(struct tables *ts, const uint8_t *digest, bool ends, struct table_entry **ret,
                       struct table_model **ret_model, struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, digest);
-    struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
+    struct table_entry *t = table_find(ts, digest);
+    struct table_model *m = t ? table_model_find(ts, t->model_digest) : NULL;
 
     if (!t)
         return fail(e, -ENOENT, "no such table is staged");
@@ -177,8 +175,8 @@ static void trial_leave_shadow(struct tables *ts, struct table_entry *t)
         table_set_state(ts, t, TABLE_VERIFIED);
 }
 
-int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_t revision,
-                  enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e)
+int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_t revision,
+                 enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e)
 {
     struct table_entry *t, *old;
     struct table_model *m;
@@ -211,7 +209,7 @@ int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64
             fit_forget_shadow(t->fit); /* a comparison begins */
         table_set_state(ts, t, TABLE_SHADOW);
     }
-    table_model_publish(ts, m);
+    trial_publish(ts, m);
     return 0;
 }
 
@@ -249,9 +247,9 @@ static void trial_leave_canary(struct tables *ts, struct table_entry *t, uint64_
     table_set_state(ts, t, TABLE_DRAINING);
 }
 
-int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants,
-                  size_t n_tenants, uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome,
-                  uint64_t *ret_revision, struct errmsg *e)
+int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants,
+                 size_t n_tenants, uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome,
+                 uint64_t *ret_revision, struct errmsg *e)
 {
     bool ends = share == 0 && n_tenants == 0;
     struct table_entry *t, *old;
@@ -286,7 +284,7 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
     if (r < 0)
         return r;
     *ret_revision = t->revision = m->revision;
-    table_model_publish(ts, m);
+    trial_publish(ts, m);
     if (old && old != now.canary)
         trial_leave_canary(ts, old, now_ms);
     return 0;
@@ -294,7 +292,7 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
 
 void trial_end_all(struct tables *ts, const struct table_entry *t)
 {
-    struct table_model *m = tables_model(ts, t->model_digest);
+    struct table_model *m = table_model_find(ts, t->model_digest);
     struct errmsg e;
 
     if (!m || (m->trials.shadow != t && m->trials.canary != t))
@@ -310,14 +308,7 @@ void trial_end_all(struct tables *ts, const struct table_entry *t)
     if (trial_write_file(ts, &e) <
         0) /* the next start finds the table in another state, and ignores the line */
         log_event(LOG_ERR, "trials-unwritten", "message=\"%s\"", e.text);
-    table_model_publish(ts, m);
-}
-
-bool trial_is_canary(const struct tables *ts, const struct table_entry *t)
-{
-    const struct table_model *m = tables_model(ts, t->model_digest);
-
-    return m && m->trials.canary == t;
+    trial_publish(ts, m);
 }
 
 /* ---- at the start ---- */
@@ -351,8 +342,8 @@ static int trial_load_line(struct tables *ts, char *line)
     share = strtoul(words[3], &end, 10);
     if (*end || !trial_digest_from_hex(words[1], model) || !trial_digest_from_hex(words[2], digest))
         return -EBADMSG;
-    m = tables_model(ts, model);
-    t = tables_find(ts, digest);
+    m = table_model_find(ts, model);
+    t = table_find(ts, digest);
     if (!m || !t || (t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW) ||
         memcmp(t->model_digest, model, DIGEST_BYTES) != 0)
         return -ESTALE;
@@ -374,7 +365,7 @@ static int trial_load_line(struct tables *ts, char *line)
     return -EBADMSG;
 }
 
-void trials_load(struct tables *ts)
+void trial_load(struct tables *ts)
 {
     _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) void *bytes = NULL;

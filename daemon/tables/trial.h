@@ -14,13 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/tables/tables.h"
+#include "daemon/tables/table_entry.h"
 
 struct errmsg;
 struct tenant;
 
 /**
- * tables_shadow() - put a table in shadow with a share, or end that
+ * trial_shadow() - put a table in shadow with a share, or end that
  * @ppm: of new chunks, at most 1000000; 0 = end
  *
  * A table that was in shadow of the same model is VERIFIED again.
@@ -28,32 +28,33 @@ struct tenant;
  * Return: 0, see *ret_outcome; -ENOENT; -ENODATA: no table of its model is active; -EBUSY: it is active,
  * draining or gone; -EINVAL: the share; -ERANGE: the revision; errno of the file.
  */
-int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_t revision,
-                  enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e);
+int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_t revision,
+                 enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e);
 
 /**
- * tables_canary() - a share of new sequences, and all new ones of the tenants named, use the table; or end
+ * trial_canary() - a share of new sequences, and all new ones of the tenants named, use the table; or end
  * that
  * @share: of 256, at most 255; 0 without a tenant = end
  * @tenants: [n_tenants], at most TRIAL_TENANTS_MAX
  *
  * A canary that ends while it has pages or references drains.
  *
- * Return: as tables_shadow(); -EINVAL: a name too.
+ * Return: as trial_shadow(); -EINVAL: a name too.
  */
-int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants,
-                  size_t n_tenants, uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome,
-                  uint64_t *ret_revision, struct errmsg *e);
+int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants,
+                 size_t n_tenants, uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome,
+                 uint64_t *ret_revision, struct errmsg *e);
 
 /* The table is tried no more; its state is the caller's to set. */
 void trial_end_all(struct tables *ts, const struct table_entry *t);
 
-/* Whether new sequences may take references on it although it is not active. */
-bool trial_is_canary(const struct tables *ts, const struct table_entry *t);
-
 /* What one tenant's clients are told of a model. @ret_slot: may be NULL. Return: see control_publish(). */
-int table_model_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot,
-                           struct errmsg *e);
+int trial_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot,
+                     struct errmsg *e);
+
+/* Publishes the model's tables to every tenant that uses it. A control page that cannot be rebuilt keeps its
+ * old words. */
+void trial_publish(struct tables *ts, const struct table_model *m);
 
 /* At the start, after the active set: lines about tables that are not VERIFIED here are logged and left. */
-void trials_load(struct tables *ts);
+void trial_load(struct tables *ts);

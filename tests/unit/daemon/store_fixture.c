@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "daemon/store/reserve.h"
 #include "tests/lib/test.h"
 
 /* Bytes of a slot by space and class: sizes that share no common multiple below a span, so that ends are
@@ -71,7 +72,7 @@ uint32_t store_fixture_publish(struct store_fixture *f, struct group *g, uint64_
 {
     struct chunk_key key = store_fixture_key(n);
     uint32_t slot;
-    int r = store_reserve(&f->device.store, g, 0, 1, &slot, NULL);
+    int r = reserve_slot(&f->device.store, g, 0, 1, &slot, NULL);
 
     if (ret_err)
         *ret_err = r;
