@@ -93,7 +93,7 @@ static void status_fill_totals(const struct server *s, Kvcobra__StatusReply *rep
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
         reply->evictions += t->evictions;
         for (const struct group *g = t->groups; g; g = g->next)
-            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
+            reply->held_pages += (uint64_t) g->n_pages - g->small_queue.n - g->main_queue.n;
     }
 }
 

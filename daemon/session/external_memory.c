@@ -1,7 +1,7 @@
 /* See external_memory.h. */
 #include "daemon/session/external_memory.h"
 
-#include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
 #include "daemon/session/reservations.h"
 #include "daemon/store/device.h"
 #include "daemon/store/retire.h"

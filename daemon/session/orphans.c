@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/loop/supervisor.h"
-#include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
 #include "daemon/store/device.h"
 #include "daemon/store/persist.h"
 #include "daemon/loop/log.h"

@@ -1,7 +1,7 @@
 /* See reservations.h. */
 #include "daemon/session/reservations.h"
 
-#include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
 #include "daemon/store/device.h"
 
 void reservations_add(struct session *x, uint32_t number)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store/tenant.h"
+#include "daemon/store/tenant_types.h"
 #include "gpu/device.h"
 #include "proto/shared.h"
 

@@ -102,6 +102,16 @@ struct tenant *devices_next_tenant(const struct devices *d, const struct tenant 
 
 int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant **ret, struct errmsg *e)
 {
+    const struct tenant_options o = {
+        .uid = uid,
+        .device = x,
+        .device_name = device_is_gpu(x) ? x->name : NULL,
+        .quota_bytes = x->quota_bytes,
+        .guarantee_bytes = x->guarantee_bytes,
+        .secret = d->secret,
+        .boot_id = d->boot_id,
+        .n_ghosts = d->config->ghosts_per_tenant,
+    };
     struct store *st = &x->store;
     struct tenant *t;
     int r;
@@ -116,7 +126,7 @@ int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant
         return fail(e, -EDQUOT, "%s has %" PRIu32 " tenants, the maximum: raise --tenants", x->name,
                     st->n_tenants);
 
-    r = tenant_new(uid, x, d->secret, d->boot_id, d->config->ghosts_per_tenant, &t, e);
+    r = tenant_new(&o, &t, e);
     if (r < 0)
         return r;
 

@@ -5,13 +5,9 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "daemon/store/share.h"
+#include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
-
-/* ---- queues ---- */
-
-/* ---- room ---- */
 
 /* Pages of a table on the way out before all others; else the one written first: generations grow with time.
  */

@@ -5,7 +5,7 @@
 
 static struct slot_queue *evict_queue_select(struct group *g, uint8_t id)
 {
-    return id == SLOT_QUEUE_MAIN ? &g->main : &g->small;
+    return id == SLOT_QUEUE_MAIN ? &g->main_queue : &g->small_queue;
 }
 
 static void evict_queue_push(struct pool *p, struct group *g, uint32_t number, uint8_t id)
@@ -61,10 +61,11 @@ void evict_queue_leave(struct pool *p, uint32_t number)
 uint32_t evict_queue_victim(struct pool *p, struct group *g)
 {
     for (;;) {
-        uint64_t n = (uint64_t) g->small.n + g->main.n;
+        uint64_t n = (uint64_t) g->small_queue.n + g->main_queue.n;
         bool from_small =
-            g->small.n > 0 && (g->main.n == 0 || (uint64_t) g->small.n * 100 >= n * EVICT_SMALL_PERCENT);
-        uint32_t number = from_small ? g->small.tail : g->main.tail;
+            g->small_queue.n > 0 &&
+            (g->main_queue.n == 0 || (uint64_t) g->small_queue.n * 100 >= n * EVICT_SMALL_PERCENT);
+        uint32_t number = from_small ? g->small_queue.tail : g->main_queue.tail;
         struct slot *slot;
 
         if (n == 0)

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/store/span.h"
-#include "daemon/store/tenant.h"
+#include "daemon/store/tenant_types.h"
 #include "gpu/device.h"
 
 int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes, uint64_t extent_bytes,
@@ -79,8 +79,8 @@ void pool_group_init(struct group *g, struct tenant *tenant, struct space *space
         .page_class = page_class,
         .slot_bytes = slot_bytes,
         .page_bytes = page_bytes,
-        .small = {SLOT_NONE, SLOT_NONE, 0},
-        .main = {SLOT_NONE, SLOT_NONE, 0},
+        .small_queue = {SLOT_NONE, SLOT_NONE, 0},
+        .main_queue = {SLOT_NONE, SLOT_NONE, 0},
     };
 }
 

@@ -1,7 +1,7 @@
 /* What pool.c needs of span.c; everybody else uses pool.h. */
 #pragma once
 
-#include "daemon/store/pool.h"
+#include "daemon/store/pool_types.h"
 
 void span_list_append(struct span_list *l, struct span *s);
 void span_list_remove(struct span_list *l, struct span *s);

@@ -9,10 +9,8 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store/device.h"
-#include "daemon/store/evict.h"
+#include "daemon/store/evict_queue.h"
 #include "daemon/loop/log.h"
-#include "daemon/store/share.h"
 #include "daemon/store/space.h"
 #include "daemon/store/span.h"
 
@@ -353,10 +351,10 @@ static bool store_tenant_is_valid(const struct store *st, const struct tenant *t
         if (!c.findable)
             return fail(e, 0, "a committed page of tenant %s is not in its index", t->name);
         if (c.n_pages != g->n_pages || c.n_pages + c.n_reserved != g->n_used ||
-            g->small.n + g->main.n + c.n_held != c.n_pages)
+            g->small_queue.n + g->main_queue.n + c.n_held != c.n_pages)
             return fail(e, 0, "a group of tenant %s counts %" PRIu32 " slots", t->name, g->n_used);
-        if (!store_queue_is_valid(st, g, &g->small, SLOT_QUEUE_SMALL, e) ||
-            !store_queue_is_valid(st, g, &g->main, SLOT_QUEUE_MAIN, e))
+        if (!store_queue_is_valid(st, g, &g->small_queue, SLOT_QUEUE_SMALL, e) ||
+            !store_queue_is_valid(st, g, &g->main_queue, SLOT_QUEUE_MAIN, e))
             return false;
         page_bytes += g->n_used * (uint64_t) g->slot_bytes;
         held_bytes += (c.n_held + c.n_reserved) * (uint64_t) g->slot_bytes;

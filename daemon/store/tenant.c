@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/store/control.h"
-#include "daemon/store/device.h"
+#include "daemon/store/pool.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 
@@ -50,31 +50,34 @@ static int tenant_build_index(uint64_t n_entries_max, struct extent **ret_memory
     return 0;
 }
 
-int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32],
-               const uint8_t boot_id[static BOOT_ID_BYTES], uint32_t n_ghosts, struct tenant **ret,
-               struct errmsg *e)
+int tenant_new(const struct tenant_options *o, struct tenant **ret, struct errmsg *e)
 {
     _cleanup_(tenant_freep) struct tenant *t = calloc(1, sizeof(*t));
+    const char *name = o->device_name;
     int r;
 
     if (!t)
         return fail(e, -ENOMEM, "out of memory for a tenant");
-    t->uid = uid;
-    t->device = device;
-    t->quota_bytes = device->quota_bytes;
-    t->guarantee_bytes = device->guarantee_bytes;
-    t->isolated = uid != 0 && uid != getuid();
-    (void) snprintf(t->name, sizeof(t->name), "uid-%lu%s%s", (unsigned long) uid,
-                    device->number > 0 ? "@" : "", device->number > 0 ? device->name : "");
-    memcpy(t->boot_id, boot_id, BOOT_ID_BYTES);
-    tenant_derive_index_key(uid, secret, t->index_key);
-    if (ghosts_init(&t->ghosts, n_ghosts) < 0)
+    t->uid = o->uid;
+    t->device = o->device;
+    t->quota_bytes = o->quota_bytes;
+    t->guarantee_bytes = o->guarantee_bytes;
+    t->isolated = o->uid != 0 && o->uid != getuid();
+    (void) snprintf(t->name, sizeof(t->name), "uid-%lu%s%s", (unsigned long) o->uid, name ? "@" : "",
+                    name ? name : "");
+    memcpy(t->boot_id, o->boot_id, BOOT_ID_BYTES);
+    tenant_derive_index_key(o->uid, o->secret, t->index_key);
+    if (ghosts_init(&t->ghosts, o->n_ghosts) < 0)
         return fail(e, -ENOMEM, "out of memory for the ghosts of tenant %s", t->name);
+
     r = tenant_build_index(INDEX_ENTRIES_FIRST, &t->index_memory, &t->index, e);
-    if (r == 0)
-        r = control_build(t, e);
     if (r < 0)
         return r;
+
+    r = control_build(t, e);
+    if (r < 0)
+        return r;
+
     t->index_object = 1;
     *ret = take_ptr(t);
     return 0;

@@ -20,7 +20,16 @@ void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t e
     f->device.quota_bytes = quota_bytes;
     assert(pool_init(&f->device.store.pool, &f->serials, pool_bytes, extent_bytes, unit_bytes, NULL) == 0);
     for (unsigned i = 0; i < FIXTURE_TENANTS; i++) {
-        assert(tenant_new(1000 + i, &f->device, secret, boot_id, 64, &f->tenants[i], NULL) == 0);
+        struct tenant_options o = {
+            .uid = 1000 + i,
+            .device = &f->device,
+            .quota_bytes = quota_bytes,
+            .secret = secret,
+            .boot_id = boot_id,
+            .n_ghosts = 64,
+        };
+
+        assert(tenant_new(&o, &f->tenants[i], NULL) == 0);
         f->tenants[i]->next = f->device.store.tenants;
         f->device.store.tenants = f->tenants[i];
         f->device.store.n_tenants++;

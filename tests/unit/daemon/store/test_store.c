@@ -2,6 +2,7 @@
  * The store under random work against an independent model: the model knows keys, owners, holds and sizes as
  * plain lists, and nothing of extents, spans or queues. After every step the invariant walker runs too.
  */
+#include "daemon/store/evict_queue.h"
 #include "daemon/store/reserve.h"
 #include "daemon/store/retire.h"
 #include "tests/lib/test.h"
@@ -318,13 +319,13 @@ static void test_ghost_readmits_to_main(void)
     g = store_fixture_group(&f, 0, 0, 1);
     slot = store_fixture_publish(&f, g, 0, NULL);
     store_unhold(&f.device.store, slot);
-    CU_ASSERT_EQUAL(g->small.n, 1);
+    CU_ASSERT_EQUAL(g->small_queue.n, 1);
     store_drop(&f.device.store, slot, GHOST_EVICTED);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_EVICTED);
     slot = store_fixture_publish(&f, g, 0, NULL);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_NONE);
     store_unhold(&f.device.store, slot);
-    CU_ASSERT_EQUAL(g->main.n, 1);
+    CU_ASSERT_EQUAL(g->main_queue.n, 1);
     store_fixture_deinit(&f);
 }
 

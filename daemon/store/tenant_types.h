@@ -1,0 +1,71 @@
+/* The structure of a tenant; tenant.h says what it is. Its accounts are kept by pool.c, store.c and
+ * session.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/store/ghost.h"
+#include "daemon/store/pool_types.h"
+#include "proto/index.h"
+#include "proto/shared.h"
+
+struct device;
+
+struct tenant {
+    struct tenant *next; /* of the device */
+    struct device *device;
+    uint32_t number; /* order of creation, for paging STATUS */
+    uid_t uid;
+    char name[32]; /* "uid-1000", on a GPU "uid-1000@gpu0" */
+    bool isolated; /* false: it has the daemon's own uid or is root, who can write what we share */
+    uint8_t index_key[INDEX_KEY_BYTES];
+    uint8_t boot_id[BOOT_ID_BYTES];
+
+    struct extent *index_memory;
+    struct index_writer index;
+    uint64_t index_object;      /* raised with every new object */
+    struct extent *next_memory; /* a larger index being filled beside the present one; NULL: none */
+    struct index_writer next_index;
+    uint32_t next_span, next_slot; /* how far the pool was walked for it */
+    struct extent *control_memory;
+    struct control_page *control;
+    uint64_t control_object;
+    unsigned n_digests[CONTROL_MODELS_MAX];
+    unsigned n_models;
+
+    struct group *groups;
+    struct ghosts ghosts;
+
+    /* accounts */
+    uint64_t quota_bytes;     /* the most: pages and arenas */
+    uint64_t guarantee_bytes; /* of the pool, in whole extents; see share.h */
+    bool quota_is_set,
+        guarantee_is_set;    /* by an operator: what the configuration says does not change them */
+    uint64_t awaited_extent; /* lent, and asked back for this tenant; 0: none */
+    bool wants_room;         /* it was refused for want of that since the last share_tick() */
+    uint64_t wants_until_ms;
+    uint64_t page_bytes; /* slots in use */
+    uint64_t held_bytes; /* of them, held or reserved */
+    uint64_t arena_bytes;
+    uint32_t n_extents; /* kept by the pool */
+    uint32_t n_sessions;
+    uint64_t n_pages;                 /* committed */
+    uint64_t hits, misses, evictions; /* chunks that clients found and missed, by their own count */
+    uint64_t misses_by[8];            /* MissReason, counted here: see page_count_miss() */
+};
+
+static inline uint64_t tenant_used_bytes(const struct tenant *t)
+{
+    return t->page_bytes + t->arena_bytes;
+}
+
+/* Bytes the quota still allows. */
+static inline uint64_t tenant_room_bytes(const struct tenant *t)
+{
+    uint64_t used = tenant_used_bytes(t);
+
+    return used < t->quota_bytes ? t->quota_bytes - used : 0;
+}
