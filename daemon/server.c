@@ -84,7 +84,7 @@ static void server_feed_watchdog(struct server *s, uint64_t now)
         return;
     }
     s->fed_ms = now;
-    supervisor_say("WATCHDOG=1");
+    supervisor_notify("WATCHDOG=1");
 }
 
 static void server_update_tick(struct server *s);
@@ -134,7 +134,7 @@ static void server_reload_config(struct server *s)
     struct errmsg e = {""};
     struct config fresh;
 
-    supervisor_say("RELOADING=1");
+    supervisor_notify("RELOADING=1");
     if (s->reload(&fresh, &e) < 0) {
         log_event(LOG_ERR, "reload-failed", "message=\"%s\", everything stays as it is", e.text);
     } else {
@@ -145,7 +145,7 @@ static void server_reload_config(struct server *s)
         log_event(LOG_NOTICE, "reloaded", "message=\"the configuration was read again\"");
     }
     config_deinit(&fresh);
-    supervisor_say("READY=1");
+    supervisor_notify("READY=1");
 }
 
 static void server_on_signal(void *ctx)

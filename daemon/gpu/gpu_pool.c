@@ -47,7 +47,7 @@ static void gpu_pool_on_created(void *ctx, struct mover_reply *reply)
                   g->device->name, g->preallocated.n_failed, why);
 }
 
-static int gpu_pool_begin_spare(void *ctx, struct errmsg *e)
+static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
 {
     struct gpu_pool *g = ctx;
     struct device *d = g->device;
@@ -65,7 +65,7 @@ static int gpu_pool_begin_spare(void *ctx, struct errmsg *e)
     return r < 0 ? fail(e, r, "kvcobra-mover cannot be asked now: %s", strerror(-r)) : 0;
 }
 
-static int gpu_pool_take_spare(void *ctx, int *ret_fd, struct errmsg *e)
+static int gpu_pool_take_extent(void *ctx, int *ret_fd, struct errmsg *e)
 {
     struct gpu_pool *g = ctx;
 
@@ -153,17 +153,17 @@ void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)
     gpu_pool_ask_for_list(g);
 }
 
-void gpu_pool_note_orphans(struct gpu_pool *g)
+void gpu_pool_delay_reuse(struct gpu_pool *g)
 {
     g->orphans_until_ms = gpu_pool_now_of(g) + g->reuse_ms + 1;
 }
 
-static void gpu_pool_free_orphans(struct gpu_pool *g, uint64_t now_ms)
+static void gpu_pool_end_delay(struct gpu_pool *g, uint64_t now_ms)
 {
     if (g->orphans_until_ms == 0 || now_ms < g->orphans_until_ms)
         return;
     g->orphans_until_ms = 0;
-    store_discard_reserved(&g->device->store, SLOT_OF_NOBODY);
+    store_discard_reserved(&g->device->store, SLOT_WITHOUT_SESSION);
 }
 
 /* ---- life ---- */
@@ -172,7 +172,7 @@ int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, str
 {
     _cleanup_(freep) struct gpu_pool *g = calloc(1, sizeof(*g));
     struct quarantine_owner owner = {gpu_pool_on_release, gpu_pool_on_retire, g};
-    struct preallocated_maker maker = {gpu_pool_begin_spare, g};
+    struct preallocated_maker maker = {gpu_pool_begin_extent, g};
     int r;
 
     if (!g)
@@ -184,7 +184,7 @@ int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, str
     d->gpus = gpus;
     g->device = d;
     g->reuse_ms = gpus->config->gpu_reuse_ms;
-    g->source = (struct pool_source){gpu_pool_take_spare, g};
+    g->source = (struct pool_source){gpu_pool_take_extent, g};
     preallocated_init(&g->preallocated, &maker, gpus->config->gpu_spare_extents);
     d->store.pool.source = &g->source;
     *ret = take_ptr(g);
@@ -208,16 +208,16 @@ void gpu_pool_tick(struct gpu_pool *g, uint64_t now_ms)
         preallocated_tick(&g->preallocated, gpu_pool_room_of(g), now_ms);
     gpu_pool_ask_for_list(g);
     quarantine_tick(&g->quarantine, now_ms);
-    gpu_pool_free_orphans(g, now_ms);
+    gpu_pool_end_delay(g, now_ms);
     retire_tick(&g->device->store);
 }
 
-void gpu_pool_figures(const struct gpu_pool *g, struct gpu_pool_figures *ret)
+void gpu_pool_metrics(const struct gpu_pool *g, struct gpu_pool_metrics *ret)
 {
     const struct gpu_sessions *sessions = &g->device->gpus->sessions;
     const struct pool *p = &g->device->store.pool;
 
-    *ret = (struct gpu_pool_figures){.spare_extents = g->preallocated.n};
+    *ret = (struct gpu_pool_metrics){.spare_extents = g->preallocated.n};
     for (uint32_t i = 0; i < g->quarantine.n; i++)
         ret->quarantined_slots += sessions->count_slots(sessions->ctx, g->quarantine.entries[i].session);
     for (uint32_t i = 0; i < p->n_extents; i++)

@@ -46,7 +46,7 @@ void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid);
  * After a restart there are slots of nobody: the mover of the earlier process may have been writing there. It
  * ended with that process, so they are free after the same delay as slots of clients.
  */
-void gpu_pool_note_orphans(struct gpu_pool *g);
+void gpu_pool_delay_reuse(struct gpu_pool *g);
 
 /* Extents where @session reserved or holds anything take no new pages: its process may write there, and
  * nobody will know. */
@@ -56,8 +56,8 @@ void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *w
 void gpu_pool_tick(struct gpu_pool *g, uint64_t now_ms);
 
 /* For STATUS: slots of dead processes, retired extents. */
-struct gpu_pool_figures {
+struct gpu_pool_metrics {
     uint64_t quarantined_slots;
     uint32_t retired_extents, spare_extents;
 };
-void gpu_pool_figures(const struct gpu_pool *g, struct gpu_pool_figures *ret);
+void gpu_pool_metrics(const struct gpu_pool *g, struct gpu_pool_metrics *ret);

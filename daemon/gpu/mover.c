@@ -36,7 +36,7 @@ struct mover_request {
     uint8_t packet[];
 };
 
-struct open_request { /* as it was sent; the id is of no meaning to the mover */
+struct mover_open { /* as it was sent; the id is of no meaning to the mover */
     uint32_t device;
     bool is_lost;    /* the mover that runs could not open it */
     uint64_t try_ms; /* then: not again before */
@@ -56,7 +56,7 @@ struct mover {
     struct mover_request *queue, **queue_end; /* the head is with the mover when `asked` */
     size_t n_queue;
     bool asked;
-    struct open_request opens[DEVICES_MAX];
+    struct mover_open opens[DEVICES_MAX];
     size_t n_opens;
     uint64_t next_id, n_starts, started_ms, may_start_ms;
     uint32_t n_failed; /* in a row */
@@ -155,7 +155,7 @@ static void mover_note_gone(struct mover *m)
     m->may_start_ms = now + (wait < MOVER_WAIT_LONGEST_MS ? wait : MOVER_WAIT_LONGEST_MS);
 }
 
-static void mover_end_conversation(struct mover *m, const char *why)
+static void mover_disconnect(struct mover *m, const char *why)
 {
     struct errmsg e;
 
@@ -170,7 +170,7 @@ static void mover_end_conversation(struct mover *m, const char *why)
 
 /* ---- answers ---- */
 
-static struct open_request *mover_find_open(struct mover *m, uint32_t device)
+static struct mover_open *mover_find_open(struct mover *m, uint32_t device)
 {
     for (size_t i = 0; i < m->n_opens; i++)
         if (m->opens[i].device == device)
@@ -181,7 +181,7 @@ static struct open_request *mover_find_open(struct mover *m, uint32_t device)
 /* A new mover is told so before it is asked for anything. */
 static void mover_remember_open(struct mover *m, const struct mover_request *q)
 {
-    struct open_request *o = mover_find_open(m, q->device);
+    struct mover_open *o = mover_find_open(m, q->device);
     uint8_t *packet;
 
     if (!o && m->n_opens == DEVICES_MAX)
@@ -199,14 +199,14 @@ static void mover_remember_open(struct mover *m, const struct mover_request *q)
         o->packet = NULL;
     }
     free(o->packet);
-    *o = (struct open_request){
+    *o = (struct mover_open){
         .device = q->device, .timeout_ms = q->timeout_ms, .bytes = q->bytes, .packet = packet};
 }
 
 /* One that was open before, and is not now: it is tried again with the next request that is about it. */
-static void mover_note_lost(struct mover *m, const struct mover_request *q, const char *why)
+static void mover_note_closed(struct mover *m, const struct mover_request *q, const char *why)
 {
-    struct open_request *o = mover_find_open(m, q->device);
+    struct mover_open *o = mover_find_open(m, q->device);
 
     log_event(LOG_WARNING, "mover-open", "device=%" PRIu32 " message=\"%s\"", q->device, why);
     if (!o)
@@ -234,7 +234,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
     if (r < 0 || !m->asked || !mover_fits(m->queue, body, p)) {
         mover_reply_free(body);
         wire_packet_close_fds(p);
-        mover_end_conversation(m, "it answered what was not asked");
+        mover_disconnect(m, "it answered what was not asked");
         return;
     }
     {
@@ -249,7 +249,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
         if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && body->err == 0)
             mover_remember_open(m, q);
         else if (q->repeats)
-            mover_note_lost(m, q, body->message);
+            mover_note_closed(m, q, body->message);
         mover_answer(q, &reply);
     }
     mover_reply_free(body);
@@ -260,8 +260,8 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
 
 static void mover_on_end(void *ctx, int err)
 {
-    mover_end_conversation(ctx, err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err)
-                                                                               : "the log says how");
+    mover_disconnect(ctx,
+                     err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err) : "the log says how");
 }
 
 /* What it sent before it died may still be unread: the stream ends by itself. */
@@ -284,7 +284,7 @@ static void mover_on_alarm(void *ctx)
     log_event(LOG_ERR, "mover-slow",
               "pid=%ld timeout_ms=%" PRIu64 " message=\"it did not answer: killing it\"",
               (long) m->process.pid, m->queue->timeout_ms);
-    mover_end_conversation(m, "it did not answer in time");
+    mover_disconnect(m, "it did not answer in time");
 }
 
 static const struct ev_stream_callbacks callbacks = {.on_packet = mover_on_packet, .on_end = mover_on_end};
@@ -303,7 +303,7 @@ static int mover_new_request(const uint8_t *packet, size_t bytes, struct mover_r
     return 0;
 }
 
-static int mover_queue_open(struct mover *m, const struct open_request *o)
+static int mover_queue_open(struct mover *m, const struct mover_open *o)
 {
     Kvcobra__MoverRequest *request = NULL;
     struct mover_request *q = NULL;
@@ -432,7 +432,7 @@ static uint32_t mover_device_of(const Kvcobra__MoverRequest *m)
 /* A device that the mover could not open once may be there again. */
 static int mover_open_again(struct mover *m, uint32_t device)
 {
-    struct open_request *o = mover_find_open(m, device);
+    struct mover_open *o = mover_find_open(m, device);
 
     if (!o || !o->is_lost || ev_now_ms(m->ev) < o->try_ms)
         return 0;
@@ -484,7 +484,7 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     return 0;
 }
 
-void mover_forget(struct mover *m, const void *ctx)
+void mover_cancel_callbacks(struct mover *m, const void *ctx)
 {
     for (struct mover_request *q = m->queue; q; q = q->next)
         if (q->ctx == ctx)

@@ -62,7 +62,7 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
               uint64_t timeout_ms, mover_done done, void *ctx);
 
 /* @ctx goes away: no callback with it any more; descriptors of its answers are closed. */
-void mover_forget(struct mover *m, const void *ctx);
+void mover_cancel_callbacks(struct mover *m, const void *ctx);
 
 /* @ret_pid: 0: none is running; @ret_restarts: starts but the first */
 void mover_get_info(const struct mover *m, pid_t *ret_pid, uint64_t *ret_restarts);

@@ -97,7 +97,7 @@ static int listen_want_credentials(int fd)
     return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
 }
 
-static int bind_and_listen(int fd, int type, const char *path, mode_t mode, struct errmsg *e)
+static int listen_bind(int fd, int type, const char *path, mode_t mode, struct errmsg *e)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     mode_t old_mask;
@@ -142,7 +142,7 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail(e, -errno, "cannot make a socket: %s", strerror(errno));
-    r = bind_and_listen(fd, type, path, mode, e);
+    r = listen_bind(fd, type, path, mode, e);
     if (r < 0)
         return r;
     l->fd = take_fd(&fd);

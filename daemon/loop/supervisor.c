@@ -92,7 +92,7 @@ void supervisor_barrier(struct supervisor *s)
         supervisor_note_failure(s, "barrier", "-", r < 0 ? r : -ENOTCONN);
 }
 
-void supervisor_say(const char *state)
+void supervisor_notify(const char *state)
 {
     (void) sd_notify(0, state);
 }
@@ -130,7 +130,7 @@ void supervisor_barrier(struct supervisor *s)
     (void) s;
 }
 
-void supervisor_say(const char *state)
+void supervisor_notify(const char *state)
 {
     (void) state;
 }

@@ -39,7 +39,7 @@ void supervisor_remove(struct supervisor *s, const char *name);
 void supervisor_barrier(struct supervisor *s); /* waits until the supervisor has seen all that was sent */
 
 /* READY=1, RELOADING=1, STOPPING=1, WATCHDOG=1, STATUS=...; ignored if nobody listens. */
-void supervisor_say(const char *state);
+void supervisor_notify(const char *state);
 
 /* How often it wants to hear WATCHDOG=1, in ms; 0: never. */
 unsigned supervisor_watchdog_ms(void);

@@ -14,14 +14,14 @@
 #include "base/errmsg.h"
 #include "daemon/loop/ev.h"
 
-struct line { /* first in, first out */
+struct work_queue { /* first in, first out */
     struct work_item *first, **end;
 };
 
 struct work {
     pthread_mutex_t lock;
-    pthread_cond_t wanted;      /* something waits, or stopping */
-    struct line waiting, ended; /* ended: for the loop to take */
+    pthread_cond_t wanted;            /* something waits, or stopping */
+    struct work_queue waiting, ended; /* ended: for the loop to take */
     uint32_t n_items, n_items_max, n_waiting;
     uint64_t n_done, n_refused, n_expired;
     bool stopping;
@@ -31,14 +31,14 @@ struct work {
     pthread_t threads[];
 };
 
-static void work_put(struct line *l, struct work_item *i)
+static void work_put(struct work_queue *l, struct work_item *i)
 {
     i->next = NULL;
     *l->end = i;
     l->end = &i->next;
 }
 
-static struct work_item *work_take(struct line *l)
+static struct work_item *work_take(struct work_queue *l)
 {
     struct work_item *i = l->first;
 
@@ -135,7 +135,7 @@ static struct work_item *work_take_ended(struct work *w)
 
     (void) pthread_mutex_lock(&w->lock);
     i = w->ended.first;
-    w->ended = (struct line){NULL, &w->ended.first};
+    w->ended = (struct work_queue){NULL, &w->ended.first};
     (void) pthread_mutex_unlock(&w->lock);
     return i;
 }
@@ -175,7 +175,7 @@ int work_submit(struct work *w, struct work_item *i)
 /* Waiting items with a deadline up to @now_ms, taken out of the line. */
 static struct work_item *work_take_late(struct work *w, uint64_t now_ms)
 {
-    struct line stay = {NULL, NULL}, late = {NULL, NULL};
+    struct work_queue stay = {NULL, NULL}, late = {NULL, NULL};
     struct work_item *i;
 
     stay.end = &stay.first;
@@ -185,7 +185,7 @@ static struct work_item *work_take_late(struct work *w, uint64_t now_ms)
         work_put(i->deadline_ms <= now_ms ? &late : &stay, i);
         w->n_waiting -= i->deadline_ms <= now_ms;
     }
-    w->waiting = (struct line){stay.first, stay.first ? stay.end : &w->waiting.first};
+    w->waiting = (struct work_queue){stay.first, stay.first ? stay.end : &w->waiting.first};
     (void) pthread_mutex_unlock(&w->lock);
     return late.first;
 }
@@ -199,10 +199,10 @@ void work_expire(struct work *w, uint64_t now_ms)
     }
 }
 
-void work_figures(struct work *w, struct work_figures *ret)
+void work_metrics(struct work *w, struct work_metrics *ret)
 {
     (void) pthread_mutex_lock(&w->lock);
-    *ret = (struct work_figures){
+    *ret = (struct work_metrics){
         .n_threads = w->n_threads,
         .n_waiting = w->n_waiting,
         .n_done = w->n_done,

@@ -27,7 +27,7 @@ struct work_item { /* embedded; the caller's until submitted and from done() on 
     bool expired;                      /* the deadline passed, or the end came, before run() was through */
 };
 
-struct work_figures {
+struct work_metrics {
     uint32_t n_threads, n_waiting; /* waiting: submitted, no thread on it */
     uint64_t n_done, n_refused, n_expired;
 };
@@ -44,7 +44,7 @@ int work_submit(struct work *w, struct work_item *i);
 /* Once in a while, from the loop: waiting items whose deadline passed come back. */
 void work_expire(struct work *w, uint64_t now_ms);
 
-void work_figures(struct work *w, struct work_figures *ret);
+void work_metrics(struct work *w, struct work_metrics *ret);
 
 /* CLOCK_MONOTONIC in milliseconds: the loop's clock stands still between its turns, threads have none. */
 uint64_t work_clock_ms(void);

@@ -407,9 +407,9 @@ static void collect_fit(const struct server *s, struct metrics_text *t)
 
 static void collect_work(const struct server *s, struct metrics_text *t)
 {
-    struct work_figures f;
+    struct work_metrics f;
 
-    work_figures(s->work, &f);
+    work_metrics(s->work, &f);
     metrics_one(t, "kvcobra_work_threads", "gauge", "Threads that copy, check and code.", f.n_threads);
     metrics_one(t, "kvcobra_work_waiting", "gauge", "Requests that wait for one.", f.n_waiting);
     metrics_one(t, "kvcobra_work_done_total", "counter", "Requests that threads worked on.", f.n_done);

@@ -115,22 +115,22 @@ static uint64_t metrics_devices_extents_failed(const struct gpu_pool *g)
 
 static uint64_t metrics_devices_retired_extents(const struct gpu_pool *g)
 {
-    struct gpu_pool_figures figures;
+    struct gpu_pool_metrics figures;
 
-    gpu_pool_figures(g, &figures);
+    gpu_pool_metrics(g, &figures);
     return figures.retired_extents;
 }
 
 static uint64_t metrics_devices_lent_extents(const struct gpu_pool *g)
 {
-    return pool_lent_extents(&g->device->store.pool);
+    return pool_external_extents(&g->device->store.pool);
 }
 
 static uint64_t metrics_devices_quarantined_slots(const struct gpu_pool *g)
 {
-    struct gpu_pool_figures figures;
+    struct gpu_pool_metrics figures;
 
-    gpu_pool_figures(g, &figures);
+    gpu_pool_metrics(g, &figures);
     return figures.quarantined_slots;
 }
 

@@ -170,7 +170,7 @@ void quota_reload(struct server *s)
 /* ---- SET_QUOTA ---- */
 
 /* One that nobody came for yet can be given its share beforehand, by the name it will have. */
-static int quota_find_or_make(struct request *rq, const char *name, struct tenant **ret)
+static int quota_find_or_create(struct request *rq, const char *name, struct tenant **ret)
 {
     int r;
 
@@ -236,7 +236,7 @@ int quota_handle_set(struct request *rq)
 
     if (m->quota_bytes == 0 && !m->set_guarantee)
         return fail(&rq->error, -EINVAL, "neither a maximum above 0 nor a guarantee is given");
-    r = quota_find_or_make(rq, m->tenant, &t);
+    r = quota_find_or_create(rq, m->tenant, &t);
     if (r < 0)
         return r;
     kvcobra__set_quota_reply__init(reply);

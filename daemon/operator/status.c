@@ -45,9 +45,9 @@ static void status_fill_memory(const struct server *s, Kvcobra__StatusReply *rep
 
 static void status_fill_work(const struct server *s, Kvcobra__StatusReply *reply)
 {
-    struct work_figures f;
+    struct work_metrics f;
 
-    work_figures(s->work, &f);
+    work_metrics(s->work, &f);
     reply->work_threads = f.n_threads;
     reply->work_waiting = f.n_waiting;
     reply->work_done = f.n_done;
@@ -108,7 +108,7 @@ static const char *status_trouble_of(const struct device *d)
 static void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
 {
     const struct store *st = &d->store;
-    struct gpu_pool_figures figures;
+    struct gpu_pool_metrics figures;
 
     kvcobra__device_status__init(out);
     out->name = (char *) d->name;
@@ -119,9 +119,9 @@ static void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *ou
     out->pool_bytes = st->pool.pool_bytes;
     out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
     out->waste_bytes = pool_waste_bytes(&st->pool);
-    out->lent_extents = pool_lent_extents(&st->pool);
+    out->lent_extents = pool_external_extents(&st->pool);
     if (d->gpu) {
-        gpu_pool_figures(d->gpu, &figures);
+        gpu_pool_metrics(d->gpu, &figures);
         out->spare_extents = figures.spare_extents;
         out->retired_extents = figures.retired_extents;
         out->quarantined_slots = figures.quarantined_slots;
@@ -171,7 +171,7 @@ static void status_fill_tenant(const struct server *s, const struct tenant *t, K
             out->leases += s->sessions.list[i]->leases.n_granted;
     out->guarantee_bytes = t->guarantee_bytes;
     out->extent_bytes = t->n_extents * store_of(t)->pool.extent_bytes;
-    out->asked_back_bytes = share_asked_bytes(store_of(t), t);
+    out->asked_back_bytes = share_reclaimed_bytes(store_of(t), t);
     out->misses_unknown = t->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
     out->misses_evicted = t->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
     out->misses_other_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];

@@ -63,13 +63,10 @@ struct commit_job {
 static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)
 {
     for (size_t i = 0; i < m->n_items; i++) {
-        ProtobufCBinaryData digest;
         struct page_handle h;
 
-        if (!page_resolve(rq, m->items[i]->slot, m->items[i]->generation, &h))
-            continue;
-        digest = bytes_view(h.group->space->table_digest, DIGEST_BYTES);
-        return page_context(rq, m->model, &digest, ret);
+        if (page_resolve(rq, m->items[i]->slot, m->items[i]->generation, &h))
+            return page_context_of(rq, m->model, h.group->space, ret);
     }
     return fail(&rq->error, -ESTALE, "none of the slots is a reservation of this session: reserve again");
 }
@@ -124,7 +121,7 @@ static struct commit_job *commit_claim(struct request *rq, const struct page_con
 }
 
 /* A claimed slot is a reservation again, or (@keep false) free. */
-static void commit_give_back(struct commit_job *j, struct commit_item *item, bool keep)
+static void commit_release_item(struct commit_job *j, struct commit_item *item, bool keep)
 {
     struct store *st = store_of(j->job.session->tenant);
 
@@ -140,10 +137,10 @@ static void commit_give_back(struct commit_job *j, struct commit_item *item, boo
     item->slot = SLOT_NONE;
 }
 
-static void commit_give_all_back(struct commit_job *j, bool keep)
+static void commit_release_all(struct commit_job *j, bool keep)
 {
     for (size_t i = 0; i < j->n_items; i++)
-        commit_give_back(j, &j->items[i], keep);
+        commit_release_item(j, &j->items[i], keep);
 }
 
 /* ---- copy ---- */
@@ -251,7 +248,7 @@ static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *i
     if (r < 0)
         return r;
     if (present != SLOT_NONE && (slot != SLOT_NONE || commit_names_present(rq, item, &key, present))) {
-        commit_give_back(j, mine, false); /* the first page wins, this committer gets a lease on it */
+        commit_release_item(j, mine, false); /* the first page wins, this committer gets a lease on it */
         store_hold(st, present);
         *ret_slot = present;
         return 0;
@@ -298,7 +295,7 @@ static int commit_conclude(struct job *job, struct request *rq)
     int r;
 
     if (!rq) {
-        commit_give_all_back(j, false);
+        commit_release_all(j, false);
         return 0;
     }
     r = job->work.expired ? job_expired(rq) : commit_context(rq, m, &c);
@@ -310,7 +307,7 @@ static int commit_conclude(struct job *job, struct request *rq)
         page_ref_fill(rq, i, scratch->slots[i]);
         metrics_note_error(&job->server->metrics, scratch->errs[i]);
     }
-    commit_give_all_back(j, true); /* an item that failed keeps its reservation */
+    commit_release_all(j, true); /* an item that failed keeps its reservation */
     return r < 0 ? r : commit_fill_reply(rq, j->n_items);
 }
 
@@ -374,7 +371,7 @@ int commit_handle(struct request *rq)
 
     r = job_start(&j->job, rq);
     if (r < 0)
-        commit_give_all_back(j, true);
+        commit_release_all(j, true);
     else
         (void) take_ptr(j);
     return r;

@@ -54,7 +54,7 @@ static void job_on_done(struct work_item *i)
 {
     struct job *j = (struct job *) i;
 
-    if (j->work.expired || !j->goes_on || !j->goes_on(j))
+    if (j->work.expired || !j->resume_elsewhere || !j->resume_elsewhere(j))
         job_end(j);
 }
 

@@ -32,7 +32,7 @@ struct job { /* first member of what a handler makes; malloc()ed, freed when fin
     int (*finish)(struct job *j, struct request *rq);
     /* On the loop, when the threads are through. True: somebody else goes on and ends the job. NULL: nobody.
      */
-    bool (*goes_on)(struct job *j);
+    bool (*resume_elsewhere)(struct job *j);
 };
 
 /*

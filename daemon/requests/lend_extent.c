@@ -51,7 +51,7 @@ static int lend_extent_check_room(struct request *rq, const uint8_t *handle)
                     "this memory is lent already, or somebody holds pages in it from an earlier time");
     if (n >= rq->server->config->lent_extents_per_session_max)
         return fail(&rq->error, -EDQUOT, "this session lends %" PRIu32 " extents, which is the most", n);
-    if (!share_may_lend(st, x->tenant))
+    if (!share_may_register(st, x->tenant))
         return fail(&rq->error, -ENOSPC,
                     "the pool of %" PRIu64 " bytes has all its extents, or the rest of it is guaranteed to "
                     "others: raise --gpu-pool-bytes",
@@ -81,7 +81,7 @@ int lend_extent_handle(struct request *rq)
         return r;
 
     memcpy(lent.handle, m->ipc_handle.data, LENT_HANDLE_BYTES);
-    r = pool_extent_lend(&store_of(x->tenant)->pool, x->tenant, &lent, &owner, &extent, &rq->error);
+    r = pool_extent_register(&store_of(x->tenant)->pool, x->tenant, &lent, &owner, &extent, &rq->error);
     if (r < 0)
         return r;
     log_event(LOG_INFO, "extent-lent", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld", extent->id,

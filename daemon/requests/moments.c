@@ -32,7 +32,7 @@ static int moments_write_image(const struct moments *m, size_t bytes, int *ret_f
     return 0;
 }
 
-struct fetch_job {
+struct moments_fetch_job {
     struct job job;
     struct live_moments **live; /* [n_live], open */
     size_t n_live, next;
@@ -46,7 +46,7 @@ struct fetch_job {
 /* One slice: one tenant's, and at the end the image. */
 static bool moments_sum_slice(struct work_item *i)
 {
-    struct fetch_job *j = (struct fetch_job *) i;
+    struct moments_fetch_job *j = (struct moments_fetch_job *) i;
 
     j->err = live_sum(j->live[j->next++], &j->sum, &j->reports, &j->why);
     if (j->err == 0 && j->next < j->n_live)
@@ -57,7 +57,7 @@ static bool moments_sum_slice(struct work_item *i)
     return false;
 }
 
-static void moments_end_fetch(struct fetch_job *j)
+static void moments_end_fetch(struct moments_fetch_job *j)
 {
     for (size_t i = 0; i < j->n_live; i++)
         live_close(&j->job.server->live, j->live[i]);
@@ -66,7 +66,7 @@ static void moments_end_fetch(struct fetch_job *j)
     closep(&j->fd);
 }
 
-static void moments_fill_reply(struct request *rq, const struct fetch_job *j)
+static void moments_fill_reply(struct request *rq, const struct moments_fetch_job *j)
 {
     Kvcobra__FetchMomentsReply *reply = &rq->server->scratch->body.fetch_moments;
     const struct geometry *g = &moments_get_options(j->sum)->geometry;
@@ -83,7 +83,7 @@ static void moments_fill_reply(struct request *rq, const struct fetch_job *j)
 
 static int moments_conclude_fetch(struct job *job, struct request *rq)
 {
-    struct fetch_job *j = (struct fetch_job *) job;
+    struct moments_fetch_job *j = (struct moments_fetch_job *) job;
     struct server *s = job->server;
     int r = rq && job->work.expired ? job_expired(rq) : 0;
 
@@ -106,7 +106,7 @@ int moments_handle_fetch(struct request *rq)
 {
     const Kvcobra__FetchMoments *m = rq->message->fetch_moments;
     const uint8_t *model_digest;
-    struct fetch_job *j;
+    struct moments_fetch_job *j;
     int r = request_may_send_fds(rq);
 
     if (r < 0)

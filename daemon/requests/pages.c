@@ -10,23 +10,68 @@
 #include "daemon/store/space.h"
 #include "daemon/tables/tables.h"
 
+static int page_check_model(struct request *rq, uint32_t model, struct page_context *c)
+{
+    c->model = session_model(rq->session, model);
+    if (!c->model)
+        return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, model);
+    return 0;
+}
+
+/* Whether the session has a reference on the context's table, and the table is of the context's model. */
+static int page_check_table(struct request *rq, const struct page_context *c)
+{
+    int r = request_check_table(rq, c->table);
+
+    if (r < 0)
+        return r;
+    if (memcmp(c->table->model_digest, c->model->digest, DIGEST_BYTES) != 0)
+        return fail(&rq->error, -EINVAL, "the table is one of another model");
+    return 0;
+}
+
 int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest,
                  struct page_context *ret)
 {
-    struct page_context c = {.model = session_model(rq->session, model)};
-    int r;
+    struct page_context c = {NULL};
+    int r = page_check_model(rq, model, &c);
 
-    if (!c.model)
-        return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, model);
-    r = request_table(rq, table_digest, &c.table);
     if (r < 0)
         return r;
-    if (memcmp(c.table->model_digest, c.model->digest, DIGEST_BYTES) != 0)
-        return fail(&rq->error, -EINVAL, "the table is one of another model");
+
+    r = request_find_table(rq, table_digest, &c.table);
+    if (r < 0)
+        return r;
+
+    r = page_check_table(rq, &c);
+    if (r < 0)
+        return r;
+
     r = tables_space(&rq->server->tables, c.table, c.model->shard, &c.space, &rq->error);
-    if (r == 0)
-        *ret = c;
-    return r;
+    if (r < 0)
+        return r;
+
+    *ret = c;
+    return 0;
+}
+
+int page_context_of(struct request *rq, uint32_t model, struct space *space, struct page_context *ret)
+{
+    struct page_context c = {.table = space->table};
+    const struct shard *shard = &space->layout.shard;
+    int r = page_check_model(rq, model, &c);
+
+    if (r < 0)
+        return r;
+
+    r = page_check_table(rq, &c);
+    if (r < 0)
+        return r;
+
+    if (shard->first_head == c.model->shard.first_head && shard->n_heads == c.model->shard.n_heads)
+        c.space = space;
+    *ret = c;
+    return 0;
 }
 
 int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret)
@@ -73,7 +118,7 @@ void page_ref_fill(struct request *rq, size_t i, uint32_t number)
 
 int page_lease_room(struct request *rq)
 {
-    int r = leases_make_room(&rq->session->leases);
+    int r = lease_make_room(&rq->session->leases);
 
     if (r < 0)
         return fail(&rq->error, r, "this session has %" PRIu32 " leases, the maximum: release some",
@@ -92,7 +137,7 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
     *ret_lease = 0;
     if (n_held == 0)
         return 0;
-    r = leases_add(&rq->session->leases, scratch->slots, (uint32_t) n, ret_lease);
+    r = lease_add(&rq->session->leases, scratch->slots, (uint32_t) n, ret_lease);
     if (r == 0)
         return 0;
     for (size_t i = 0; i < n; i++)

@@ -25,6 +25,9 @@ struct page_context {
 int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest,
                  struct page_context *ret);
 
+/* The same where a reservation names the space. ret->space: NULL: the model's shard is another one. */
+int page_context_of(struct request *rq, uint32_t model, struct space *space, struct page_context *ret);
+
 /* Return: 0; -EINVAL: not CHUNK_KEY_BYTES. */
 int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret);
 

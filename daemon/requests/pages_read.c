@@ -114,7 +114,7 @@ int pages_read_handle_lease(struct request *rq)
 int pages_read_handle_release(struct request *rq)
 {
     const Kvcobra__Release *m = rq->message->release;
-    int r = leases_release(&rq->session->leases, rq->store, m->lease, m->bitmap.data, m->bitmap.len);
+    int r = lease_release(&rq->session->leases, rq->store, m->lease, m->bitmap.data, m->bitmap.len);
 
     if (r < 0)
         return fail(&rq->error, r, "this session has no lease %" PRIu64 ", or released it", m->lease);
@@ -128,11 +128,11 @@ int pages_read_handle_keep_leases(struct request *rq)
     uint32_t n;
 
     for (size_t i = 0; i < m->n_leases; i++)
-        leases_keep(l, m->leases[i]);
+        lease_keep(l, m->leases[i]);
     if (!m->last)
         return 0;
     reservations_discard_earlier(rq->session);
-    n = leases_release_others(l, rq->store);
+    n = lease_release_unkept(l, rq->store);
     if (n > 0)
         log_event(LOG_INFO, "leases-unheard",
                   "session=%" PRIu32 " pid=%ld leases=%" PRIu32

@@ -27,7 +27,7 @@
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 
-struct append_job {
+struct raw_append_job {
     struct job job;
     const struct page_layout *layout; /* of a busy space: stays */
     struct raw_place k, v;
@@ -137,7 +137,7 @@ static int raw_append_answer_present(struct request *rq, uint32_t slot)
 
 static bool raw_append_encode_slice(struct work_item *work)
 {
-    struct append_job *j = (struct append_job *) work;
+    struct raw_append_job *j = (struct raw_append_job *) work;
     uint8_t *payload = j->page + PAGE_HEADER_BYTES;
 
     j->err =
@@ -155,7 +155,7 @@ static bool raw_append_encode_slice(struct work_item *work)
  * used again. */
 static void raw_append_on_copied(void *ctx, struct mover_reply *reply)
 {
-    struct append_job *j = ctx;
+    struct raw_append_job *j = ctx;
     struct store *st = store_of(j->job.session->tenant);
     struct page_handle h;
 
@@ -167,7 +167,7 @@ static void raw_append_on_copied(void *ctx, struct mover_reply *reply)
 
 static bool raw_append_copy_to_gpu(struct job *job)
 {
-    struct append_job *j = (struct append_job *) job;
+    struct raw_append_job *j = (struct raw_append_job *) job;
 
     if (j->err < 0)
         return false;
@@ -175,7 +175,7 @@ static bool raw_append_copy_to_gpu(struct job *job)
     return j->err == 0;
 }
 
-static void raw_append_give_back(struct append_job *j)
+static void raw_append_discard_slot(struct raw_append_job *j)
 {
     raw_gpu_stage_deinit(&j->stage);
     if (j->slot == SLOT_NONE)
@@ -185,7 +185,7 @@ static void raw_append_give_back(struct append_job *j)
     j->slot = SLOT_NONE;
 }
 
-static void raw_append_count(struct server *s, const struct append_job *j)
+static void raw_append_count(struct server *s, const struct raw_append_job *j)
 {
     for (unsigned side = 0; side < 2; side++) {
         s->raw_coords[side] += j->counts[side].coords;
@@ -193,7 +193,7 @@ static void raw_append_count(struct server *s, const struct append_job *j)
     }
 }
 
-static int raw_append_publish(struct append_job *j, struct request *rq)
+static int raw_append_publish(struct raw_append_job *j, struct request *rq)
 {
     struct store *st = rq->store;
     uint32_t present, slot = j->slot;
@@ -215,7 +215,7 @@ static int raw_append_publish(struct append_job *j, struct request *rq)
 
 static int raw_append_conclude(struct job *job, struct request *rq)
 {
-    struct append_job *j = (struct append_job *) job;
+    struct raw_append_job *j = (struct raw_append_job *) job;
     int r = 0;
 
     if (rq && job->work.expired) {
@@ -227,7 +227,7 @@ static int raw_append_conclude(struct job *job, struct request *rq)
         raw_append_count(job->server, j);
         r = raw_append_publish(j, rq);
     }
-    raw_append_give_back(j);
+    raw_append_discard_slot(j);
     return r;
 }
 
@@ -278,7 +278,7 @@ static struct page_header raw_append_header_of(const struct page_context *c, con
 }
 
 /* Where the thread writes the page: the slot, or on a GPU memory of the host that the mover copies from. */
-static int raw_append_choose_memory(struct request *rq, struct append_job *j)
+static int raw_append_choose_memory(struct request *rq, struct raw_append_job *j)
 {
     struct page_handle h;
     int r;
@@ -295,14 +295,14 @@ static int raw_append_choose_memory(struct request *rq, struct append_job *j)
         return r;
 
     j->page = raw_gpu_stage_data(&j->stage);
-    j->job.goes_on = raw_append_copy_to_gpu;
+    j->job.resume_elsewhere = raw_append_copy_to_gpu;
     return 0;
 }
 
 static int raw_append_begin(struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m,
                             const struct chunk_key *key)
 {
-    _cleanup_(freep) struct append_job *j = calloc(1, sizeof(*j));
+    _cleanup_(freep) struct raw_append_job *j = calloc(1, sizeof(*j));
     bool first = m->first_position == 0;
     int fd = extent_fd(rq->session->arena), r; /* lives as long as the job does */
 
@@ -325,7 +325,7 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
     if (r == 0)
         r = job_start(&j->job, rq);
     if (r < 0)
-        raw_append_give_back(j);
+        raw_append_discard_slot(j);
     else
         (void) take_ptr(j);
     return r;

@@ -20,7 +20,7 @@
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 
-struct read_job {
+struct raw_read_job {
     struct job job;
     const struct page_layout *layout; /* of a busy space: stays, by the job's own hold */
     struct raw_place to;
@@ -36,7 +36,7 @@ struct read_job {
 
 static bool raw_read_decode(struct work_item *work)
 {
-    struct read_job *j = (struct read_job *) work;
+    struct raw_read_job *j = (struct raw_read_job *) work;
 
     if (j->stage.memory && crc32c(j->payload, j->stage.page_bytes - PAGE_HEADER_BYTES) != j->crc) {
         j->err = fail(&j->error, -EBADMSG,
@@ -49,7 +49,7 @@ static bool raw_read_decode(struct work_item *work)
 
 static int raw_read_conclude(struct job *job, struct request *rq)
 {
-    struct read_job *j = (struct read_job *) job;
+    struct raw_read_job *j = (struct raw_read_job *) job;
     Kvcobra__ReadRawReply *reply = &job->server->scratch->body.read_raw;
 
     raw_gpu_stage_deinit(&j->stage);
@@ -74,7 +74,7 @@ static int raw_read_conclude(struct job *job, struct request *rq)
 
 /* The page is whole; what the message says about it is checked here. */
 static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const struct page_handle *h,
-                         struct read_job *j)
+                         struct raw_read_job *j)
 {
     const struct page_layout *l = &h->group->space->layout;
     const struct extent *arena = rq->session->arena;
@@ -103,7 +103,8 @@ static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const st
     return 0;
 }
 
-static int raw_read_begin_on_host(struct request *rq, const struct page_handle *page_of, struct read_job *j)
+static int raw_read_begin_on_host(struct request *rq, const struct page_handle *page_of,
+                                  struct raw_read_job *j)
 {
     const uint8_t *page = store_page_data(rq->store, page_of);
     struct page_header h;
@@ -122,7 +123,7 @@ static int raw_read_begin_on_host(struct request *rq, const struct page_handle *
  * A page that the library put there has no header, only the room for one, in which that of an earlier page
  * may stand: it counts if it names this page. Else nobody here knows the position.
  */
-static void raw_read_find_position(struct read_job *j)
+static void raw_read_find_position(struct raw_read_job *j)
 {
     const uint8_t *page = raw_gpu_stage_data(&j->stage);
     struct page_header header;
@@ -137,7 +138,7 @@ static void raw_read_find_position(struct read_job *j)
 
 static void raw_read_on_copied(void *ctx, struct mover_reply *reply)
 {
-    struct read_job *j = ctx;
+    struct raw_read_job *j = ctx;
 
     int r = raw_gpu_stage_result(reply, &j->error);
 
@@ -151,7 +152,7 @@ static void raw_read_on_copied(void *ctx, struct mover_reply *reply)
     job_end(&j->job);
 }
 
-static int raw_read_begin_on_gpu(struct request *rq, const struct page_handle *h, struct read_job *j)
+static int raw_read_begin_on_gpu(struct request *rq, const struct page_handle *h, struct raw_read_job *j)
 {
     int r = raw_gpu_stage_init(rq, h, &j->stage);
 
@@ -174,12 +175,12 @@ static int raw_read_begin_on_gpu(struct request *rq, const struct page_handle *h
 
 int raw_read_handle(struct request *rq)
 {
-    _cleanup_(freep) struct read_job *j = NULL;
+    _cleanup_(freep) struct raw_read_job *j = NULL;
     const Kvcobra__ReadRaw *m = rq->message->read_raw;
     struct store *st = rq->store;
     struct page_handle h;
     uint32_t slot;
-    int r = leases_slot(&rq->session->leases, m->lease, m->item, &slot);
+    int r = lease_find_slot(&rq->session->leases, m->lease, m->item, &slot);
 
     if (r < 0)
         return fail(&rq->error, r, "lease %" PRIu64 " of this session has no page %" PRIu32 " (any more)",

@@ -65,7 +65,7 @@ static void recheck_gpu_judge(struct store *st, const struct recheck_gpu_page *c
         store_page_checked(st, c->slot, false);
 }
 
-static int recheck_gpu_come_again(struct request *rq, const char *why)
+static int recheck_gpu_retry_later(struct request *rq, const char *why)
 {
     return fail(&rq->error, -EAGAIN,
                 "pages that were there before kvcobrad was started have to be checked first, and cannot be "
@@ -85,7 +85,7 @@ static int recheck_gpu_conclude(struct job *job, struct request *rq)
     if (!rq)
         return 0;
     if (j->why.text[0])
-        return recheck_gpu_come_again(rq, j->why.text);
+        return recheck_gpu_retry_later(rq, j->why.text);
     rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
     return j->again(rq);
 }
@@ -110,7 +110,7 @@ static void recheck_gpu_on_checked(void *ctx, struct mover_reply *reply)
 
 /* ---- ask ---- */
 
-static int recheck_gpu_ask(struct server *s, const struct device *d, struct recheck_gpu_batch *q)
+static int recheck_gpu_send_batch(struct server *s, const struct device *d, struct recheck_gpu_batch *q)
 {
     const struct recheck_gpu_page *pages = &q->job->pages[q->first];
     _cleanup_(freep) Kvcobra__MoverRange *ranges = calloc(q->n, sizeof(*ranges));
@@ -137,12 +137,12 @@ static int recheck_gpu_ask(struct server *s, const struct device *d, struct rech
 }
 
 /* As many as can be asked. Return: 0: an answer comes; errno of the first. */
-static int recheck_gpu_ask_all(struct server *s, const struct device *d, struct recheck_gpu_job *j)
+static int recheck_gpu_send_all(struct server *s, const struct device *d, struct recheck_gpu_job *j)
 {
     int r = 0;
 
     for (size_t i = 0; i < j->n_batches && r == 0; i++) {
-        r = recheck_gpu_ask(s, d, &j->batches[i]);
+        r = recheck_gpu_send_batch(s, d, &j->batches[i]);
         j->n_waiting += r == 0;
     }
     if (r < 0 && j->n_waiting > 0)
@@ -193,7 +193,7 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
         gpu_open_check(d, &why); /* a session of an earlier process may be on one that is not available now */
 
     if (r < 0)
-        return recheck_gpu_come_again(rq, why.text);
+        return recheck_gpu_retry_later(rq, why.text);
     j = calloc(1, sizeof(*j) + n * sizeof(j->pages[0]));
     if (!j || recheck_gpu_collect(st, slots, n, j) < 0)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n);
@@ -202,10 +202,10 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
     r = job_begin(&j->job, rq);
     if (r < 0)
         return r;
-    r = recheck_gpu_ask_all(rq->server, d, j);
+    r = recheck_gpu_send_all(rq->server, d, j);
     if (r < 0) {
         job_cancel(&j->job);
-        return recheck_gpu_come_again(rq, strerror(-r));
+        return recheck_gpu_retry_later(rq, strerror(-r));
     }
     for (size_t i = 0; i < j->n; i++)
         store_hold(st, j->pages[i].slot);

@@ -22,7 +22,7 @@ enum { REPORT_EVERY_MS = 1000 };
 
 /* ---- REPORT ---- */
 
-struct moments_job {
+struct report_moments_job {
     struct job job;
     uint8_t model_digest[DIGEST_BYTES], geometry_digest[DIGEST_BYTES];
     int arena_fd; /* borrowed of the session, which outlives its jobs */
@@ -32,7 +32,7 @@ struct moments_job {
     struct errmsg why;
 };
 
-static int report_read_arena(struct moments_job *j, uint8_t *to)
+static int report_read_arena(struct report_moments_job *j, uint8_t *to)
 {
     int r = fd_pread_all(j->arena_fd, to, (size_t) j->bytes, j->offset);
 
@@ -43,9 +43,9 @@ static int report_read_arena(struct moments_job *j, uint8_t *to)
     return 0;
 }
 
-static bool report_take_moments(struct work_item *i)
+static bool report_add_moments(struct work_item *i)
 {
-    struct moments_job *j = (struct moments_job *) i;
+    struct report_moments_job *j = (struct report_moments_job *) i;
     _cleanup_(freep) uint8_t *copy = malloc((size_t) j->bytes);
     _cleanup_(moments_freep) struct moments *m = NULL;
 
@@ -63,9 +63,9 @@ static bool report_take_moments(struct work_item *i)
     return false;
 }
 
-static int report_moments_taken(struct job *job, struct request *rq)
+static int report_conclude_moments(struct job *job, struct request *rq)
 {
-    struct moments_job *j = (struct moments_job *) job;
+    struct report_moments_job *j = (struct report_moments_job *) job;
     int r = 0;
 
     live_close(&job->server->live, j->live);
@@ -84,7 +84,7 @@ static int report_start_moments(struct request *rq, const struct session_model *
 {
     const Kvcobra__Report *m = rq->message->report;
     struct server *s = rq->server;
-    _cleanup_(freep) struct moments_job *j = NULL;
+    _cleanup_(freep) struct report_moments_job *j = NULL;
     int r;
 
     if (s->config->moments_bytes_max == 0)
@@ -97,9 +97,9 @@ static int report_start_moments(struct request *rq, const struct session_model *
     j = malloc(sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for moments");
-    *j = (struct moments_job){
-        .job.work.run = report_take_moments,
-        .job.finish = report_moments_taken,
+    *j = (struct report_moments_job){
+        .job.work.run = report_add_moments,
+        .job.finish = report_conclude_moments,
         .arena_fd = extent_fd(rq->session->arena),
         .offset = m->moments_offset,
         .bytes = m->moments_bytes,

@@ -141,6 +141,14 @@ int request_find_table(struct request *rq, const ProtobufCBinaryData *digest, st
     return *ret ? 0 : fail(&rq->error, -ENOENT, "no such table here");
 }
 
+int request_check_table(struct request *rq, const struct table_entry *t)
+{
+    if (!t->table || !session_has_table(rq->session, t))
+        return fail(&rq->error, -ESTALE, "the table is %s and this session has no reference on it",
+                    table_state_name(t->state));
+    return 0;
+}
+
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret)
 {
     struct table_entry *t;
@@ -148,9 +156,11 @@ int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct 
 
     if (r < 0)
         return r;
-    if (!t->table || !session_has_table(rq->session, t))
-        return fail(&rq->error, -ESTALE, "the table is %s and this session has no reference on it",
-                    table_state_name(t->state));
+
+    r = request_check_table(rq, t);
+    if (r < 0)
+        return r;
+
     *ret = t;
     return 0;
 }

@@ -135,6 +135,9 @@ static inline ProtobufCBinaryData bytes_view(const void *data, size_t n)
     return (ProtobufCBinaryData){n, (uint8_t *) data}; /* packing only reads */
 }
 
+/* Whether this session has a reference on the table. Return: 0; -ESTALE. */
+int request_check_table(struct request *rq, const struct table_entry *t);
+
 /* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE.
  */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

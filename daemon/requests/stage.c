@@ -73,7 +73,7 @@ static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcom
 }
 
 /* The bytes are not needed any more, and another table may come. */
-static void stage_end(struct server *s, struct staging *staging)
+static void stage_release(struct server *s, struct staging *staging)
 {
     (void) munmap((void *) staging->bytes, staging->n_bytes);
     tables_stage_deinit(staging);
@@ -95,7 +95,7 @@ static bool stage_write_file(struct work_item *i)
 }
 
 /* The table counts from now on, whether the operator that sent it still waits or not: its file is there. */
-static int stage_written(struct job *job, struct request *rq)
+static int stage_conclude_write(struct job *job, struct request *rq)
 {
     struct stage_job *j = (struct stage_job *) job;
     enum table_outcome outcome = OUTCOME_APPLIED;
@@ -107,11 +107,11 @@ static int stage_written(struct job *job, struct request *rq)
         r = rq ? job_expired(rq) : 0;
     else
         r = tables_stage_accept(&job->server->tables, &j->staging, &outcome, &t, rq ? &rq->error : &unheard);
-    stage_end(job->server, &j->staging);
+    stage_release(job->server, &j->staging);
     return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
 
-static int stage_parsed(struct job *job, struct request *rq)
+static int stage_conclude_parse(struct job *job, struct request *rq)
 {
     struct stage_job *j = (struct stage_job *) job;
     enum table_outcome outcome = OUTCOME_APPLIED;
@@ -131,7 +131,7 @@ static int stage_parsed(struct job *job, struct request *rq)
         if (next) {
             *next = (struct stage_job){
                 .job.work.run = stage_write_file,
-                .job.finish = stage_written,
+                .job.finish = stage_conclude_write,
                 .config = j->config,
                 .staging = j->staging,
             };
@@ -142,7 +142,7 @@ static int stage_parsed(struct job *job, struct request *rq)
             return r;
         }
     }
-    stage_end(job->server, &j->staging);
+    stage_release(job->server, &j->staging);
     return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
 
@@ -165,14 +165,14 @@ int stage_handle(struct request *rq)
     }
     *j = (struct stage_job){
         .job.work.run = stage_parse,
-        .job.finish = stage_parsed,
+        .job.finish = stage_conclude_parse,
         .config = rq->server->config,
         .staging = {.bytes = bytes, .n_bytes = m->bytes, .revision = m->revision},
     };
     rq->server->is_staging = true;
     r = job_start(&j->job, rq);
     if (r < 0)
-        stage_end(rq->server, &j->staging);
+        stage_release(rq->server, &j->staging);
     else
         (void) take_ptr(j);
     return r;

@@ -24,7 +24,7 @@
 #include "daemon/tables/tables.h"
 #include "gpu/device.h"
 
-struct restored {
+struct restore_counts {
     uint64_t n_pages, n_reserved, n_holds, n_orphaned, n_sessions, n_extents;
     uint64_t n_left; /* extents of devices that are not configured any more, or cut otherwise */
 };
@@ -32,7 +32,8 @@ struct restored {
 /* ---- pages ---- */
 
 /* The span may be gone afterwards: its last slot may turn out to be a copy. */
-static int restore_slots(struct store *st, const struct span *span, struct restored *n, struct errmsg *e)
+static int restore_slots(struct store *st, const struct span *span, struct restore_counts *n,
+                         struct errmsg *e)
 {
     uint32_t first = span->number << POOL_SLOT_BITS, n_slots = span->n_fresh_from;
 
@@ -52,7 +53,7 @@ static int restore_slots(struct store *st, const struct span *span, struct resto
 }
 
 /* All at once, when it is known how many there are: each index is built once, in its size. */
-static void restore_pages(struct store *st, struct restored *n)
+static void restore_pages(struct store *st, struct restore_counts *n)
 {
     struct errmsg e = {""};
 
@@ -152,7 +153,7 @@ static int restore_open_extent(struct sessions *ss, uint64_t id, struct pool_ext
     return 0;
 }
 
-static void restore_extent(struct sessions *ss, uint64_t id, struct restored *n)
+static void restore_extent(struct sessions *ss, uint64_t id, struct restore_counts *n)
 {
     char name[PERSIST_NAME_BYTES];
     struct pool_extent *x = NULL;
@@ -203,7 +204,7 @@ static int restore_pidfd_of(struct sessions *ss, const struct session_record *re
     return fd;
 }
 
-static void restore_session(struct sessions *ss, uint32_t number, struct restored *n)
+static void restore_session(struct sessions *ss, uint32_t number, struct restore_counts *n)
 {
     const struct session_record *record = &ss->persist->journal.sessions[number];
     struct device *d = devices_find_place(ss->devices, record->place);
@@ -245,7 +246,7 @@ static bool restore_is_hold(struct sessions *ss, const struct hold_cell *c)
                ss->persist->journal.sessions[number].uid;
 }
 
-static void restore_hold(struct sessions *ss, uint32_t cell, struct restored *n)
+static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_counts *n)
 {
     const struct hold_cell *c = &ss->persist->journal.holds[cell];
     uint32_t number = hold_session(c);
@@ -257,7 +258,7 @@ static void restore_hold(struct sessions *ss, uint32_t cell, struct restored *n)
         return;
     }
     x = ss->list[number];
-    if (!x || leases_restore(&x->leases, c->lease, hold_item(c), cell) < 0) {
+    if (!x || lease_restore(&x->leases, c->lease, hold_item(c), cell) < 0) {
         orphans_add_hold(ss, number);
         n->n_orphaned++;
     }
@@ -274,7 +275,8 @@ static void restore_retire_slot(struct store *st, uint32_t number)
 
 /* A slot on a GPU that was RESERVED: its session's still, or of a process that is looked after without a
  * session. */
-static void restore_reservation(struct sessions *ss, struct store *st, uint32_t number, struct restored *n)
+static void restore_reservation(struct sessions *ss, struct store *st, uint32_t number,
+                                struct restore_counts *n)
 {
     const struct tenant *t = pool_slot_span(&st->pool, number)->group->tenant;
     uint32_t owner = pool_slot(&st->pool, number)->session;
@@ -282,15 +284,15 @@ static void restore_reservation(struct sessions *ss, struct store *st, uint32_t 
 
     store_adopt_reserved(st, number);
     n->n_reserved++;
-    if (owner == SLOT_OF_NOBODY) /* a job was at work there */
-        gpu_pool_note_orphans(t->device->gpu);
+    if (owner == SLOT_WITHOUT_SESSION) /* a job was at work there */
+        gpu_pool_delay_reuse(t->device->gpu);
     else if (x && x->tenant == t)
         reservations_add(x, number);
     else if (x || owner >= ss->n_max || !orphans_is_watched(ss, owner) || orphans_store(ss, owner) != st)
         restore_retire_slot(st, number);
 }
 
-static void restore_reservations(struct sessions *ss, struct store *st, struct restored *n)
+static void restore_reservations(struct sessions *ss, struct store *st, struct restore_counts *n)
 {
     for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
         uint32_t n_slots = st->pool.spans[i] ? st->pool.spans[i]->n_fresh_from : 0;
@@ -339,7 +341,7 @@ void restore_pools(struct sessions *ss)
 {
     const struct journal_copy *list = journal_read(&ss->persist->journal);
     uint64_t began_us = restore_clock_us(), n_cells = ss->persist->journal.head->n_holds;
-    struct restored n = {0};
+    struct restore_counts n = {0};
 
     if (ss->persist->journal.head->n_starts == 1) {
         persist_write_places(ss->persist);

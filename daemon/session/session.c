@@ -28,7 +28,7 @@
 
 /* ---- birth and death ---- */
 
-static bool session_bury(struct session *x);
+static bool session_quarantine(struct session *x);
 
 static void session_on_exit_of_process(void *ctx)
 {
@@ -39,7 +39,7 @@ static void session_on_exit_of_process(void *ctx)
     log_event(LOG_INFO, "process-gone", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
               x->number, (long) x->pid, x->leases.n_held, x->n_reservations);
     external_memory_end(x);
-    if (!session_bury(x))
+    if (!session_quarantine(x))
         (void) session_free(x);
     if (c)
         owner->close_conn(owner->ctx, c);
@@ -68,7 +68,7 @@ static int session_create(struct sessions *ss, uint32_t number, struct tenant *t
         free(x);
         return fail(e, r, "cannot watch process %ld: %s", (long) pid, strerror(-r));
     }
-    leases_init(&x->leases, &ss->persist->journal, number, ss->config->leases_per_session_max);
+    lease_init(&x->leases, &ss->persist->journal, number, ss->config->leases_per_session_max);
     ss->list[number] = x;
     ss->n++;
     t->n_sessions++;
@@ -166,7 +166,7 @@ static void session_drop_memory(struct session *x)
 }
 
 /* What ends with the process or with BYE, whatever becomes of its pages. */
-static void session_end_dialogue(struct session *x)
+static void session_disconnect(struct session *x)
 {
     x->sessions->owner.forget(x->sessions->owner.ctx, x);
     session_copy_page(x, x->seen_ms); /* what it found since the last look counts too */
@@ -182,14 +182,14 @@ static void session_end_dialogue(struct session *x)
 
 /* On a GPU a dead process's kernels may go on: its record stays, with what it reserved and held, until they
  * do not. */
-static bool session_bury(struct session *x)
+static bool session_quarantine(struct session *x)
 {
     if (!device_is_gpu(x->tenant->device) || !session_has_anything(x))
         return false;
-    session_end_dialogue(x);
+    session_disconnect(x);
     if (x->n_jobs == 0)
         session_drop_memory(x);
-    (void) leases_expire(&x->leases);
+    (void) lease_expire(&x->leases);
     x->conn = NULL;
     x->dead = true;
     gpu_pool_process_gone(x->tenant->device->gpu, x->number, x->pid); /* may free it */
@@ -200,10 +200,10 @@ struct session *session_free(struct session *x)
 {
     if (!x)
         return NULL;
-    session_end_dialogue(x);
+    session_disconnect(x);
     reservations_discard_all(x);
-    leases_release_all(&x->leases, store_of(x->tenant));
-    leases_deinit(&x->leases);
+    lease_release_all(&x->leases, store_of(x->tenant));
+    lease_deinit(&x->leases);
     external_memory_end(x);
     orphans_end(x->sessions, x->number);
     session_forget_record(x);
@@ -238,7 +238,7 @@ void session_detach(struct session *x)
         (void) session_free(x);
         return;
     }
-    (void) leases_expire(&x->leases);
+    (void) lease_expire(&x->leases);
     log_event(LOG_INFO, "session-detached", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
               x->number, (long) x->pid, x->leases.n_held, x->n_reservations);
 }
@@ -374,7 +374,7 @@ static void session_tick(struct session *x, uint64_t now_ms)
     n_discarded = device_is_gpu(x->tenant->device) ? 0 : x->n_reservations;
     if (n_discarded > 0)
         reservations_discard_all(x);
-    n_expired = leases_expire(&x->leases);
+    n_expired = lease_expire(&x->leases);
     if (n_expired + n_discarded > 0)
         log_event(LOG_INFO, "expired", "session=%" PRIu32 " pid=%ld leases=%" PRIu32 " reservations=%" PRIu32,
                   x->number, (long) x->pid, n_expired, n_discarded);

@@ -36,7 +36,7 @@ int control_build(struct tenant *t, struct errmsg *e)
     return 0;
 }
 
-void control_set_pressure(struct tenant *t, uint64_t extent)
+void control_set_reclaim(struct tenant *t, uint64_t extent)
 {
     atomic_store_explicit(&t->control->pressure, extent, memory_order_relaxed);
 }
@@ -161,7 +161,7 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
     return 0;
 }
 
-void control_retired(struct tenant *t, const uint8_t *model_digest)
+void control_count_retired(struct tenant *t, const uint8_t *model_digest)
 {
     int model = control_find(t, model_digest);
 

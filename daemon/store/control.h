@@ -32,10 +32,10 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
                     const struct control_tables *tables, uint32_t *ret_slot, struct errmsg *e);
 
 /* Extent that a lender asks back, 0: none; see share.h. */
-void control_set_pressure(struct tenant *t, uint64_t extent);
+void control_set_reclaim(struct tenant *t, uint64_t extent);
 
 /* Entry of the model, or -1. */
 int control_find(const struct tenant *t, const uint8_t *model_digest);
 
 /* Informative: one more of the model's tables is retired. */
-void control_retired(struct tenant *t, const uint8_t *model_digest);
+void control_count_retired(struct tenant *t, const uint8_t *model_digest);

@@ -161,8 +161,8 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
     return 0;
 }
 
-int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
-                     const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
+int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
+                         const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
 {
     assert(p->source);
     if (!pool_can_grow(p))
@@ -190,7 +190,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
     return 0;
 }
 
-uint32_t pool_lent_extents(const struct pool *p)
+uint32_t pool_external_extents(const struct pool *p)
 {
     uint32_t n = 0;
 

@@ -56,10 +56,10 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
 
 /* What a client lent; @lent is copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has all its
  * extents; -ENOMEM … */
-int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
-                     const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
+int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
+                         const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
 
-uint32_t pool_lent_extents(const struct pool *p);
+uint32_t pool_external_extents(const struct pool *p);
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);

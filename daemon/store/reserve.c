@@ -67,7 +67,7 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
              (reserve_is_device_full(st, r) && evict_for_group(st, g)));
     if (reserve_is_device_full(st, r))
         return -ENOSPC;
-    if (r == -ENOSPC && share_ask_back(st, t))
+    if (r == -ENOSPC && share_reclaim(st, t))
         return fail(e, -EAGAIN,
                     "tenant %s waits for %" PRIu64
                     " bytes of its guarantee that are lent: they were asked back, "

@@ -67,7 +67,7 @@ bool share_may_grow(const struct store *st, const struct tenant *t)
     return share_borrowed(st, t) < 0 || p->n_extents + 1 + share_kept_back(st, t) <= p->n_extents_max;
 }
 
-bool share_may_lend(const struct store *st, const struct tenant *t)
+bool share_may_register(const struct store *st, const struct tenant *t)
 {
     uint64_t unused = 0;
 
@@ -99,7 +99,7 @@ static struct pool_extent *share_find_idle(const struct store *st, const struct 
 }
 
 /* Says in the control page of @t what is asked back now. */
-static void share_show(const struct store *st, struct tenant *t)
+static void share_publish_reclaim(const struct store *st, struct tenant *t)
 {
     uint64_t id = 0;
 
@@ -109,7 +109,7 @@ static void share_show(const struct store *st, struct tenant *t)
         if (x->tenant == t && x->leaving && (id == 0 || x->id < id))
             id = x->id;
     }
-    control_set_pressure(t, id);
+    control_set_reclaim(t, id);
 }
 
 static void share_destroy(struct store *st, struct pool_extent *x)
@@ -120,7 +120,7 @@ static void share_destroy(struct store *st, struct pool_extent *x)
         if (t->awaited_extent == x->id)
             t->awaited_extent = 0;
     pool_extent_destroy(&st->pool, x);
-    share_show(st, owner);
+    share_publish_reclaim(st, owner);
 }
 
 bool share_take_extent(struct store *st, const struct tenant *t)
@@ -200,7 +200,7 @@ static struct pool_extent *share_find_owed(const struct store *st, const struct 
     return best;
 }
 
-bool share_ask_back(struct store *st, struct tenant *t)
+bool share_reclaim(struct store *st, struct tenant *t)
 {
     struct pool_extent *x;
 
@@ -215,7 +215,7 @@ bool share_ask_back(struct store *st, struct tenant *t)
     t->awaited_extent = x->id;
     pool_extent_set_leaving(&st->pool, x, true);
     evict_extent(st, x);
-    share_show(st, x->tenant);
+    share_publish_reclaim(st, x->tenant);
     log_event(LOG_INFO, "asked-back", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name,
               x->tenant->name, (unsigned long long) x->id,
               (unsigned long long) share_busy_bytes(&st->pool, x));
@@ -229,7 +229,7 @@ uint64_t share_awaited_bytes(const struct store *st, const struct tenant *t)
     return x ? share_busy_bytes(&st->pool, x) : 0;
 }
 
-uint64_t share_asked_bytes(const struct store *st, const struct tenant *t)
+uint64_t share_reclaimed_bytes(const struct store *st, const struct tenant *t)
 {
     uint64_t bytes = 0;
 
@@ -251,6 +251,6 @@ void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms)
             continue;
         t->awaited_extent = 0;
         pool_extent_set_leaving(&st->pool, x, false);
-        share_show(st, x->tenant);
+        share_publish_reclaim(st, x->tenant);
     }
 }

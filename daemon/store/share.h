@@ -38,7 +38,7 @@ bool share_may_grow(const struct store *st, const struct tenant *t);
 
 /* Whether @t may add one that cannot be asked back, because its own client lent it: what others are
  * guaranteed has to stay. */
-bool share_may_lend(const struct store *st, const struct tenant *t);
+bool share_may_register(const struct store *st, const struct tenant *t);
 
 /* Takes an extent without held pages for @t, as said above. False: there is none to take. */
 bool share_take_extent(struct store *st, const struct tenant *t);
@@ -50,13 +50,13 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of);
 bool share_destroy_retired(struct store *st);
 
 /* @t found no room. Return: whether an extent is asked back for it: it is a lender. */
-bool share_ask_back(struct store *st, struct tenant *t);
+bool share_reclaim(struct store *st, struct tenant *t);
 
 /* Bytes that are held or reserved in the extent that was asked back for @t; 0: none was. */
 uint64_t share_awaited_bytes(const struct store *st, const struct tenant *t);
 
 /* Bytes of @t's extents that were asked back. */
-uint64_t share_asked_bytes(const struct store *st, const struct tenant *t);
+uint64_t share_reclaimed_bytes(const struct store *st, const struct tenant *t);
 
 /* Once in a while: what nobody asked for during @patience_ms is not asked back any more. */
 void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms);

@@ -19,7 +19,7 @@
 struct errmsg;
 
 #define SLOT_NONE UINT32_MAX
-#define SLOT_OF_NOBODY                                                                                       \
+#define SLOT_WITHOUT_SESSION                                                                                 \
     UINT32_MAX /* RESERVED by no session: on a GPU, after a restart, until nobody can write there any more   \
                 */
 
@@ -42,7 +42,7 @@ struct slot {
     uint32_t next, prev; /* slot numbers; see slot_state */
     uint32_t payload_crc32c;
     uint32_t holds;   /* leases that name it and were not released */
-    uint32_t session; /* RESERVED: number of the session, or SLOT_OF_NOBODY */
+    uint32_t session; /* RESERVED: number of the session, or SLOT_WITHOUT_SESSION */
     uint8_t state, queue, uses;
     uint8_t was_main : 1;
     uint8_t

@@ -7,9 +7,12 @@
 
 #include "gpu/page_layout.h"
 
+struct table_entry;
+
 struct space {
     struct space *next; /* of the table */
-    uint64_t id;        /* order of creation, for paging STATUS */
+    struct table_entry *table;
+    uint64_t id; /* order of creation, for paging STATUS */
     uint8_t table_digest[DIGEST_BYTES];
     struct page_layout layout;
     uint64_t n_pages;               /* committed */

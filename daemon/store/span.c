@@ -155,10 +155,10 @@ static bool span_head_is_possible(const struct pool *p, const struct pool_extent
 
 /* On a GPU somebody may be writing to what is not published: the client that reserved it, or a job of the
  * earlier process. */
-static void span_keep_reserved(struct span *s, struct slot *slot)
+static void span_adopt_reserved(struct span *s, struct slot *slot)
 {
     if (slot->state == SLOT_COPYING)
-        slot->session = SLOT_OF_NOBODY;
+        slot->session = SLOT_WITHOUT_SESSION;
     slot->state = SLOT_RESERVED;
     s->n_busy++;
 }
@@ -172,7 +172,7 @@ static void span_adopt_slots(struct pool *p, struct span *s)
         if (slot->state == SLOT_COMMITTED) {
             slot->unchecked = 1;
         } else if (s->extent->gpu_fd >= 0 && (slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING)) {
-            span_keep_reserved(s, slot);
+            span_adopt_reserved(s, slot);
         } else {
             slot->state = SLOT_FREE;
         }

@@ -271,21 +271,21 @@ void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)
     pool_slot_give(&st->pool, number);
 }
 
-struct drop_visit {
+struct store_drop_visit {
     struct store *st;
     enum ghost_reason reason;
 };
 
 static void store_drop_one(void *ctx, uint32_t number)
 {
-    struct drop_visit *v = ctx;
+    struct store_drop_visit *v = ctx;
 
     store_drop(v->st, number, v->reason);
 }
 
 void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason)
 {
-    struct drop_visit v = {st, reason};
+    struct store_drop_visit v = {st, reason};
 
     assert(space->n_busy == 0);
     for (struct tenant *t = st->tenants; t; t = t->next) {
@@ -321,7 +321,7 @@ static bool store_queue_is_valid(const struct store *st, const struct group *g, 
     return true;
 }
 
-struct group_count {
+struct store_group_count {
     const struct store *st;
     const struct tenant *tenant;
     uint64_t n_pages, n_held, n_reserved;
@@ -330,7 +330,7 @@ struct group_count {
 
 static void store_count_slot(void *ctx, uint32_t number)
 {
-    struct group_count *c = ctx;
+    struct store_group_count *c = ctx;
     const struct slot *slot = pool_slot(&c->st->pool, number);
 
     c->n_pages += slot->state == SLOT_COMMITTED;
@@ -345,7 +345,7 @@ static bool store_tenant_is_valid(const struct store *st, const struct tenant *t
     uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0;
 
     for (struct group *g = t->groups; g; g = g->next) {
-        struct group_count c = {.st = st, .tenant = t, .findable = true};
+        struct store_group_count c = {.st = st, .tenant = t, .findable = true};
 
         span_visit_slots(g, store_count_slot, &c);
         if (!c.findable)

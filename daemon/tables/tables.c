@@ -61,6 +61,7 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
                     (uint64_t) shard.first_head + shard.n_heads, t->table->geometry.n_kv_heads, strerror(-r));
     }
     s->id = ts->next_space++;
+    s->table = t;
     memcpy(s->table_digest, t->digest, DIGEST_BYTES);
     s->next = t->spaces;
     t->spaces = s;
@@ -84,6 +85,7 @@ static int tables_lost_space(struct tables *ts, struct table_entry *t, struct sh
             return fail(e, -ENOMEM, "out of memory for a lost table's pages");
         s->layout.shard = shard;
         s->id = ts->next_space++;
+        s->table = t;
         s->leaves_first = true;
         memcpy(s->table_digest, t->digest, DIGEST_BYTES);
         s->next = t->spaces;
@@ -168,7 +170,7 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
         for (uint32_t i = 0; i < ts->devices->n; i++)
             store_drop_space(&ts->devices->list[i].store, s, GHOST_RETIRED_TABLE);
     for (struct tenant *x = NULL; (x = devices_next_tenant(ts->devices, x));)
-        control_retired(x, t->model_digest);
+        control_count_retired(x, t->model_digest);
     table_set_state(ts, t, TABLE_RETIRED);
     table_free_spaces(t);
     t->table = table_unref(t->table);
@@ -282,7 +284,7 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
 
 /* ---- start and end ---- */
 
-static void load_table(void *ctx, const char *path)
+static void tables_load_file(void *ctx, const char *path)
 {
     struct tables *ts = ctx;
     _cleanup_(freep) void *bytes = NULL;
@@ -349,7 +351,7 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
     r = tables_files_init(config, e);
     if (r < 0)
         return r;
-    tables_files_load(config, load_table, ts);
+    tables_files_load(config, tables_load_file, ts);
     tables_files_load_active(config, tables_load_active, ts);
     trial_load(ts);
     return 0;

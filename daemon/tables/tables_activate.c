@@ -35,18 +35,19 @@ static enum table_outcome tables_activate_compare_revision(const struct table_mo
 }
 
 /* What a table is that an activation changes, so that it can be put back. */
-struct before {
+struct tables_activate_saved {
     enum table_state state;
     uint64_t revision, activated, drain_until_ms;
     bool rolled_back;
 };
 
-static struct before tables_activate_remember(const struct table_entry *t)
+static struct tables_activate_saved tables_activate_remember(const struct table_entry *t)
 {
-    return (struct before){t->state, t->revision, t->activated, t->drain_until_ms, t->rolled_back};
+    return (struct tables_activate_saved){t->state, t->revision, t->activated, t->drain_until_ms,
+                                          t->rolled_back};
 }
 
-static void tables_activate_put_back(struct table_entry *t, const struct before *b)
+static void tables_activate_undo(struct table_entry *t, const struct tables_activate_saved *b)
 {
     t->state = b->state;
     t->revision = b->revision;
@@ -64,8 +65,8 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
                                          struct errmsg *e)
 {
     struct table_entry *old = m->active;
-    struct before t_before = tables_activate_remember(t),
-                  old_before = old ? tables_activate_remember(old) : t_before;
+    struct tables_activate_saved t_before = tables_activate_remember(t),
+                                 old_before = old ? tables_activate_remember(old) : t_before;
     uint64_t old_revision = m->revision;
     int r = 0;
 
@@ -87,9 +88,9 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
         old->state = old_before.state;
     if (r == 0)
         return 0;
-    tables_activate_put_back(t, &t_before);
+    tables_activate_undo(t, &t_before);
     if (old && old != t)
-        tables_activate_put_back(old, &old_before);
+        tables_activate_undo(old, &old_before);
     m->active = old;
     m->revision = old_revision;
     return r;

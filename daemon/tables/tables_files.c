@@ -154,7 +154,7 @@ int tables_files_write_active(const struct tables *ts, struct errmsg *e)
     return atomic_file_write(path, text, at, e);
 }
 
-static bool is_table_name(const char *name)
+static bool tables_files_is_table_name(const char *name)
 {
     size_t n = strlen(name), suffix = strlen(TABLE_SUFFIX);
     uint8_t digest[DIGEST_BYTES];
@@ -180,19 +180,20 @@ void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const
     for (int i = 0; i < n; i++) {
         _cleanup_(freep) char *path = NULL;
 
-        if (is_table_name(names[i]->d_name) && asprintf(&path, "%s/%s", folder, names[i]->d_name) >= 0)
+        if (tables_files_is_table_name(names[i]->d_name) &&
+            asprintf(&path, "%s/%s", folder, names[i]->d_name) >= 0)
             on_table(ctx, path);
         free(names[i]);
     }
     free(names);
 }
 
-struct parsed {
+struct tables_files_line {
     uint8_t model[DIGEST_BYTES], table[DIGEST_BYTES];
     struct active_line line; /* points at the digests */
 };
 
-static int tables_files_parse_line(const char *text, int64_t offset_ms, struct parsed *ret)
+static int tables_files_parse_line(const char *text, int64_t offset_ms, struct tables_files_line *ret)
 {
     char kind[9], model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES], end;
     struct active_line *l = &ret->line;
@@ -228,7 +229,7 @@ static void tables_files_parse_active(char *text, const char *path, tables_activ
     }
     for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
-        struct parsed p;
+        struct tables_files_line p;
 
         if (tables_files_parse_line(line, offset_ms, &p) == 0)
             on_line(ctx, &p.line);

@@ -108,8 +108,8 @@ static int trial_write_file(const struct tables *ts, struct errmsg *e)
 }
 
 /* The files decide at the next start, so they come first; if one cannot be written, nothing has changed. */
-static int trial_keep(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision,
-                      struct errmsg *e)
+static int trial_store(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision,
+                       struct errmsg *e)
 {
     struct trials before = m->trials;
     uint64_t old_revision = m->revision;
@@ -198,7 +198,7 @@ int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_
     now.shadow_ppm = now.shadow ? (now.shadow == t ? ppm : now.shadow_ppm) : 0;
     r = trial_check_revision(revision, e);
     if (r == 0)
-        r = trial_keep(ts, m, &now, revision, e);
+        r = trial_store(ts, m, &now, revision, e);
     if (r < 0)
         return r;
     *ret_revision = t->revision = m->revision;
@@ -280,7 +280,7 @@ int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const
         return 0;
     r = trial_check_revision(revision, e);
     if (r == 0)
-        r = trial_keep(ts, m, &now, revision, e);
+        r = trial_store(ts, m, &now, revision, e);
     if (r < 0)
         return r;
     *ret_revision = t->revision = m->revision;

@@ -347,7 +347,7 @@ static void test_reservations_survive_a_restart(void)
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.reserved)->state, SLOT_RESERVED);
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.reserved)->session, 5);
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->state, SLOT_RESERVED);
-    CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->session, SLOT_OF_NOBODY);
+    CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->session, SLOT_WITHOUT_SESSION);
     CU_ASSERT_EQUAL(f.tenants[0]->held_bytes, 2 * 1024);
     for (unsigned i = 0; i < PER_SPAN - 3; i++) { /* whatever is reserved now is another slot */
         assert(reserve_slot(&f.device.store, group_of(0), 0, 0, &slots[i], NULL) == 0);
@@ -355,7 +355,7 @@ static void test_reservations_survive_a_restart(void)
     }
     for (unsigned i = 0; i < PER_SPAN - 3; i++)
         store_discard(&f.device.store, slots[i]);
-    store_discard_reserved(&f.device.store, SLOT_OF_NOBODY);
+    store_discard_reserved(&f.device.store, SLOT_WITHOUT_SESSION);
     CU_ASSERT_EQUAL(f.device.store.pool.spans[k.reserved >> POOL_SLOT_BITS]->n_used,
                     2); /* the page and the other one */
     store_discard(&f.device.store, k.reserved);

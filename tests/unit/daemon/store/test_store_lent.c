@@ -72,8 +72,8 @@ static int lend(unsigned tenant, struct pool_extent **ret)
     struct pool_external lent = {.session = LENDER, .pid = PID};
 
     lent.handle[0] = (uint8_t) next_key++;
-    return pool_extent_lend(&store()->pool, f.tenants[tenant], &lent, &(struct span_owner){.uid = 1}, ret,
-                            NULL);
+    return pool_extent_register(&store()->pool, f.tenants[tenant], &lent, &(struct span_owner){.uid = 1}, ret,
+                                NULL);
 }
 
 static struct group *group_of(unsigned tenant)
@@ -106,7 +106,7 @@ static void test_everybody_but_a_neighbour_uses_it(void)
     setup();
     CU_ASSERT_EQUAL_FATAL(lend(0, &x), 0);
     CU_ASSERT_TRUE(x->gpu_fd < 0 && !x->memory);
-    CU_ASSERT_EQUAL(pool_lent_extents(&store()->pool), 1);
+    CU_ASSERT_EQUAL(pool_external_extents(&store()->pool), 1);
     CU_ASSERT_PTR_EQUAL(place_of(LENDER, PID, &of_lender), x);
     CU_ASSERT_PTR_EQUAL(place_of(STRANGER, OTHER_PID, &of_stranger), x);
     own = place_of(NEIGHBOUR, PID,
@@ -132,7 +132,7 @@ static void test_it_counts_in_the_pool(void)
     for (unsigned i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(lend(0, &x), 0);
     valid();
-    CU_ASSERT_FALSE(share_may_lend(store(), f.tenants[0]));
+    CU_ASSERT_FALSE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_EQUAL(lend(0, &x), -ENOSPC);
     CU_ASSERT_EQUAL(f.tenants[0]->n_extents, 4);
     teardown();
@@ -145,13 +145,13 @@ static void test_guarantees_of_others_stay(void)
 
     setup();
     f.tenants[1]->guarantee_bytes = 2 * EXTENT;
-    CU_ASSERT_TRUE(share_may_lend(store(), f.tenants[0]));
+    CU_ASSERT_TRUE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_EQUAL(lend(0, &x), 0);
-    CU_ASSERT_TRUE(share_may_lend(store(), f.tenants[0]));
+    CU_ASSERT_TRUE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_EQUAL(lend(0, &x), 0);
-    CU_ASSERT_FALSE(share_may_lend(store(), f.tenants[0]));
+    CU_ASSERT_FALSE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_TRUE(share_may_grow(store(), f.tenants[0])); /* with one that can */
-    CU_ASSERT_TRUE(share_may_lend(store(), f.tenants[1]));
+    CU_ASSERT_TRUE(share_may_register(store(), f.tenants[1]));
     teardown();
 }
 
