@@ -1,4 +1,4 @@
-/* Memory in use; see usage.h. */
+/* See usage.h. */
 #include "daemon/loop/usage.h"
 
 #include <fcntl.h>

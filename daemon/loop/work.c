@@ -1,4 +1,4 @@
-/* Threads beside the loop; see work.h. */
+/* See work.h. */
 #include "daemon/loop/work.h"
 
 #include <errno.h>
@@ -20,12 +20,12 @@ struct work_queue { /* first in, first out */
 
 struct work {
     pthread_mutex_t lock;
-    pthread_cond_t wanted;            /* something waits, or stopping */
+    pthread_cond_t wanted;            /* an item waits, or stopping */
     struct work_queue waiting, ended; /* ended: for the loop to take */
     uint32_t n_items, n_items_max, n_waiting;
     uint64_t n_done, n_refused, n_expired;
     bool stopping;
-    int event_fd; /* readable: something ended */
+    int event_fd; /* readable: an item ended */
     struct ev_source *watch;
     uint32_t n_threads;
     pthread_t threads[];
@@ -60,7 +60,7 @@ uint64_t work_clock_ms(void)
 
 /* ---- threads ---- */
 
-/* With the lock held; it is let go while the slice runs. */
+/* Called with the lock held; it is released while the slice runs. */
 static void work_do_slice(struct work *w, struct work_item *i)
 {
     const uint64_t one = 1;
@@ -101,7 +101,7 @@ static void *work_thread_main(void *arg)
     return NULL;
 }
 
-/* Signals are the loop's: it blocks those that it reads from a descriptor, threads block all. */
+/* The loop reads signals from a descriptor, so threads block all of them. */
 static int work_start_threads(struct work *w, uint32_t n)
 {
     sigset_t all, before;
@@ -146,7 +146,7 @@ static void work_on_ended(void *ctx)
     uint64_t count;
 
     (void) !read(w->event_fd, &count,
-                 sizeof(count)); /* before the items are taken: what ends later is told anew */
+                 sizeof(count)); /* before the items are taken: a later one is signalled again */
     for (struct work_item *i = work_take_ended(w), *next; i; i = next) {
         next = i->next;
         work_finish(w, i);
@@ -172,7 +172,7 @@ int work_submit(struct work *w, struct work_item *i)
     return r;
 }
 
-/* Waiting items with a deadline up to @now_ms, taken out of the line. */
+/* Removes the waiting items with a deadline up to @now_ms from the queue. */
 static struct work_item *work_take_late(struct work *w, uint64_t now_ms)
 {
     struct work_queue stay = {NULL, NULL}, late = {NULL, NULL};
@@ -233,7 +233,7 @@ int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct wor
     w->n_items_max = n_items_max;
     w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->event_fd < 0)
-        return fail(e, -errno, "cannot make an eventfd: %s", strerror(errno));
+        return fail(e, -errno, "cannot create an eventfd: %s", strerror(errno));
     r = ev_watch(ev, w->event_fd, work_on_ended, w, &w->watch);
     if (r == 0)
         r = work_start_threads(w, n_threads);

@@ -1,4 +1,4 @@
-/* Devices by number, UUID and place; see device.h. */
+/* See device.h. */
 #include "daemon/store/device.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ struct device *devices_find_uuid(struct devices *d, const char *uuid)
 
 struct device *devices_unknown(struct devices *d)
 {
-    return d->n > 1 && d->list[1].uuid[0] == '\0' ? &d->list[1] : NULL; /* "first" stands alone */
+    return d->n > 1 && d->list[1].uuid[0] == '\0' ? &d->list[1] : NULL; /* "first" is the only entry then */
 }
 
 struct device *devices_find_name(struct devices *d, const char *name)

@@ -1,4 +1,4 @@
-/* S3-FIFO and the search for room; see evict.h. */
+/* See evict.h. */
 #include "daemon/store/evict.h"
 
 #include <assert.h>
@@ -9,7 +9,9 @@
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 
-/* Pages of a table on the way out before all others; else the one written first: generations grow with time.
+/*
+ * Pages of a table that is being retired come first, else the page written first: generations grow with
+ * time.
  */
 static bool evict_goes_before(const struct pool *p, uint32_t a, uint32_t b)
 {
@@ -19,7 +21,7 @@ static bool evict_goes_before(const struct pool *p, uint32_t a, uint32_t b)
     return a_first != b_first ? a_first : pool_slot(p, a)->generation < pool_slot(p, b)->generation;
 }
 
-/* Among the victims of the tenant's groups. */
+/* Of the victims of all groups of the tenant. */
 static uint32_t evict_oldest_victim(struct pool *p, const struct tenant *t)
 {
     uint32_t best = SLOT_NONE;
@@ -52,12 +54,12 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes)
     return true;
 }
 
-/* Its unheld pages go; without busy slots, so does the span. */
+/* Drops the unheld pages of a span; without busy slots this frees the span. */
 static void evict_empty_span(struct store *st, struct tenant *t, struct span *s)
 {
     uint32_t first = s->number << POOL_SLOT_BITS, n = s->n_fresh_from, left = s->n_used - s->n_busy;
 
-    for (uint32_t i = 0; i < n && left > 0; i++) { /* the span may be gone with its last page */
+    for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is freed with its last page */
         const struct slot *slot = pool_slot(&st->pool, first | i);
 
         if (slot->state != SLOT_COMMITTED || slot->holds > 0)
@@ -69,7 +71,7 @@ static void evict_empty_span(struct store *st, struct tenant *t, struct span *s)
 
 static struct span *evict_idle_span(const struct group *g)
 {
-    for (struct span *s = g->partial.head; s; s = s->next) /* fewest pages lost */
+    for (struct span *s = g->partial.head; s; s = s->next) /* partial spans first: fewer pages are lost */
         if (s->n_busy == 0)
             return s;
     for (struct span *s = g->full.head; s; s = s->next)

@@ -57,7 +57,7 @@ void evict_queue_leave(struct pool *p, uint32_t number)
     evict_queue_pull(p, pool_slot_span(p, number)->group, number);
 }
 
-/* Each turn either returns, moves a page from small to main for good, or takes one use away: it ends. */
+/* Terminates: each pass returns, moves a page from small to main for good, or removes one use. */
 uint32_t evict_queue_victim(struct pool *p, struct group *g)
 {
     for (;;) {

@@ -23,5 +23,5 @@ static inline void evict_queue_note_use(struct slot *slot)
         slot->uses++;
 }
 
-/* The next to go of @g, promotions done; SLOT_NONE if every page is held. It stays in its queue. */
+/* The next page of @g to drop, after promotions; it stays in its queue. SLOT_NONE: every page is held. */
 uint32_t evict_queue_victim(struct pool *p, struct group *g);

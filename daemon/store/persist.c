@@ -1,4 +1,4 @@
-/* The pool over a restart: storing and opening; see keep.h. What is found is put together by restore.c. */
+/* See persist.h. */
 #include "daemon/store/persist.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ void persist_write_list(struct persist *p)
         n += p->devices->list[i].store.pool.n_extents;
     ids = malloc((n + 1) * sizeof(*ids));
 
-    if (!ids) { /* the old list still stands: an extent that it lacks is lost at the next start, no hold is
+    if (!ids) { /* the old list remains: an extent that is not in it is lost at the next start, no hold is
                    broken */
         p->supervisor->failed = true;
         log_event(LOG_ERR, "not-stored", "what=journal message=\"out of memory\"");
@@ -44,13 +44,13 @@ void persist_write_list(struct persist *p)
         const struct pool *pool = &p->devices->list[i].store.pool;
 
         for (uint32_t k = 0; k < pool->n_extents; k++)
-            if (!pool->extents[k]->lent) /* its lender's to end, whoever runs then */
+            if (!pool->extents[k]->lent) /* external memory: its client's to free */
                 ids[n++] = pool->extents[k]->id;
     }
     journal_write(&p->journal, ids, n, p->devices->serials.next_extent);
 }
 
-/* What the extent's memory is called in the store. */
+/* The name of the extent's memory in the supervisor's store. */
 static const char *persist_memory_name(char ret[static PERSIST_NAME_BYTES], const struct pool_extent *x)
 {
     return persist_name(ret, x->gpu_fd >= 0 ? "gpu" : "pages", x->id);
@@ -66,7 +66,7 @@ static void persist_on_added(void *ctx, const struct pool_extent *x, int owner_f
         supervisor_store(p->supervisor, persist_name(name, "slots", x->id), x->records.fd);
         supervisor_barrier(p->supervisor);
     }
-    persist_write_list(p); /* also the next extent's number */
+    persist_write_list(p); /* also writes the next extent's number */
 }
 
 static void persist_on_removed(void *ctx, const struct pool_extent *x)
@@ -127,7 +127,7 @@ static int persist_open_journal(struct persist *p, struct errmsg *e)
     return 0;
 }
 
-/* Whether what is kept of @d fits its configuration. If not it is of no use: restore.c leaves it. */
+/* Whether the stored pool of @d has the configured sizes. If not, restore.c leaves its extents. */
 static bool persist_is_cut_alike(const struct device *d, const struct journal_place *kept)
 {
     if (kept->extent_bytes == d->extent_bytes && kept->unit_bytes == d->unit_bytes &&
@@ -140,7 +140,7 @@ static bool persist_is_cut_alike(const struct device *d, const struct journal_pl
     return false;
 }
 
-/* "first" means the GPU of which pages are kept, if there is one. */
+/* "first" means the GPU of which pages are stored, if there is one. */
 static uint32_t persist_find_place(const struct persist *p, const struct device *d)
 {
     const struct journal_place *places = p->journal.head->places;
@@ -157,7 +157,7 @@ static int persist_take_nothing(void *ctx, int *ret_fd, struct errmsg *e)
 {
     (void) ctx;
     (void) ret_fd;
-    return fail(e, -EAGAIN, "memory of the GPU is being made: come again");
+    return fail(e, -EAGAIN, "memory of the GPU is being created: retry later");
 }
 
 static const struct pool_source no_source = {persist_take_nothing, NULL};
@@ -175,7 +175,7 @@ static int persist_open_pool(struct persist *p, struct device *d, struct errmsg 
     if (d->store.place != PLACE_NONE && kept->pool_bytes > bytes) {
         bytes = kept->pool_bytes;
         log_event(LOG_NOTICE, "pool-stays-large",
-                  "device=%s bytes=%" PRIu64 " configured=%" PRIu64 " message=\"a kept pool "
+                  "device=%s bytes=%" PRIu64 " configured=%" PRIu64 " message=\"a stored pool "
                   "does not shrink: stop and start to make it smaller\"",
                   d->name, bytes, d->pool_bytes);
     }
@@ -219,7 +219,7 @@ void persist_deinit(struct persist *p)
     journal_deinit(&p->journal);
 }
 
-/* Devices that are not here any more leave first: there are as many places as devices. */
+/* Places of devices that are not configured are removed first: there are only as many places as devices. */
 void persist_write_places(struct persist *p)
 {
     struct journal_place *places = p->journal.head->places;

@@ -1,11 +1,11 @@
 /*
- * The pool over a restart (DESIGN 5.5): extents go to the supervisor's store as they are made, a start takes
- * them back.
+ * Persists the pool over a restart (DESIGN 5.5): each new extent is stored with the supervisor, and a start
+ * takes the extents back. restore.h rebuilds pages and sessions from them.
  *
- * Names in the store: kvc-journal-0; kvc-pages-ID (kvc-gpu-ID on a GPU) and kvc-slots-ID of extent ID;
- * kvc-pid-SERIAL of a session's process. Order: create, store, barrier, journal, first use; removal the other
- * way round. What is in the store and not in the journal was on its way in or out, and is removed at the next
- * start.
+ * Names in the supervisor's store: kvc-journal-0; kvc-pages-ID (kvc-gpu-ID on a GPU) and kvc-slots-ID of
+ * extent ID; kvc-pid-SERIAL of a session's process. Order: create, store, barrier, journal, first use;
+ * removal in the opposite order. A descriptor that is stored but not in the journal was being added or
+ * removed, and is removed at the next start.
  */
 #pragma once
 

@@ -1,13 +1,15 @@
 /*
- * The pool: extents, cut into spans, cut into slots. Knows sizes and owners, not messages, keys or policies.
+ * The pool: extents, cut into spans, cut into slots. Knows sizes and owners, not messages, keys or
+ * policies.
  *
- *   extent   one memory object of one tenant, added on demand up to the configured bytes, destroyed when
- * empty span     a run of units of an extent; its slots belong to one group while one of them is in use group
- * the pages of one (tenant, table, shard, class): all of one size slot     room for one page; numbered span
- * << POOL_SLOT_BITS | index
+ *     extent  one memory object of one tenant, added on demand up to the configured bytes, destroyed when
+ *     empty
+ *     span    a run of units of an extent; while one of its slots is in use, all belong to one group
+ *     group   the pages of one (tenant, table, shard, class), all of one size
+ *     slot    room for one page; its number is span << POOL_SLOT_BITS | index
  *
- * One thread. Slot numbers that come from clients are checked by pool_slot(), which returns NULL for
- * nonsense.
+ * One thread. pool_slot() checks slot numbers that come from clients: it returns NULL for one that does not
+ * exist.
  */
 #pragma once
 
@@ -23,39 +25,40 @@ void pool_group_init(struct group *g, struct tenant *tenant, struct space *space
 
 /**
  * pool_slot_take() - a slot for a page of @g, from a span of the group, else a new span, else a new extent
- * @table_digest, @first_head, @n_heads: recorded with a new span
- * @may_grow: whether a new extent may be added
  *
- * The slot is RESERVED, has a new generation and counts as busy. Nothing is evicted. A slot fits an extent.
+ * The slot is RESERVED, has a new generation and counts as busy. Evicts nothing. A slot fits an extent.
  *
- * Return: 0; -ENOSPC: no room (the pool is full); errno of the memory or of the source.
+ * Return: 0; -ENOSPC: the pool is full; errno of the memory or of the source.
  */
 int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
                    struct errmsg *e);
 
-/* To FREE, from any other state; not held, in no list. The span goes when this was its last used slot. */
+/*
+ * To FREE, from any other state. The slot is not held and in no list. Frees the span with its last used
+ * slot.
+ */
 void pool_slot_give(struct pool *p, uint32_t slot);
 
 /* NULL if no span has such a slot or it was never used. */
 struct slot *pool_slot(const struct pool *p, uint32_t slot);
 
-/* The slot exists. */
+/* For slots that exist. */
 struct span *pool_slot_span(const struct pool *p, uint32_t slot);
-uint64_t pool_slot_offset(const struct pool *p, uint32_t slot); /* in its extent */
-void *pool_slot_data(const struct pool *p, uint32_t slot);      /* memory of the host: asserted */
-void pool_slot_set_busy(struct pool *p, uint32_t slot,
-                        bool busy); /* counts; the caller calls it on changes only */
+uint64_t pool_slot_offset(const struct pool *p, uint32_t slot);    /* in its extent */
+void *pool_slot_data(const struct pool *p, uint32_t slot);         /* on the host: asserted */
+void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; called on changes only */
 
 /*
- * An extent of an earlier process, all its units free; see span_adopt(). @memory (NULL on a GPU), @gpu_fd (-1
- * on the host) and
- * @records are taken over on success.
+ * An extent of an earlier process, all its units free; see span_adopt(). Takes @memory (NULL on a GPU),
+ * @gpu_fd (-1 on the host) and @records over on success.
  */
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
 
-/* What a client lent; @lent is copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has all its
- * extents; -ENOMEM … */
+/*
+ * An extent of external memory. @external: copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has
+ * all its extents; -ENOMEM.
+ */
 int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
                          const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
 
@@ -63,18 +66,16 @@ uint32_t pool_external_extents(const struct pool *p);
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);
-bool pool_extent_is_idle(const struct pool *p,
-                         const struct pool_extent *x); /* nothing RESERVED or held in it */
+bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x); /* no slot is RESERVED or held */
 void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving);
 void pool_extent_retire(struct pool *p, struct pool_extent *x);
 void pool_extent_destroy(struct pool *p, struct pool_extent *x); /* has no spans */
 
-/* Free slots that @g could still get without evicting: in its spans, in free units of its tenant, in new
- * extents. */
+/* Slots that @g could get without evicting: in its spans, in free units of its tenant, in new extents. */
 uint64_t pool_group_room(const struct pool *p, const struct group *g);
 
-/* Bytes of spans that hold no page: their ends and their free slots. */
+/* Bytes of spans that hold no page: the remainder at their ends, and their free slots. */
 uint64_t pool_waste_bytes(const struct pool *p);
 
-/* Walks everything; the tests call it after every step. Says what is wrong on false. */
+/* Checks all records and lists of the pool. Tests call it after every step. False: @e says what is wrong. */
 bool pool_is_valid(const struct pool *p, struct errmsg *e);

@@ -24,9 +24,8 @@ static bool reserve_make_room(struct store *st, struct group *g)
 }
 
 /*
- * What other processes use of a GPU is not the pool's to take: the extents that there are have to do, as if
- * the pool was full. Those of other tenants stay: their memory would come back only when all their clients
- * let go of it.
+ * The GPU's memory is used by other processes: continue with the existing extents, as if the pool were
+ * full. Extents of other tenants stay: their memory would be free only after all their clients released it.
  */
 static bool reserve_is_device_full(const struct store *st, int r)
 {
@@ -49,7 +48,7 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
     uint32_t number;
     int r;
 
-    if (g->slot_bytes > st->pool.extent_bytes) /* before anything is evicted for it in vain */
+    if (g->slot_bytes > st->pool.extent_bytes) /* before anything is evicted for nothing */
         return fail(e, -EFBIG,
                     "a page of %zu bytes does not fit an extent of %" PRIu64 " bytes: raise --extent-bytes",
                     g->page_bytes, st->pool.extent_bytes);
@@ -70,8 +69,7 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
     if (r == -ENOSPC && share_reclaim(st, t))
         return fail(e, -EAGAIN,
                     "tenant %s waits for %" PRIu64
-                    " bytes of its guarantee that are lent: they were asked back, "
-                    "come again",
+                    " bytes of its guarantee that others borrowed and that are being reclaimed: retry later",
                     t->name, share_awaited_bytes(st, t));
     if (r < 0)
         return r;

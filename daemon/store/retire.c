@@ -14,8 +14,8 @@ void retire_extent(struct store *st, struct pool_extent *x)
         return;
     pool_extent_retire(&st->pool, x);
     log_event(LOG_NOTICE, "extent-retired",
-              "extent=%" PRIu64 " tenant=%s message=\"a dead process may still write there: its "
-              "memory is given back when nobody holds pages in it\"",
+              "extent=%" PRIu64 " tenant=%s message=\"a dead process may still write there: the "
+              "memory is freed when no page in it is held\"",
               x->id, x->tenant->name);
     evict_extent(st, x);
 }
@@ -25,9 +25,9 @@ void retire_external(struct store *st, struct pool_extent *x)
     x->lent->gone = true;
     if (!x->retired)
         pool_extent_retire(&st->pool, x);
-    log_event(LOG_NOTICE, "lender-gone",
-              "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld message=\"pages in it are "
-              "granted to nobody any more; what is held there may be anything\"",
+    log_event(LOG_NOTICE, "external-memory-gone",
+              "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld message=\"its pages are "
+              "no longer granted; reads of held ones return undefined data\"",
               x->id, x->tenant->name, x->lent->session, (long) x->lent->pid);
     evict_extent(st, x);
 }

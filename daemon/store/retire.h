@@ -10,18 +10,20 @@
 struct pool_extent;
 struct store;
 
-/* On a GPU: nothing new comes into the extent, its unheld pages go; retire_tick() destroys it when nothing is
- * left in it. */
+/* On a GPU: retires the extent. */
 void retire_extent(struct store *st, struct pool_extent *x);
 
 /*
- * The lender of @x, a lent extent, is gone: retired, and no page in it is granted any more; those that are
- * held count until they are released. Reservations there have ended.
+ * The client that allocated @x is gone: retires the extent and grants no page in it. Held pages count until
+ * they are released. Reservations in it have ended.
  */
 void retire_external(struct store *st, struct pool_extent *x);
 
-/* The same for the extents of all pages that @session reserved; the caller sees to those it holds. */
+/*
+ * Retires the extents of all slots that @session reserved; the caller retires those of the pages that it
+ * holds.
+ */
 void retire_reserved(struct store *st, uint32_t session);
 
-/* Once in a while: retired extents without pages are destroyed. */
+/* At each tick: destroys retired extents without pages. */
 void retire_tick(struct store *st);

@@ -1,4 +1,4 @@
-/* Spans: cutting extents, and the slots inside. See pool.h. */
+/* See span.h. */
 #include "daemon/store/span.h"
 
 #include <assert.h>
@@ -33,8 +33,10 @@ void span_list_remove(struct span_list *l, struct span *s)
     s->prev = s->next = NULL;
 }
 
-/* At least POOL_SLOTS_PER_SPAN_MIN slots in whole units; a large page gets the whole extent and what fits
- * there. */
+/*
+ * At least POOL_SLOTS_PER_SPAN_MIN slots in whole units; large pages get a whole extent with as many slots
+ * as fit.
+ */
 uint32_t span_units(const struct pool *p, const struct group *g)
 {
     uint64_t n_units_extent = p->extent_bytes / p->unit_bytes;
@@ -77,7 +79,7 @@ static uint32_t span_find_units(const struct pool_extent *x, uint32_t n)
     return UINT32_MAX;
 }
 
-/* In use last: a restart believes heads that are. */
+/* in_use is written last: a restart reads only heads that have it. */
 static void span_record(const struct span *s, const struct span_owner *owner)
 {
     struct span_head *h = slot_records_span(&s->extent->records, s->first_unit);
@@ -153,8 +155,7 @@ static bool span_head_is_possible(const struct pool *p, const struct pool_extent
     return true;
 }
 
-/* On a GPU somebody may be writing to what is not published: the client that reserved it, or a job of the
- * earlier process. */
+/* On a GPU the client that reserved a slot, or the earlier process's mover, may still write there. */
 static void span_adopt_reserved(struct span *s, struct slot *slot)
 {
     if (slot->state == SLOT_COPYING)
@@ -163,7 +164,7 @@ static void span_adopt_reserved(struct span *s, struct slot *slot)
     s->n_busy++;
 }
 
-/* Lists, holds and queues of the earlier process mean nothing here. */
+/* Lists, holds and queues of the earlier process are rebuilt by the caller. */
 static void span_adopt_slots(struct pool *p, struct span *s)
 {
     for (uint32_t i = 0; i < s->n_slots; i++) {
@@ -233,7 +234,7 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
     return 0;
 }
 
-/* Its slots are all free. */
+/* All its slots are free. */
 static void span_free(struct pool *p, struct span *s)
 {
     struct pool_extent *x = s->extent;
@@ -306,7 +307,7 @@ static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32
         struct slot *slots = s->slots;
 
         next = s->next;
-        for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is gone after its last used slot */
+        for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is freed with its last used slot */
             if (slots[i].state == SLOT_FREE)
                 continue;
             left--;
@@ -319,7 +320,7 @@ void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), 
 {
     struct span_list full = g->full;
 
-    /* Giving a slot of a full span moves the span to the end of the partial list, hence full ones first. */
+    /* Full spans first: freeing a slot of one moves it to the end of the partial list. */
     span_visit_list(&full, visit, ctx);
     span_visit_list(&g->partial, visit, ctx);
 }

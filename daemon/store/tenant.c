@@ -1,4 +1,4 @@
-/* Tenants: shared index, groups, accounts. See tenant.h; the control page is control.c. */
+/* See tenant.h. The control page is control.c. */
 #include "daemon/store/tenant.h"
 
 #include <assert.h>
@@ -19,13 +19,15 @@
 enum {
     INDEX_ENTRIES_FIRST = 1024,
     INDEX_ENTRIES_DOUBLE_BELOW =
-        65536, /* small indexes double: each new object costs every client a message */
-    INDEX_SLOTS_PER_STEP =
-        128, /* of an insertion, while a larger index is filled: some 10 us; it is through */
-             /* before the present one is 1 % fuller */
+        65536,                  /* small indexes double, since each new object costs every client a message */
+    INDEX_SLOTS_PER_STEP = 128, /* copied per insertion while a larger index is filled: about 10 us; done
+                                   before the present index is 1 % fuller */
+                                /* before the present one is 1 % fuller */
 };
 
-/* BLAKE2b keyed with the daemon's secret: the same on every host that has the secret, and no way back to it.
+/*
+ * BLAKE2b keyed with the daemon's secret: equal on all hosts with that secret; the secret cannot be derived
+ * from it.
  */
 static void tenant_derive_index_key(uid_t uid, const uint8_t secret[static 32],
                                     uint8_t ret[static INDEX_KEY_BYTES])
@@ -166,8 +168,7 @@ static int tenant_begin_next(struct tenant *t, struct errmsg *e)
     return tenant_build_index(n, &t->next_memory, &t->next_index, e);
 }
 
-/* One span of the pool, from where the walk stands, at most @budget slots. Return: 0; -ENOSPC: @t->next_index
- * has no room. */
+/* Copies at most @budget slots of one span. Return: 0; -ENOSPC: @t->next_index has no room. */
 static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct span *s, uint32_t *budget)
 {
     for (; t->next_slot<s->n_fresh_from && * budget> 0; t->next_slot++, --*budget) {
@@ -179,8 +180,10 @@ static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct
         };
         int r = 0;
 
-        /* a page on its way in or out is not in the present index (yet), and will be put into both, or in
-         * none */
+        /*
+         * a page that is being added or removed is not in the present index; the caller adds it to both, or
+         * to neither
+         */
         if (slot->state == SLOT_COMMITTED && tenant_index_find(t, p, &slot->key) == hit.slot)
             r = index_insert(&t->next_index, &slot->key, &hit);
         if (r < 0)
@@ -194,8 +197,9 @@ static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct
 }
 
 /*
- * Fills the next index from the slot records, never from what clients could have touched, and swaps when the
- * walk is through. Return: 0; -ENOSPC: keys in one corner; it was dropped.
+ * Fills the next index from the slot records, never from memory that clients map, and replaces the present
+ * one when all pages were copied. Return: 0; -ENOSPC: too many keys share a bucket; the next index was
+ * dropped.
  */
 static int tenant_continue_next(struct tenant *t, const struct pool *p, uint32_t budget)
 {
@@ -223,7 +227,7 @@ static int tenant_continue_next(struct tenant *t, const struct pool *p, uint32_t
     return 0;
 }
 
-/* The present index has no place for a key: the next one must, at once. */
+/* The present index has no place for a key: completes the next one at once. */
 static int tenant_force_next(struct tenant *t, struct pool *p, struct errmsg *e)
 {
     int r = t->next_memory ? 0 : tenant_begin_next(t, e);
@@ -239,7 +243,7 @@ int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key
     struct index_hit hit = {.slot = slot, .page_class = page_class, .generation = generation};
     int r;
 
-    /* without memory for it the present one still takes some: better than refusing the page */
+    /* without memory for a larger one the present index still takes some keys */
     if (!t->next_memory && t->index.n_entries >= index_capacity(&t->index))
         (void) tenant_begin_next(t, NULL);
     (void) tenant_continue_next(t, p, INDEX_SLOTS_PER_STEP);
@@ -251,7 +255,7 @@ int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key
         return r < 0 ? fail(e, r, "no place for a page in the index of tenant %s", t->name) : 0;
     }
     if (t->next_memory && index_insert(&t->next_index, key, &hit) < 0)
-        tenant_drop_next(t); /* begun anew by the next insertion */
+        tenant_drop_next(t); /* the next insertion starts another one */
     return r;
 }
 
@@ -264,7 +268,7 @@ int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e)
     assert(t->index.n_entries == 0 && !t->next_memory);
     if (n_pages < index_capacity(&t->index))
         return 0;
-    r = tenant_build_index(n_pages + n_pages / 8, &memory, &writer, e); /* some more will come */
+    r = tenant_build_index(n_pages + n_pages / 8, &memory, &writer, e); /* with room for new pages */
     if (r == 0)
         tenant_replace_index(t, memory, &writer);
     return r;

@@ -26,34 +26,34 @@ struct tenant_options {
 
 /* Return: 0; errno of the memory. */
 int tenant_new(const struct tenant_options *o, struct tenant **ret, struct errmsg *e);
-struct tenant *tenant_free(struct tenant *t); /* its slots were given back, its groups freed */
+struct tenant *tenant_free(struct tenant *t); /* its slots are free, its groups empty */
 
 static inline void tenant_freep(struct tenant **t)
 {
     *t = tenant_free(*t);
 }
 
-/* The group of (space, class), created if @ret_group is new. Return: 0; -ENOMEM. */
+/* The group of (space, class), created if it is new. Return: 0; -ENOMEM. */
 int tenant_group(struct tenant *t, struct space *space, unsigned page_class, struct group **ret_group);
 struct group *tenant_group_find(const struct tenant *t, const struct space *space, unsigned page_class);
 void tenant_groups_free(struct tenant *t,
-                        const struct space *space); /* empty groups of @space; NULL: of all */
+                        const struct space *space); /* empty groups of @space; NULL: of all spaces */
 
 /**
  * tenant_index_insert() - publish a key
- * @p: walked for the pages of the tenant while a larger object is filled
+ * @p: read for the tenant's pages while a larger index is filled
  *
- * A crowded index is followed by a larger one, filled a little with every insertion, so that none of them
- * takes long; when it has everything the old one is marked moved.
+ * An index near its load limit is replaced by a larger one, which is filled a little with every insertion,
+ * so that no insertion takes long. When it has all keys, the old one is marked as moved.
  *
  * Return: 0; -ENOMEM, -ENOSPC of the new object.
  */
 int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key *key, uint32_t slot,
                         unsigned page_class, uint64_t generation, struct errmsg *e);
 
-/* At the start, before any page is in it: room for @n_pages. Return: 0; errno of the memory. */
+/* At the start, before the index has a key: makes room for @n_pages. Return: 0; errno of the memory. */
 int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e);
 void tenant_index_remove(struct tenant *t, const struct chunk_key *key);
 
-/* Slot of @key, checked against the daemon's own record; SLOT_NONE if there is none. */
+/* Slot of @key, confirmed by the daemon's own record; SLOT_NONE: there is none. */
 uint32_t tenant_index_find(const struct tenant *t, const struct pool *p, const struct chunk_key *key);

@@ -17,19 +17,19 @@ struct device;
 struct tenant {
     struct tenant *next; /* of the device */
     struct device *device;
-    uint32_t number; /* order of creation, for paging STATUS */
+    uint32_t number; /* order of creation, the cursor of STATUS */
     uid_t uid;
     char name[32]; /* "uid-1000", on a GPU "uid-1000@gpu0" */
-    bool isolated; /* false: it has the daemon's own uid or is root, who can write what we share */
+    bool isolated; /* false: it has the daemon's own uid or is root, which can write what the daemon shares */
     uint8_t index_key[INDEX_KEY_BYTES];
     uint8_t boot_id[BOOT_ID_BYTES];
 
     struct extent *index_memory;
     struct index_writer index;
     uint64_t index_object;      /* raised with every new object */
-    struct extent *next_memory; /* a larger index being filled beside the present one; NULL: none */
+    struct extent *next_memory; /* a larger index that is being filled; NULL: none */
     struct index_writer next_index;
-    uint32_t next_span, next_slot; /* how far the pool was walked for it */
+    uint32_t next_span, next_slot; /* up to which slot it was filled */
     struct extent *control_memory;
     struct control_page *control;
     uint64_t control_object;
@@ -40,21 +40,20 @@ struct tenant {
     struct ghosts ghosts;
 
     /* accounts */
-    uint64_t quota_bytes;     /* the most: pages and arenas */
-    uint64_t guarantee_bytes; /* of the pool, in whole extents; see share.h */
-    bool quota_is_set,
-        guarantee_is_set;    /* by an operator: what the configuration says does not change them */
-    uint64_t awaited_extent; /* lent, and asked back for this tenant; 0: none */
-    bool wants_room;         /* it was refused for want of that since the last share_tick() */
+    uint64_t quota_bytes;                /* maximum of pages and arenas together */
+    uint64_t guarantee_bytes;            /* of the pool, in whole extents; see share.h */
+    bool quota_is_set, guarantee_is_set; /* set by an operator: a changed configuration leaves them */
+    uint64_t awaited_extent; /* a borrowed extent that is being reclaimed for this tenant; 0: none */
+    bool wants_room;         /* an allocation failed for lack of space since the last share_tick() */
     uint64_t wants_until_ms;
     uint64_t page_bytes; /* slots in use */
-    uint64_t held_bytes; /* of them, held or reserved */
+    uint64_t held_bytes; /* of page_bytes: held or reserved */
     uint64_t arena_bytes;
-    uint32_t n_extents; /* kept by the pool */
+    uint32_t n_extents; /* counted by the pool */
     uint32_t n_sessions;
     uint64_t n_pages;                 /* committed */
-    uint64_t hits, misses, evictions; /* chunks that clients found and missed, by their own count */
-    uint64_t misses_by[8];            /* MissReason, counted here: see page_count_miss() */
+    uint64_t hits, misses, evictions; /* as clients count them themselves */
+    uint64_t misses_by[8];            /* by MissReason, as the daemon counts them: page_count_miss() */
 };
 
 static inline uint64_t tenant_used_bytes(const struct tenant *t)
