@@ -1,4 +1,4 @@
-/* Setting up, running, taking down; see server.h. */
+/* See server.h. */
 #include "daemon/server.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@
 #include "daemon/loop/work.h"
 
 enum {
-    FDS_PER_SESSION = 8, /* socket, pidfd, arena, session page; a reply's copies in flight */
+    FDS_PER_SESSION = 8, /* socket, pidfd, arena, session page; copies for a reply */
     FDS_PER_EXTENT = 2,
     FDS_RESERVED = 64,
     TICK_MS_MIN = 20,
@@ -57,7 +57,7 @@ static void server_close_slow_handshakes(struct server *s, uint64_t now)
     }
 }
 
-/* What is cheap to know at any moment and false only if memory was damaged. */
+/* Cheap checks that fail only if memory was damaged. */
 static bool server_is_sane(const struct server *s)
 {
     uint32_t n_extents = 0, n_sessions = 0;
@@ -72,15 +72,15 @@ static bool server_is_sane(const struct server *s)
            s->persist.journal.head->generation == s->devices.serials.generation;
 }
 
-/* From the loop, never from elsewhere: a loop that stands still is what the watchdog is for. */
+/* Called from the loop only: the watchdog must notice a loop that stands still. */
 static void server_feed_watchdog(struct server *s, uint64_t now)
 {
     if (s->watchdog_ms == 0 || now - s->fed_ms < s->watchdog_ms / 3)
         return;
     if (!server_is_sane(s)) {
         log_event(LOG_CRIT, "self-check-failed",
-                  "message=\"accounts do not agree: waiting for the supervisor to start us "
-                  "anew\"");
+                  "message=\"accounts do not agree: waiting for the supervisor to restart "
+                  "kvcobrad\"");
         return;
     }
     s->fed_ms = now;
@@ -136,7 +136,7 @@ static void server_reload_config(struct server *s)
 
     supervisor_notify("RELOADING=1");
     if (s->reload(&fresh, &e) < 0) {
-        log_event(LOG_ERR, "reload-failed", "message=\"%s\", everything stays as it is", e.text);
+        log_event(LOG_ERR, "reload-failed", "message=\"%s\", keeping the present configuration", e.text);
     } else {
         config_reload(s->config, &fresh);
         log_open(s->config->log_level);
@@ -193,8 +193,10 @@ static void server_on_operator(void *ctx, int fd)
     conn_accept(ctx, fd, true);
 }
 
-/* Sockets from systemd: FileDescriptorName=operator is the operator's, metrics serves monitoring, any other
- * name clients. */
+/*
+ * Sockets from systemd: FileDescriptorName=operator is for operators, metrics for monitoring, any other
+ * name for clients.
+ */
 static void server_take_sockets(struct server *s, int *client_fd, int *operator_fd, int *metrics_fd)
 {
     for (size_t i = 0; i < s->supervisor.n_fds; i++) {
@@ -211,7 +213,7 @@ static void server_take_sockets(struct server *s, int *client_fd, int *operator_
     }
 }
 
-/* @fd: passed by systemd, or -1: where the configuration says, if it does. */
+/* @fd: passed by systemd; -1: the configuration says where, if metrics are served. */
 static int server_open_metrics(struct server *s, int fd, struct errmsg *e)
 {
     const struct config *c = s->config;
@@ -257,7 +259,7 @@ static int server_open_sockets(struct server *s, struct errmsg *e)
 
 /* ---- limits of the process, secrets ---- */
 
-/* Connections may not run us out of descriptors: the limit of the process bounds what can be asked for. */
+/* Raises the limit of descriptors to what all connections and extents may need. */
 static void server_fit_descriptors(const struct devices *d, const struct config *c)
 {
     uint64_t need = FDS_RESERVED + (uint64_t) c->connections_max * FDS_PER_SESSION + c->tables_max;
@@ -274,12 +276,14 @@ static void server_fit_descriptors(const struct devices *d, const struct config 
     }
     if (limit.rlim_cur < need)
         log_event(LOG_WARNING, "few-descriptors",
-                  "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit are "
-                  "asked to come again: raise LimitNOFILE or lower --connections\"",
+                  "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit get "
+                  "EAGAIN: raise LimitNOFILE or lower --connections\"",
                   (unsigned long long) limit.rlim_cur, need);
 }
 
-/* Kept in the state folder, so that keys stay the same over restarts; copied by the operator, over a fleet.
+/*
+ * Stored in the state folder, so that keys stay the same over restarts; operators may copy it to other
+ * hosts to share keys.
  */
 static int server_load_secret(struct server *s, struct errmsg *e)
 {
@@ -328,7 +332,7 @@ static int server_start_loop(struct server *s, struct errmsg *e)
     return 0;
 }
 
-/* What the rooms below work on. */
+/* Gives the rooms below the parts that they work on. */
 static void server_connect_rooms(struct server *s)
 {
     s->gpus = (struct gpus){
@@ -452,7 +456,10 @@ int server_run(struct server *s, struct errmsg *e)
     return r < 0 ? fail(e, r, "the event loop failed: %s", strerror(-r)) : 0;
 }
 
-/* Pages go with their memory: only the records of the tables' spaces and groups must agree until the end. */
+/*
+ * The memory of pages is freed with the pools: only spaces and groups must agree with the tables until
+ * then.
+ */
 static void server_drop_pages(struct server *s, struct store *st)
 {
     for (struct table_entry *t = s->tables.entries; t; t = t->next)
@@ -473,7 +480,7 @@ struct server *server_free(struct server *s)
     s->work = work_free(s->work); /* first: threads read arenas and write pages */
     s->gpus.mover = mover_free(s->gpus.mover);
     if (s->supervisor.keeps && s->persist.journal.data && persist_freeze(&s->persist) < 0)
-        _exit(EXIT_SUCCESS); /* to clean up would be to throw away what is kept */
+        _exit(EXIT_SUCCESS); /* cleaning up would delete the stored pool */
     while (s->conns)
         conn_close(s->conns);
     sessions_deinit(&s->sessions);

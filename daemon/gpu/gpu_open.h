@@ -1,10 +1,10 @@
 /*
- * GPUs become ready: kvcobra-mover opens them, at the start and, after that failed, when somebody asks for
- * one again. One that cannot be opened is in nobody's way: it says why, everything else is served.
+ * Opens GPUs through kvcobra-mover: at the start, and again when a request needs a GPU that could not be
+ * opened. A GPU that cannot be opened has a sentence that says why; everything else is served.
  *
  *     OPENING --mover--> READY
- *         \--no driver, no such GPU, a size that it cannot have--> UNAVAILABLE --asked for, after a pause-->
- * OPENING
+ *         \--no driver, no such GPU, impossible sizes--> UNAVAILABLE --a request needs it, after a pause-->
+ *         OPENING
  */
 #pragma once
 
@@ -41,9 +41,11 @@ struct gpus {
 
 enum { GPU_PAUSE_MS_MIN = 1000, GPU_PAUSE_MS_MAX = 60000 /* between two tries; doubles */ };
 
-/* All GPUs of the configuration, once the loop is there; nothing is waited for. */
+/* Begins to open all GPUs of the configuration; waits for none. */
 void gpu_open_all(struct gpus *gpus);
 
-/* Whether sessions may begin on it. Return: 0; -EAGAIN: it is being opened, or will be: the mover ended just
- * now; -ENODEV: it cannot be, with the reason. */
+/*
+ * Whether sessions may begin on it. Return: 0; -EAGAIN: it is being opened, or the mover ended and will be
+ * started again; -ENODEV: it cannot be opened, with the reason.
+ */
 int gpu_open_check(struct device *d, struct errmsg *e);

@@ -1,4 +1,4 @@
-/* Extents and the fate of dead processes' memory on a GPU; see gpu_pool.h. */
+/* See gpu_pool.h. */
 #include "daemon/gpu/gpu_pool.h"
 
 #include <errno.h>
@@ -43,8 +43,9 @@ static void gpu_pool_on_created(void *ctx, struct mover_reply *reply)
     }
     preallocated_fail(&g->preallocated, reply->err < 0 ? reply->err : -EMFILE, why, gpu_pool_now_of(g));
     if (reply->err != -ECANCELED && log_is_due(g->preallocated.n_failed))
-        log_event(LOG_WARNING, "extent-not-made", "device=%s failed=%" PRIu64 " message=\"%s\", trying again",
-                  g->device->name, g->preallocated.n_failed, why);
+        log_event(LOG_WARNING, "extent-not-created",
+                  "device=%s failed=%" PRIu64 " message=\"%s\", trying again", g->device->name,
+                  g->preallocated.n_failed, why);
 }
 
 static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
@@ -53,7 +54,7 @@ static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
     struct device *d = g->device;
     Kvcobra__MoverCreate create = KVCOBRA__MOVER_CREATE__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
-    int r = gpu_open_check(d, e); /* one that is not available is tried again */
+    int r = gpu_open_check(d, e); /* opens an unavailable device again */
 
     if (r < 0)
         return r;
@@ -74,8 +75,7 @@ static int gpu_pool_take_extent(void *ctx, int *ret_fd, struct errmsg *e)
 
 /* ---- dead processes ---- */
 
-/* Holds are found by their cells in the journal, whoever keeps them now. Rare, so the whole list is walked.
- */
+/* Holds are found by their cells in the journal, also orphaned ones. Rare, so the whole list is searched. */
 static void gpu_pool_retire_held(const struct journal *j, struct store *st, uint32_t session)
 {
     for (uint64_t i = 0; i < j->head->n_holds; i++) {
@@ -123,7 +123,7 @@ static void gpu_pool_on_listed(void *ctx, struct mover_reply *reply)
 {
     struct gpu_pool *g = ctx;
 
-    if (reply->err == -EOPNOTSUPP) /* there is none, or it would not be the truth: mover/README.md */
+    if (reply->err == -EOPNOTSUPP) /* no list exists, or it would be wrong: mover/README.md */
         quarantine_retire_all(&g->quarantine, reply->message);
     else if (reply->err < 0)
         quarantine_unanswered(&g->quarantine);

@@ -1,4 +1,4 @@
-/* Extents made ahead; see spares.h. */
+/* See preallocated.h. */
 #include "daemon/gpu/preallocated.h"
 
 #include <assert.h>
@@ -37,15 +37,15 @@ void preallocated_tick(struct preallocated *s, uint32_t room, uint64_t now_ms)
     struct errmsg why = {""};
     int r;
 
-    while (s->n > room) /* an extent came from elsewhere: a client lent it */
+    while (s->n > room) /* a client registered external memory, which took the room */
         (void) close(s->fds[--s->n]);
-    if (s->is_being_made || s->n >= wanted || s->n >= room || now_ms < s->try_ms)
+    if (s->is_being_created || s->n >= wanted || s->n >= room || now_ms < s->try_ms)
         return;
     r = s->maker.begin(s->maker.ctx, &why);
     if (r < 0)
         preallocated_note_failure(s, r, why.text, now_ms);
     else
-        s->is_being_made = true;
+        s->is_being_created = true;
 }
 
 int preallocated_take(struct preallocated *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e)
@@ -60,18 +60,19 @@ int preallocated_take(struct preallocated *s, uint32_t room, uint64_t now_ms, in
     }
     preallocated_tick(s, room, now_ms);
     if (s->err == -ENOMEM)
-        return fail(e, -ENOMEM, "no memory is left on the device for another extent (%s): it is tried again",
+        return fail(e, -ENOMEM,
+                    "no memory is left on the device for another extent (%s): kvcobrad will try again",
                     s->why.text);
     if (s->err < 0)
-        return fail(e, -EAGAIN, "an extent could not be made (%s): it is tried again, come again",
+        return fail(e, -EAGAIN, "an extent could not be created (%s): kvcobrad will try again, retry later",
                     s->why.text);
-    return fail(e, -EAGAIN, "an extent is being made on the device: try again");
+    return fail(e, -EAGAIN, "an extent is being created on the device: retry later");
 }
 
 void preallocated_add(struct preallocated *s, int fd)
 {
-    assert(s->is_being_made && s->n < PREALLOCATED_MAX && fd >= 0);
-    s->is_being_made = false;
+    assert(s->is_being_created && s->n < PREALLOCATED_MAX && fd >= 0);
+    s->is_being_created = false;
     s->err = 0;
     s->pause_ms = s->try_ms = 0;
     s->n_made++;
@@ -80,7 +81,7 @@ void preallocated_add(struct preallocated *s, int fd)
 
 void preallocated_fail(struct preallocated *s, int err, const char *why, uint64_t now_ms)
 {
-    assert(s->is_being_made && err < 0);
-    s->is_being_made = false;
+    assert(s->is_being_created && err < 0);
+    s->is_being_created = false;
     preallocated_note_failure(s, err, why, now_ms);
 }

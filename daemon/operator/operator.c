@@ -1,4 +1,4 @@
-/* EVICT: what an operator makes a tenant lose. SET_QUOTA is quota.c. */
+/* EVICT: an operator drops unheld pages of a tenant. SET_QUOTA is quota.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -20,7 +20,7 @@ int operator_handle_evict(struct request *rq)
     uint32_t n = 0;
 
     if (m->tenant[0] && !only)
-        return fail(&rq->error, -ENOENT, "there is no tenant \"%.40s\" since the start", m->tenant);
+        return fail(&rq->error, -ENOENT, "tenant \"%.40s\" has not connected since the start", m->tenant);
     if (m->table_digest.len > 0) {
         int r = request_digest(rq, &m->table_digest, "table digest", &digest);
 

@@ -1,16 +1,18 @@
 /*
  * COMMIT: what a client wrote in its arena becomes pages.
  *
- *   claim     on the loop: the reservations that the message names become COPYING and leave the session's
- * list copy      on a thread: arena to slot, once, then everything is checked on the copy, which no client
- * can write conclude  on the loop: publish, or lease what another client published meanwhile, or back to the
- * reservations
+ *     claim     on the loop: the reservations that the message names become COPYING and leave the session's
+ *     list
+ *     copy      on a thread: arena to slot, once; all checks read the copy, which no client can write
+ *     conclude  on the loop: publish, or lease the page that another client published meanwhile, or make
+ *     the slot a
+ *               reservation again
  *
- * On a GPU the client wrote the payload into the slot itself and says what its checksum is: nothing is copied
- * or looked at here, the message is claimed and concluded at once.
+ * On a GPU the client wrote the payload into the slot itself and sends its checksum: the page is not copied
+ * or checked here, so the message is claimed and concluded at once.
  *
- * A slot that is COPYING belongs to the job alone. Whatever ends meanwhile (connection, session, process, the
- * session's time), commit_conclude() sees it and discards; a crash leaves a slot that is not COMMITTED, which
+ * A COPYING slot belongs to the job alone. Whatever ends meanwhile (connection, session, process, the
+ * session's time), commit_conclude() discards the slot; a crash leaves a slot that is not COMMITTED, which
  * a start makes FREE.
  */
 #include <errno.h>
@@ -37,7 +39,7 @@ struct commit_item { /* one item of the message */
     uint32_t slot;   /* SLOT_NONE: not claimed */
     unsigned page_class;
     struct chunk_key key;
-    const struct page_layout *layout; /* of a busy space: stays */
+    const struct page_layout *layout; /* of a space in use, which stays */
     uint8_t *to;
     uint64_t offset;
     size_t bytes;
@@ -120,7 +122,7 @@ static struct commit_job *commit_claim(struct request *rq, const struct page_con
     return j;
 }
 
-/* A claimed slot is a reservation again, or (@keep false) free. */
+/* Makes a claimed slot a reservation again, or (@keep false) free. */
 static void commit_release_item(struct commit_job *j, struct commit_item *item, bool keep)
 {
     struct store *st = store_of(j->job.session->tenant);
@@ -175,7 +177,7 @@ static void commit_copy_item(struct commit_job *j, struct commit_item *c)
         c->err = page_check(c->to, &x, &c->crc, &j->error);
 }
 
-/* One slice: some pages. */
+/* One slice: WORK_SLICE_BYTES of pages. */
 static bool commit_copy_slice(struct work_item *work)
 {
     struct commit_job *j = (struct commit_job *) work;
@@ -203,7 +205,7 @@ static int commit_publish_item(struct request *rq, struct commit_item *mine)
     return 0;
 }
 
-/* Why an item was not claimed whose key has no page. */
+/* Why an item was not claimed, if its key has no page. */
 static int commit_judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item,
                                   const struct chunk_key *key)
 {
@@ -216,7 +218,9 @@ static int commit_judge_unclaimed(struct request *rq, const Kvcobra__CommitItem 
                 item->slot);
 }
 
-/* A reservation of our own whose key was published before we claimed it, or a page that RESERVE said exists.
+/*
+ * Whether the item names a page that exists: its own reservation whose key was published before it was
+ * claimed, or a page that RESERVE reported.
  */
 static bool commit_names_present(struct request *rq, const Kvcobra__CommitItem *item,
                                  const struct chunk_key *key, uint32_t present)
@@ -234,7 +238,7 @@ static bool commit_names_present(struct request *rq, const Kvcobra__CommitItem *
     return true;
 }
 
-/* One item: *ret_slot is the page to lease, hold taken. */
+/* One item. *ret_slot: the page to lease, held. */
 static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j,
                                 struct commit_item *mine, uint32_t *ret_slot)
 {
@@ -248,7 +252,7 @@ static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *i
     if (r < 0)
         return r;
     if (present != SLOT_NONE && (slot != SLOT_NONE || commit_names_present(rq, item, &key, present))) {
-        commit_release_item(j, mine, false); /* the first page wins, this committer gets a lease on it */
+        commit_release_item(j, mine, false); /* the first page stays, this client gets a lease on it */
         store_hold(st, present);
         *ret_slot = present;
         return 0;
@@ -307,11 +311,11 @@ static int commit_conclude(struct job *job, struct request *rq)
         page_ref_fill(rq, i, scratch->slots[i]);
         metrics_note_error(&job->server->metrics, scratch->errs[i]);
     }
-    commit_release_all(j, true); /* an item that failed keeps its reservation */
+    commit_release_all(j, true); /* a failed item keeps its reservation */
     return r < 0 ? r : commit_fill_reply(rq, j->n_items);
 }
 
-/* Pages that other clients published under the message's keys: to be leased, so they must be whole. */
+/* Pages that other clients published under the message's keys will be leased, so they must be whole. */
 static int commit_check_present(struct request *rq, const Kvcobra__Commit *m)
 {
     struct reply_scratch *scratch = rq->server->scratch;
@@ -324,7 +328,7 @@ static int commit_check_present(struct request *rq, const Kvcobra__Commit *m)
         if (page_key(rq, &m->items[i]->key, &key) == 0)
             scratch->slots[i] = store_find(rq->store, t, &key);
     }
-    errmsg_clear(&rq->error); /* a bad key is reported where it is met */
+    errmsg_clear(&rq->error); /* the handler reports a bad key later */
     return recheck_begin(rq, scratch->slots, m->n_items, commit_handle);
 }
 
@@ -364,7 +368,7 @@ int commit_handle(struct request *rq)
         return commit_conclude(&j->job, rq);
 
     if (j->claimed_bytes <= rq->server->config->work_inline_bytes) {
-        while (commit_copy_slice(&j->job.work)) /* costs less than handing the job over */
+        while (commit_copy_slice(&j->job.work)) /* costs less than giving the job to a thread */
             ;
         return commit_conclude(&j->job, rq);
     }

@@ -1,4 +1,4 @@
-/* Connections; see conn.h. The handshake's messages are handshake.c. */
+/* See conn.h. The handshake's messages are handshake.c. */
 #include "daemon/requests/conn.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
     int r;
 
     if (p->pid != c->peer.pid) {
-        /* A forked child or a process that was handed the socket: not the one that was let in. */
+        /* A forked child, or another process that got the socket: not the process that was verified. */
         if (log_is_due(++c->server->refused_packets))
             log_event(LOG_NOTICE, "foreign-packet",
                       "pid=%ld sender=%ld uid=%ld refused=%" PRIu64 ", closing the connection",
@@ -57,7 +57,7 @@ static uint32_t conn_connections_of(const struct server *s, uid_t uid)
     return n;
 }
 
-/* Whether the peer may connect at all; a refused one sees the connection closed. */
+/* Whether the peer may connect; a refused one sees the connection closed. */
 static int conn_admit(struct server *s, int fd, bool is_operator, struct ucred *ret_peer)
 {
     socklen_t bytes = sizeof(*ret_peer);
@@ -69,7 +69,7 @@ static int conn_admit(struct server *s, int fd, bool is_operator, struct ucred *
     if (conn_connections_of(s, ret_peer->uid) >= s->config->connections_per_uid_max)
         return -EDQUOT;
     if (is_operator && ret_peer->uid != 0 && ret_peer->uid != getuid())
-        return -EPERM; /* the socket's mode says so already; an adopted one may have another */
+        return -EPERM; /* the socket's mode forbids it already, but an adopted socket may have another mode */
     return 0;
 }
 

@@ -35,7 +35,7 @@ static int handshake_check_hello(struct request *rq, const Kvcobra__Hello *m)
     return 0;
 }
 
-/* One on another device than HELLO asks for is not what the client means. */
+/* A session on another device than HELLO names is not resumed. */
 static struct session *handshake_find_session(const struct server *s, const struct conn *c,
                                               const uint8_t *token)
 {
@@ -67,8 +67,10 @@ static void handshake_fill_hello_reply(struct request *rq)
     rq->reply.hello = reply;
 }
 
-/* Return: 0; -ENODEV: no such device, with those that are there; -EAGAIN: it may be the one that is being
- * opened. */
+/*
+ * Return: 0; -ENODEV: no such device, with the list of devices; -EAGAIN: it may be the one that is being
+ * opened.
+ */
 static int handshake_find_device(struct request *rq, const char *uuid)
 {
     struct devices *d = &rq->server->devices;
@@ -86,7 +88,7 @@ static int handshake_find_device(struct request *rq, const char *uuid)
     for (uint32_t i = 1; i < d->n && at < sizeof(list); i++)
         at +=
             (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : ", on ", d->list[i].uuid);
-    return fail(&rq->error, -ENODEV, "this kvcobrad keeps no pages on \"%.48s\", only in the host's memory%s",
+    return fail(&rq->error, -ENODEV, "this kvcobrad has no pages on \"%.48s\", only in the host's memory%s",
                 uuid, list);
 }
 
@@ -108,7 +110,7 @@ int handshake_handle_hello(struct request *rq)
         c->resume = handshake_find_session(rq->server, c, m->session_token.data);
     r = c->resume ? 0 : request_check_draining_session(rq);
     if (r == 0 && !c->resume &&
-        c->device->number > 0) /* what a session has on a GPU stays its own, whatever is with that now */
+        c->device->number > 0) /* a resumed session keeps its pages even if the GPU is unavailable now */
         r = gpu_open_check(c->device, &rq->error);
     if (r < 0) {
         closep(&c->pidfd);
@@ -125,7 +127,7 @@ int handshake_handle_hello(struct request *rq)
     return 0;
 }
 
-/* The session goes on over this connection; one that it still has is closed. */
+/* The session continues over this connection; its earlier one is closed. */
 static void handshake_resume(struct conn *c)
 {
     struct session *x = c->resume;
@@ -197,7 +199,7 @@ int handshake_handle_confirm(struct request *rq)
         if (r < 0)
             return r;
         c->session->conn = c;
-        c->pidfd = -1; /* the session's now */
+        c->pidfd = -1; /* the session owns it now */
     }
     c->state = CONN_OPEN;
     log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
@@ -207,7 +209,7 @@ int handshake_handle_confirm(struct request *rq)
     return 0;
 }
 
-/* The client says that it dropped everything, mappings included: nothing has to outlive the connection. */
+/* The client has dropped everything, mappings included: nothing outlives the connection. */
 int handshake_handle_bye(struct request *rq)
 {
     struct conn *c = rq->conn;

@@ -19,19 +19,20 @@ static int lend_extent_check_message(struct request *rq, const Kvcobra__LendExte
     const struct device *d = rq->session->tenant->device;
 
     if (!device_is_gpu(d))
-        return fail(&rq->error, -EOPNOTSUPP,
-                    "memory can be lent for pages on a GPU, those of this session are in the host's");
+        return fail(
+            &rq->error, -EOPNOTSUPP,
+            "external memory is for pages on a GPU, and this session's pages are in the host's memory");
     if (!rq->server->config->gpu_lend)
-        return fail(&rq->error, -EOPNOTSUPP,
-                    "this kvcobrad takes no memory from clients: it is not configured with \"gpu-lend = "
-                    "yes\"");
+        return fail(
+            &rq->error, -EOPNOTSUPP,
+            "this kvcobrad accepts no memory of clients: set \"gpu-lend = yes\" in its configuration");
     if (m->bytes != d->store.pool.extent_bytes)
-        return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes were lent: an extent of %s has %" PRIu64,
+        return fail(&rq->error, -EINVAL, "an extent of %" PRIu64 " bytes: extents of %s have %" PRIu64,
                     m->bytes, d->name, d->store.pool.extent_bytes);
     return 0;
 }
 
-/* The same memory has the same handle as long as it is allocated. */
+/* The same memory has the same handle while it is allocated. */
 static const struct pool_extent *lend_extent_find_handle(const struct pool *p, const uint8_t *handle)
 {
     for (uint32_t i = 0; i < p->n_extents; i++)
@@ -48,9 +49,9 @@ static int lend_extent_check_room(struct request *rq, const uint8_t *handle)
 
     if (lend_extent_find_handle(&st->pool, handle))
         return fail(&rq->error, -EEXIST,
-                    "this memory is lent already, or somebody holds pages in it from an earlier time");
+                    "this memory is registered already, or pages of an earlier registration are still held");
     if (n >= rq->server->config->lent_extents_per_session_max)
-        return fail(&rq->error, -EDQUOT, "this session lends %" PRIu32 " extents, which is the most", n);
+        return fail(&rq->error, -EDQUOT, "this session has registered %" PRIu32 " extents, the maximum", n);
     if (!share_may_register(st, x->tenant))
         return fail(&rq->error, -ENOSPC,
                     "the pool of %" PRIu64 " bytes has all its extents, or the rest of it is guaranteed to "

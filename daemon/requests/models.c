@@ -1,4 +1,4 @@
-/* OPEN_MODEL and GET_EXTENT: what a client needs before it can publish or find anything. */
+/* OPEN_MODEL and GET_EXTENT: what a client needs before it publishes or finds pages. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static int models_read_geometry(struct request *rq, const Kvcobra__Geometry *m, 
     return geometry_validate(ret, &rq->error);
 }
 
-/* What the client runs against what the active table was made for. */
+/* Compares the client's model with the one that the active table was made for. */
 static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct session_model *ret,
                         struct table_model **ret_active)
 {
@@ -123,19 +123,19 @@ int models_handle_open(struct request *rq)
     return 0;
 }
 
-/* No process opens the handle of its own memory: the session that lent it knows it, another one of the
- * process cannot. */
+/* No process can open the handle of its own memory: only the session that registered it knows the address. */
 static int models_check_lent(struct request *rq, const struct pool_extent *x)
 {
     const struct session *s = rq->session;
 
     if (x->lent->gone)
-        return fail(&rq->error, -ESTALE, "extent %" PRIu64 " was memory of a client that is gone", x->id);
+        return fail(&rq->error, -ESTALE, "extent %" PRIu64 " was external memory of a client that is gone",
+                    x->id);
     if (x->lent->pid == s->pid && x->lent->session != s->number)
         return fail(&rq->error, -EXDEV,
                     "extent %" PRIu64
-                    " is memory that another client of this process lent: only that client can "
-                    "use it here",
+                    " is external memory of another client of this process: only that client can "
+                    "use it in this process",
                     x->id);
     return 0;
 }
@@ -147,7 +147,7 @@ int models_handle_get_extent(struct request *rq)
     struct pool_extent *x = pool_extent_find(&rq->store->pool, id);
     int r;
 
-    /* An extent of another tenant does not exist for this one. */
+    /* Extents of other tenants are reported as missing. */
     if (!x || x->tenant != rq->tenant)
         return fail(&rq->error, -ENOENT, "there is no extent %" PRIu64, id);
     r = x->lent ? models_check_lent(rq, x) : request_may_send_fds(rq);

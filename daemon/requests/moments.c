@@ -13,7 +13,7 @@
 #include "daemon/requests/state.h"
 #include "daemon/tables/live_moments.h"
 
-/* The image in a memory object that goes with the reply and then belongs to the operator alone. */
+/* Writes the image to a memory object that is sent with the reply and then belongs to the operator alone. */
 static int moments_write_image(const struct moments *m, size_t bytes, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(closep) int fd = memfd_create("kvcobra-moments", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -43,7 +43,7 @@ struct moments_fetch_job {
     struct errmsg why;
 };
 
-/* One slice: one tenant's, and at the end the image. */
+/* One slice: adds one tenant's moments; the last one writes the image. */
 static bool moments_sum_slice(struct work_item *i)
 {
     struct moments_fetch_job *j = (struct moments_fetch_job *) i;
@@ -93,7 +93,7 @@ static int moments_conclude_fetch(struct job *job, struct request *rq)
         r = request_may_send_fds(rq);
     if (rq && r == 0) {
         moments_fill_reply(rq, j);
-        closep(&s->moments_fd); /* of the last answer: it was sent as a copy */
+        closep(&s->moments_fd); /* of the last answer, which was sent as a copy */
         s->moments_fd = take_fd(&j->fd);
         rq->fds[0] = s->moments_fd;
         rq->n_fds = 1;

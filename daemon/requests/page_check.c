@@ -1,4 +1,4 @@
-/* Checking a page before it is published; see page_check.h. */
+/* See page_check.h. */
 #include "daemon/requests/page_check.h"
 
 #include <errno.h>
@@ -47,7 +47,9 @@ static int page_check_shape(const struct page_header *h, const struct page_expec
     return 0;
 }
 
-/* binary16: an exponent of all ones is infinity or NaN, which would spread over every query of every reader.
+/*
+ * binary16: an exponent of all ones is infinity or NaN, which would spread over every query of every
+ * reader.
  */
 static int page_check_sinks(const uint8_t *payload, const struct page_expectation *x, struct errmsg *e)
 {

@@ -143,7 +143,7 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
     for (size_t i = 0; i < n; i++)
         if (scratch->slots[i] != SLOT_NONE)
             store_unhold(rq->store, scratch->slots[i]);
-    return fail(&rq->error, r, "cannot remember a lease: %s", strerror(-r));
+    return fail(&rq->error, r, "cannot record a lease: %s", strerror(-r));
 }
 
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,
@@ -174,6 +174,7 @@ int page_check_writable(struct request *rq, const struct table_entry *t)
 {
     if (t->state == TABLE_DRAINING && ev_now_ms(rq->server->ev) >= t->drain_until_ms)
         return fail(&rq->error, -ESTALE,
-                    "the table was replaced and its drain time is over: new sequences use another");
+                    "the table was replaced and its drain time is over: begin a new sequence, which uses the "
+                    "active table");
     return 0;
 }

@@ -1,4 +1,4 @@
-/* LEASE and RELEASE: how a page is found again, and what both directions share. */
+/* LEASE, RELEASE and KEEP_LEASES: pages that clients found in the index. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static bool pages_read_is_page(const struct request *rq, const struct page_conte
            memcmp(&h.slot->key, key, sizeof(*key)) == 0 && h.group->space == c->space;
 }
 
-/* The run of leading items that name pages, for recheck_begin(). */
+/* The leading items that name pages, for recheck_begin(). */
 static size_t pages_read_find(struct request *rq, const struct page_context *c, const Kvcobra__Lease *m)
 {
     struct reply_scratch *scratch = rq->server->scratch;
@@ -34,7 +34,7 @@ static size_t pages_read_find(struct request *rq, const struct page_context *c, 
         scratch->slots[n] = m->items[n]->slot;
         n++;
     }
-    errmsg_clear(&rq->error); /* a bad key is reported where it is met */
+    errmsg_clear(&rq->error); /* the handler reports a bad key later */
     return n;
 }
 
@@ -136,7 +136,7 @@ int pages_read_handle_keep_leases(struct request *rq)
     if (n > 0)
         log_event(LOG_INFO, "leases-unheard",
                   "session=%" PRIu32 " pid=%ld leases=%" PRIu32
-                  " message=\"their grants never reached the client\"",
+                  " message=\"the client never received their grants\"",
                   rq->session->number, (long) rq->session->pid, n);
     return 0;
 }

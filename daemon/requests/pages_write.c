@@ -1,4 +1,4 @@
-/* RESERVE and ABORT: room for pages. What is written there becomes a page in commit.c. */
+/* RESERVE and ABORT: slots for new pages. commit.c makes pages of them. */
 #include <errno.h>
 #include <inttypes.h>
 
@@ -70,7 +70,7 @@ static int pages_write_reserve_item(struct request *rq, const struct page_contex
     return 0;
 }
 
-/* What is published already, for recheck_begin(). */
+/* The keys that have pages already, for recheck_begin(). */
 static void pages_write_find_present(struct request *rq, const Kvcobra__Reserve *m)
 {
     struct reply_scratch *scratch = rq->server->scratch;
@@ -82,7 +82,7 @@ static void pages_write_find_present(struct request *rq, const Kvcobra__Reserve 
         if (page_key(rq, &m->items[i]->key, &key) == 0)
             scratch->slots[i] = store_find(rq->store, rq->tenant, &key);
     }
-    errmsg_clear(&rq->error); /* a bad key is reported where it is met */
+    errmsg_clear(&rq->error); /* the handler reports a bad key later */
 }
 
 int pages_write_handle_reserve(struct request *rq)

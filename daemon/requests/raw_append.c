@@ -1,10 +1,10 @@
 /*
- * APPEND_RAW: a chunk of vectors in the arena becomes a page, encoded here; for clients without the library.
+ * APPEND_RAW: encodes a chunk of vectors in the arena to a page; for clients without the library.
  *
- *   handle    on the loop: find the key, else a slot that is COPYING, in no list, the job's alone
- *   encode    on a thread: a layer per slice, then header and checksum
- *   (copy)    to a GPU's slot, by the mover: the thread wrote to memory of the host
- *   conclude  on the loop: publish, or lease what somebody else published meanwhile
+ *     handle    on the loop: find the key, else reserve a slot, COPYING, in no list, the job's alone
+ *     encode    on a thread: one layer per slice, then header and checksum
+ *     (copy)    to a GPU's slot, by the mover: the thread wrote to memory of the host
+ *     conclude  on the loop: publish, or lease the page that another client published meanwhile
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@
 
 struct raw_append_job {
     struct job job;
-    const struct page_layout *layout; /* of a busy space: stays */
+    const struct page_layout *layout; /* of a space in use, which stays */
     struct raw_place k, v;
     struct page_header header;
     bool first;
@@ -41,7 +41,7 @@ struct raw_append_job {
     struct errmsg error;
 };
 
-/* ---- what the message means ---- */
+/* ---- the message ---- */
 
 static int raw_append_check_message(struct request *rq, const Kvcobra__AppendRaw *m)
 {
@@ -96,7 +96,7 @@ static void raw_append_derive_key(const struct request *rq, const struct page_co
 
 /* ---- the answer ---- */
 
-/* A hold on @slot was taken. */
+/* The page in @slot is held already. */
 static int raw_append_answer(struct request *rq, uint32_t slot, bool existed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
@@ -151,8 +151,10 @@ static bool raw_append_encode_slice(struct work_item *work)
     return false;
 }
 
-/* What was written of a page before the mover died could still arrive: the slot and those beside it are not
- * used again. */
+/*
+ * A write that the mover began before it died could still arrive: its slot, and the extent around it, are
+ * not used again.
+ */
 static void raw_append_on_copied(void *ctx, struct mover_reply *reply)
 {
     struct raw_append_job *j = ctx;
@@ -204,7 +206,7 @@ static int raw_append_publish(struct raw_append_job *j, struct request *rq)
     if (r < 0)
         return r;
     if (present != SLOT_NONE)
-        return raw_append_answer_present(rq, present); /* the first page wins; ours is given back */
+        return raw_append_answer_present(rq, present); /* the first page stays; ours is discarded */
     r = store_publish(st, slot, &j->header.key, j->header.payload_crc32c, &rq->error);
     if (r < 0)
         return r;
@@ -243,7 +245,7 @@ static int raw_append_take_slot(struct request *rq, const struct page_context *c
 
     if (x->n_reservations + x->n_copying >= s->config->reservations_per_session_max)
         return fail(&rq->error, -EDQUOT,
-                    "this session has %" PRIu32 " reservations, which is the most: commit or abort some",
+                    "this session has %" PRIu32 " reservations, the maximum: commit or abort some",
                     x->n_reservations + x->n_copying);
     r = tenant_group(x->tenant, c->space, page_class, &g);
     if (r == 0)
@@ -304,7 +306,7 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
 {
     _cleanup_(freep) struct raw_append_job *j = calloc(1, sizeof(*j));
     bool first = m->first_position == 0;
-    int fd = extent_fd(rq->session->arena), r; /* lives as long as the job does */
+    int fd = extent_fd(rq->session->arena), r; /* lives as long as the job */
 
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for an append");
@@ -357,10 +359,10 @@ int raw_append_handle(struct request *rq)
         return raw_append_answer_present(rq, present);
     if (m->only_find) {
         page_count_miss(rq, page_miss_reason(rq, c.space, &key));
-        return fail(&rq->error, -ENODATA, "nobody published this chunk, or it was evicted");
+        return fail(&rq->error, -ENODATA, "no client published this chunk, or it was evicted");
     }
     if (dtype_bytes((unsigned) m->type) == 0)
-        return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
+        return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
     r = page_check_writable(rq, c.table);
     if (r == 0)
         r = raw_append_check_place(rq, &c.space->layout, (unsigned) m->type, m->k_offset, "k");

@@ -1,4 +1,4 @@
-/* Raw vectors to a page and back; see raw_codec.h. One layer is in memory at a time. */
+/* See raw_codec.h. One layer is in memory at a time. */
 #include "daemon/requests/raw_codec.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 static const char *const side_names[] = {"K", "V"};
 
 struct raw_codec_workspace {
-    void *numbers;  /* [64, heads, d] as they lie in the arena */
+    void *numbers;  /* [64, heads, d] as in the arena */
     float *rows[2]; /* [64, heads, d] by side */
     struct chunk_work chunk;
 };
@@ -40,7 +40,7 @@ static int raw_codec_workspace_init(struct raw_codec_workspace *w, const struct 
     if (w->numbers && w->rows[0] && w->rows[1] &&
         chunk_work_init(&w->chunk, &l->table->geometry, l->shard) == 0)
         return 0;
-    return fail(e, -ENOMEM, "kvcobrad is out of memory for %zu vectors' numbers", n);
+    return fail(e, -ENOMEM, "kvcobrad is out of memory for %zu numbers of vectors", n);
 }
 
 static size_t raw_codec_layer_numbers(const struct page_layout *l)
@@ -85,8 +85,8 @@ static int raw_codec_write_all(const struct raw_place *p, const void *from, size
 /* ---- encode ---- */
 
 /*
- * The sinks of one head and side go to the page as binary16 of x - mean; the rows that codes are made of hold
- * the mean there, as in every other page of class first: the sinks' norms would count as drift.
+ * Stores the sinks of one head and side as binary16 of x - mean. In the rows to encode the mean replaces
+ * them, as in every other page of class first: the sinks' norms would count as drift.
  */
 static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
                                 float *rows, size_t stride, uint8_t *payload, struct errmsg *e)
@@ -112,7 +112,7 @@ static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uin
     return 0;
 }
 
-/* One head and side; keys of all heads of the layer before any values. */
+/* Encodes one head and side; keys of all heads of the layer before any values. */
 static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
                                  bool first, struct raw_codec_workspace *w, uint8_t *payload,
                                  struct encode_counts counts[2], struct errmsg *e)
@@ -145,7 +145,7 @@ int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct r
 
     if (layer == 0)
         memset(payload, 0,
-               l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot holds what lay there before */
+               l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot has bytes of earlier pages */
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
         size_t bytes = n * dtype_bytes(places[side]->dtype);
 

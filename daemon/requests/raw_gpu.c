@@ -1,4 +1,4 @@
-/* Pages on their way to and from a GPU; see raw_gpu.h. */
+/* See raw_gpu.h. */
 #include "daemon/requests/raw_gpu.h"
 
 #include <errno.h>
@@ -22,11 +22,10 @@ int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct r
 
     if (h->span->extent->gpu_fd < 0)
         return fail(&rq->error, -EOPNOTSUPP,
-                    "the page lies in GPU memory that a client lent, which kvcobra-mover cannot read");
+                    "the page is in external memory of a client, which kvcobra-mover cannot read");
     if (rq->server->n_raw_stages >= RAW_STAGES_MAX)
         return fail(&rq->error, -EAGAIN,
-                    "%d pages are on their way to and from GPUs, which is the most: ask again",
-                    RAW_STAGES_MAX);
+                    "%d pages are being copied to and from GPUs, the maximum: retry later", RAW_STAGES_MAX);
     if (!checked_align(h->group->page_bytes, (size_t) sysconf(_SC_PAGESIZE), &bytes))
         return fail(&rq->error, -EOVERFLOW, "a page of too many bytes");
     r = extent_new("kvc-raw-stage", bytes, EXTENT_READ_WRITE, &memory, &rq->error);
@@ -74,7 +73,7 @@ int raw_gpu_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, 
     request.copy = &copy;
     r = mover_ask(s->server->gpus.mover, &request, fds, 2, COPY_MS, done, ctx);
     return r < 0 ? fail(e, -EAGAIN,
-                        "kvcobra-mover, which copies pages of GPUs, cannot be asked now (%s): ask again",
+                        "kvcobra-mover, which copies pages of GPUs, takes no request now (%s): retry later",
                         strerror(-r))
                  : 0;
 }

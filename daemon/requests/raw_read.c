@@ -1,7 +1,6 @@
 /*
- * READ_RAW: one side of one layer of a leased page, decoded to the arena by a thread; see raw_append.c for
- * the other way. A page on a GPU is copied to the host by the mover first, and its checksum compared: any
- * process of the tenant can write there.
+ * READ_RAW: a thread decodes one side of one layer of a leased page to the arena. A page on a GPU is first
+ * copied to the host by the mover, and its checksum compared: any process of the tenant can write there.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +21,7 @@
 
 struct raw_read_job {
     struct job job;
-    const struct page_layout *layout; /* of a busy space: stays, by the job's own hold */
+    const struct page_layout *layout; /* of a space in use, which stays while the job holds the page */
     struct raw_place to;
     uint32_t slot, layer, crc;
     enum side side;
@@ -72,7 +71,7 @@ static int raw_read_conclude(struct job *job, struct request *rq)
 
 /* ---- begin ---- */
 
-/* The page is whole; what the message says about it is checked here. */
+/* Checks the message against the page, which is whole. */
 static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const struct page_handle *h,
                          struct raw_read_job *j)
 {
@@ -80,13 +79,13 @@ static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const st
     const struct extent *arena = rq->session->arena;
 
     if (!l->table)
-        return fail(&rq->error, -ESTALE, "the page's table is not here any more");
+        return fail(&rq->error, -ESTALE, "the page's table is missing");
     if (m->layer >= l->table->geometry.n_layers || m->side > SIDE_V)
         return fail(&rq->error, -EINVAL,
                     "layer %" PRIu32 ", side %" PRIu32 ": the model has %" PRIu32 " layers and two sides",
                     m->layer, m->side, l->table->geometry.n_layers);
     if (dtype_bytes((unsigned) m->type) == 0 || !raw_codec_bytes(l, (unsigned) m->type, 1, &j->bytes))
-        return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
+        return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
     if (!arena || m->arena_offset > extent_bytes(arena) || j->bytes > extent_bytes(arena) - m->arena_offset)
         return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
                     j->bytes, m->arena_offset);
@@ -120,8 +119,8 @@ static int raw_read_begin_on_host(struct request *rq, const struct page_handle *
 /* ---- on a GPU ---- */
 
 /*
- * A page that the library put there has no header, only the room for one, in which that of an earlier page
- * may stand: it counts if it names this page. Else nobody here knows the position.
+ * A page that the library wrote has no header, only room for one, in which the header of an earlier page
+ * may be. The header counts if it names this page; else the position is unknown.
  */
 static void raw_read_find_position(struct raw_read_job *j)
 {
@@ -146,7 +145,7 @@ static void raw_read_on_copied(void *ctx, struct mover_reply *reply)
         raw_read_find_position(j);
         r = job_work(&j->job, &j->error);
         if (r == 0)
-            return; /* from here on the job is a thread's */
+            return; /* from here on a thread owns the job */
     }
     j->err = r;
     job_end(&j->job);
@@ -183,8 +182,9 @@ int raw_read_handle(struct request *rq)
     int r = lease_find_slot(&rq->session->leases, m->lease, m->item, &slot);
 
     if (r < 0)
-        return fail(&rq->error, r, "lease %" PRIu64 " of this session has no page %" PRIu32 " (any more)",
-                    m->lease, m->item);
+        return fail(&rq->error, r,
+                    "lease %" PRIu64 " of this session has no page %" PRIu32 ", or released it", m->lease,
+                    m->item);
     r = recheck_begin(rq, &slot, 1, raw_read_handle);
     if (r != 0)
         return r;
@@ -196,7 +196,7 @@ int raw_read_handle(struct request *rq)
     r = raw_read_fill(rq, m, &h, j);
     if (r < 0)
         return r;
-    store_hold(st, slot); /* a release meanwhile does not free what is being read */
+    store_hold(st, slot); /* a release meanwhile does not free the page that is being read */
     if (rq->store->pool.source)
         r = raw_read_begin_on_gpu(rq, &h, j);
     else

@@ -1,6 +1,6 @@
 /*
- * Pages of an earlier process are compared with their checksums before somebody leases them again: many of
- * them at once on a thread. While that lasts a hold of the job's own keeps them where they are.
+ * Compares pages of an earlier process with their checksums before a client leases them, many at once on a
+ * thread. Meanwhile the job holds the pages.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static bool recheck_compare_slice(struct work_item *work)
     return j->next < j->n;
 }
 
-/* What was compared counts, also if it was not all, or for nobody. */
+/* Applies the results so far, even if the job expired or its client is gone. */
 static int recheck_conclude(struct job *job, struct request *rq)
 {
     struct recheck_job *j = (struct recheck_job *) job;

@@ -1,7 +1,7 @@
 /*
- * Pages of an earlier process on a GPU: the mover adds their checksums up before somebody leases them again,
- * one request for each extent. While that lasts a hold of the job's own keeps them where they are. What the
- * mover did not answer stays unchecked, and the client is told to come again.
+ * The same on a GPU: the mover computes checksums of an earlier process's pages before a client leases
+ * them, one request for each extent. Meanwhile the job holds the pages. Pages without an answer stay
+ * unchecked, and the client gets EAGAIN.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct recheck_gpu_page { /* of one page */
     uint32_t slot, crc, found;
     uint64_t generation;
     uint64_t offset, bytes;           /* of the payload in the extent */
-    const struct pool_extent *extent; /* while the job holds the page */
+    const struct pool_extent *extent; /* stays while the job holds the page */
     bool answered;
 };
 
@@ -38,7 +38,7 @@ struct recheck_gpu_job {
     struct job job;
     int (*again)(struct request *rq);
     size_t n, n_batches, n_waiting;
-    struct errmsg why;                 /* the mover did not answer everything */
+    struct errmsg why;                 /* why the mover did not answer every batch */
     struct recheck_gpu_batch *batches; /* [n] at most */
     struct recheck_gpu_page pages[];
 };
@@ -68,8 +68,8 @@ static void recheck_gpu_judge(struct store *st, const struct recheck_gpu_page *c
 static int recheck_gpu_retry_later(struct request *rq, const char *why)
 {
     return fail(&rq->error, -EAGAIN,
-                "pages that were there before kvcobrad was started have to be checked first, and cannot be "
-                "now (%.250s): come again",
+                "pages of an earlier kvcobrad must be checked first, which is not possible "
+                "now (%.250s): retry later",
                 why);
 }
 
@@ -108,7 +108,7 @@ static void recheck_gpu_on_checked(void *ctx, struct mover_reply *reply)
         job_end(&j->job);
 }
 
-/* ---- ask ---- */
+/* ---- requests to the mover ---- */
 
 static int recheck_gpu_send_batch(struct server *s, const struct device *d, struct recheck_gpu_batch *q)
 {
@@ -136,7 +136,7 @@ static int recheck_gpu_send_batch(struct server *s, const struct device *d, stru
     return mover_ask(s->gpus.mover, &request, &pages->extent->gpu_fd, 1, CHECK_MS, recheck_gpu_on_checked, q);
 }
 
-/* As many as can be asked. Return: 0: an answer comes; errno of the first. */
+/* Sends as many batches as the mover accepts. Return: 0: an answer will come; errno of the first. */
 static int recheck_gpu_send_all(struct server *s, const struct device *d, struct recheck_gpu_job *j)
 {
     int r = 0;
@@ -146,7 +146,7 @@ static int recheck_gpu_send_all(struct server *s, const struct device *d, struct
         j->n_waiting += r == 0;
     }
     if (r < 0 && j->n_waiting > 0)
-        (void) fail(&j->why, r, "kvcobra-mover has too much to do");
+        (void) fail(&j->why, r, "the queue of kvcobra-mover is full");
     return j->n_waiting > 0 ? 0 : r;
 }
 
@@ -157,7 +157,7 @@ static int recheck_gpu_by_extent(const void *a, const void *b)
     return (x->extent->id > y->extent->id) - (x->extent->id < y->extent->id);
 }
 
-/* The unchecked ones of @slots, those of one extent together. */
+/* The unchecked pages of @slots, sorted by extent. */
 static int recheck_gpu_collect(struct store *st, const uint32_t *slots, size_t n, struct recheck_gpu_job *j)
 {
     for (size_t i = 0; i < n; i++) {
@@ -189,8 +189,7 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
     struct store *st = rq->store;
     _cleanup_(recheck_gpu_job_freep) struct recheck_gpu_job *j = NULL;
     struct errmsg why;
-    int r =
-        gpu_open_check(d, &why); /* a session of an earlier process may be on one that is not available now */
+    int r = gpu_open_check(d, &why); /* a restored session may be on a GPU that is unavailable now */
 
     if (r < 0)
         return recheck_gpu_retry_later(rq, why.text);

@@ -25,7 +25,7 @@ enum { REPORT_EVERY_MS = 1000 };
 struct report_moments_job {
     struct job job;
     uint8_t model_digest[DIGEST_BYTES], geometry_digest[DIGEST_BYTES];
-    int arena_fd; /* borrowed of the session, which outlives its jobs */
+    int arena_fd; /* of the session, which outlives its jobs; borrowed */
     uint64_t offset, bytes;
     struct live_moments *live;
     int err;
@@ -69,7 +69,7 @@ static int report_conclude_moments(struct job *job, struct request *rq)
     int r = 0;
 
     live_close(&job->server->live, j->live);
-    if (!rq) /* what was added stays */
+    if (!rq) /* a report that was added stays */
         return 0;
     if (job->work.expired)
         return job_expired(rq);
@@ -88,7 +88,7 @@ static int report_start_moments(struct request *rq, const struct session_model *
     int r;
 
     if (s->config->moments_bytes_max == 0)
-        return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad takes no moments: moments-bytes is 0");
+        return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad accepts no moments: moments-bytes is 0");
     if (m->moments_bytes > s->config->moments_bytes_max || !rq->session->arena ||
         !range_inside(m->moments_offset, m->moments_bytes, extent_bytes(rq->session->arena)))
         return fail(&rq->error, -EINVAL,
@@ -118,7 +118,7 @@ static int report_start_moments(struct request *rq, const struct session_model *
     return r;
 }
 
-/* A table's fit, made if it is the first report of it. */
+/* A table's fit, created with its first report. */
 static struct fit *report_fit_of(struct table_entry *t)
 {
     if (!t->fit)
@@ -126,7 +126,7 @@ static struct fit *report_fit_of(struct table_entry *t)
     return t->fit;
 }
 
-/* The model's shadow, if the report is about that; a shadow that ended meanwhile is left out of it. */
+/* The model's shadow, if the report names it; a shadow that ended meanwhile is ignored. */
 static int report_find_shadow(struct request *rq, const struct table_entry *t, struct table_entry **ret)
 {
     const ProtobufCBinaryData *digest = &rq->message->report->shadow_digest;
@@ -158,8 +158,7 @@ static int report_apply(struct request *rq)
     if (!model)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
     if (rq->session->reported_ms != 0 && now_ms - rq->session->reported_ms < REPORT_EVERY_MS)
-        return fail(&rq->error, -EAGAIN,
-                    "a session is heard once a second: report together what comes together");
+        return fail(&rq->error, -EAGAIN, "a session may report once a second: merge reports");
     rq->session->reported_ms = now_ms;
     r = request_table(rq, &m->table_digest, &t);
     if (r < 0)

@@ -1,4 +1,4 @@
-/* From a packet to its reply; see request.h. */
+/* See request.h. */
 #include "daemon/requests/request.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ int request_may_send_fds(struct request *rq)
 {
     if (rq->conn->fds_sent && !ev_stream_drained(rq->conn->stream))
         return fail(&rq->error, -EAGAIN,
-                    "an earlier reply with descriptors is still unread: read it, then ask again");
+                    "an earlier reply with descriptors is still unread: read it, then retry");
     return 0;
 }
 
@@ -37,7 +37,7 @@ static int request_copy_fds(struct request *rq, int *ret)
             int r = errno == EMFILE ? -EAGAIN : -errno;
 
             request_close_all(ret, i);
-            return fail(&rq->error, r, "kvcobrad has no descriptor left for this reply: ask again later");
+            return fail(&rq->error, r, "kvcobrad has no descriptor left for this reply: retry later");
         }
     }
     return 0;
@@ -71,7 +71,6 @@ static int request_send_reply(struct request *rq)
     return ev_stream_send(rq->conn->stream, scratch->packet, (size_t) bytes, fds, rq->n_fds);
 }
 
-/* Sends what a handler that returned @r says. Return: 0; negative: the connection is of no use any more. */
 int request_reply(struct request *rq, int r)
 {
     const struct conn *c = rq->conn;

@@ -1,7 +1,8 @@
 /*
- * One request being answered. A handler looks at the message, changes the daemon's state, fills the reply's
- * body and returns 0 or a negative errno with a sentence; request.c does the rest. One that has to wait for a
- * thread hands the request to a job (job.h) and returns REQUEST_PENDING.
+ * One request that is being answered. A handler reads the message, changes the daemon's state, fills the
+ * reply's body and returns 0 or a negative errno with a sentence. A handler that has to wait for a thread
+ * gives the request to a job (job.h) and returns REQUEST_PENDING. dispatch.c calls handlers, request.c
+ * sends replies.
  */
 #pragma once
 
@@ -30,19 +31,18 @@ struct request {
     struct store *store;     /* the tenant's */
     const Kvcobra__Request *message;
     struct wire_packet
-        *packet; /* descriptors that came along; closed after the handler; NULL when a job answers */
+        *packet; /* descriptors of the packet; closed after the handler; NULL when a job answers */
     Kvcobra__Reply reply;
     int fds[WIRE_FDS_MAX]; /* borrowed: copies are sent */
     size_t n_fds;
     struct errmsg error;
     uint64_t began_ns; /* metrics_now_ns() */
-    bool rechecked;    /* recheck_begin() had its turn */
+    bool rechecked;    /* recheck_begin() is done */
 };
 
 /*
- * The end of a request that a job answers: @r as returned by a handler. Frees the message unless that is
- * REQUEST_PENDING again. Closes the connection if it is of no use any more; one that is closed already gets
- * nothing.
+ * Ends a request of a job: @r as returned by a handler. Frees the message, unless @r is REQUEST_PENDING
+ * again. Closes the connection if the reply cannot be sent; a closed connection gets no reply.
  */
 void request_answer(struct request *rq, int r);
 
@@ -76,10 +76,13 @@ int request_find_table(struct request *rq, const ProtobufCBinaryData *digest, st
 int request_outcome(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present,
                     const char *conflict);
 
-/* -EAGAIN if an earlier packet with descriptors is still unread: handlers that send some ask first. */
+/*
+ * For handlers that send descriptors. Return: 0; -EAGAIN: the client has not read an earlier packet with
+ * descriptors.
+ */
 int request_may_send_fds(struct request *rq);
 
-/* Room for what replies point at until they are packed; one request at a time. */
+/* Memory that replies point at until they are packed; one request at a time. */
 struct reply_scratch {
     Kvcobra__PageRef pages[WIRE_ITEMS_MAX];
     Kvcobra__PageRef *page_pointers[WIRE_ITEMS_MAX];
@@ -138,6 +141,8 @@ static inline ProtobufCBinaryData bytes_view(const void *data, size_t n)
 /* Whether this session has a reference on the table. Return: 0; -ESTALE. */
 int request_check_table(struct request *rq, const struct table_entry *t);
 
-/* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE.
+/*
+ * The table that a page message names, with a reference of this session. Return: 0; -EINVAL, -ENOENT,
+ * -ESTALE.
  */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

@@ -97,7 +97,7 @@ int tables_requests_handle_ref(struct request *rq)
         return r;
     if (!model)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
-    /* A session that has it already may have it again: its sequences fork. */
+    /* A session with a reference may take another one: its sequences fork. */
     if (!t->table || (!tables_may_ref(&rq->server->tables, t, ev_now_ms(rq->server->ev)) &&
                       !session_has_table(rq->session, t)))
         return fail(&rq->error, -ESTALE, "the table is %s, not active: read the control page again",

@@ -21,14 +21,15 @@ uint32_t external_memory_count(const struct session *x)
     return n;
 }
 
-/* Nothing is put into these slots again: it does no harm if somebody still writes there. */
+/* These slots never get a page again, so a client that still writes there destroys none. */
 static void external_memory_discard_reserved(struct sessions *ss, struct store *st, uint32_t span)
 {
     uint32_t n = st->pool.spans[span]->n_fresh_from;
 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t number = span << POOL_SLOT_BITS | i;
-        const struct slot *slot = pool_slot(&st->pool, number); /* NULL: the span went with its last one */
+        const struct slot *slot =
+            pool_slot(&st->pool, number); /* NULL: the span was freed with its last slot */
 
         if (!slot || slot->state != SLOT_RESERVED)
             continue;

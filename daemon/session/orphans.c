@@ -1,4 +1,4 @@
-/* Holds without a session; see ownerless.h. */
+/* See orphans.h. */
 #include "daemon/session/orphans.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ void orphans_begin(struct sessions *ss, uint32_t number, int pidfd, const char *
     ss->orphans[number] = (struct orphan){.is_watched = true, .pidfd = pidfd};
     ss->n_watched++;
     log_event(LOG_CRIT, "session-not-restored",
-              "session=%" PRIu32 " pid=%" PRIu32 " message=\"%s: what it holds stays held "
+              "session=%" PRIu32 " pid=%" PRIu32 " message=\"%s: its pages stay held "
               "until %s\"",
               number, record->pid, why,
               pidfd >= 0 ? "the process exits" : "the process can be watched and exits");
@@ -51,7 +51,7 @@ uint64_t orphans_holds(const struct sessions *ss, uint32_t number)
     return ss->orphans[number].n_holds;
 }
 
-/* Cells of a number that no session knows: all that are left of it. Rare, so the whole list is walked. */
+/* The remaining cells of a number without a session. Rare, so the whole list is searched. */
 static void orphans_release_cells(struct sessions *ss, uint32_t number)
 {
     for (uint64_t cell = 0; cell < ss->persist->journal.head->n_holds; cell++) {
@@ -71,7 +71,7 @@ void orphans_end(struct sessions *ss, uint32_t number)
     struct store *st = orphans_store(ss, number);
     char name[PERSIST_NAME_BYTES];
 
-    if (o->is_watched && st && st->pool.source) /* the driver may still run what the process left */
+    if (o->is_watched && st && st->pool.source) /* kernels of the process may still run */
         gpu_pool_retire_session(
             devices_find_place(ss->devices, ss->persist->journal.sessions[number].place)->gpu, number,
             "a process without a session ended");
@@ -83,7 +83,7 @@ void orphans_end(struct sessions *ss, uint32_t number)
         if (st && st->pool.source)
             store_discard_reserved(st, number);
 
-        log_event(LOG_NOTICE, "ownerless-gone", "session=%" PRIu32 " pid=%" PRIu32 " held=%" PRIu64, number,
+        log_event(LOG_NOTICE, "orphan-gone", "session=%" PRIu32 " pid=%" PRIu32 " held=%" PRIu64, number,
                   record->pid, o->n_holds);
         (void) persist_name(name, "pid", record->serial);
         journal_session_remove(&ss->persist->journal, number);

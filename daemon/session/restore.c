@@ -26,12 +26,12 @@
 
 struct restore_counts {
     uint64_t n_pages, n_reserved, n_holds, n_orphaned, n_sessions, n_extents;
-    uint64_t n_left; /* extents of devices that are not configured any more, or cut otherwise */
+    uint64_t n_left; /* extents of devices that are not configured, or with other sizes */
 };
 
 /* ---- pages ---- */
 
-/* The span may be gone afterwards: its last slot may turn out to be a copy. */
+/* The span may be freed by this: its last slot may have a key that another page has. */
 static int restore_slots(struct store *st, const struct span *span, struct restore_counts *n,
                          struct errmsg *e)
 {
@@ -52,7 +52,7 @@ static int restore_slots(struct store *st, const struct span *span, struct resto
     return 0;
 }
 
-/* All at once, when it is known how many there are: each index is built once, in its size. */
+/* After all extents are open, so that each index is created once, in its final size. */
 static void restore_pages(struct store *st, struct restore_counts *n)
 {
     struct errmsg e = {""};
@@ -62,7 +62,7 @@ static void restore_pages(struct store *st, struct restore_counts *n)
 
         for (const struct group *g = t->groups; g; g = g->next)
             n_pages += g->n_used;
-        if (tenant_index_reserve(t, n_pages, &e) < 0) /* it grows as it can */
+        if (tenant_index_reserve(t, n_pages, &e) < 0) /* it grows later */
             log_event(LOG_WARNING, "index-small", "tenant=%s message=\"%s\"", t->name, e.text);
     }
     for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
@@ -99,8 +99,7 @@ static int restore_span(struct sessions *ss, struct pool_extent *x, uint32_t uni
                  : 0;
 }
 
-/* Whose extent it is, by the head of its records. Return: 0; -ENXIO: of a device that is not here; -EBADMSG.
- */
+/* The device of an extent, by the head of its records. Return: 0; -ENXIO: it is not configured; -EBADMSG. */
 static int restore_read_head(struct sessions *ss, int fd, uint64_t id, struct extent_head *ret,
                              struct device **ret_device, struct errmsg *e)
 {
@@ -111,10 +110,10 @@ static int restore_read_head(struct sessions *ss, int fd, uint64_t id, struct ex
         return r;
     d = devices_find_place(ss->devices, ret->place);
     if (!d)
-        return fail(e, -ENXIO, "its device is not configured any more");
+        return fail(e, -ENXIO, "its device is not configured");
     if (ret->extent != id || ret->extent_bytes != d->extent_bytes || ret->unit_bytes != d->unit_bytes ||
         ret->n_units != d->extent_bytes / d->unit_bytes)
-        return fail(e, -EBADMSG, "its records are of another extent");
+        return fail(e, -EBADMSG, "its slot records are of another extent");
     *ret_device = d;
     return 0;
 }
@@ -135,7 +134,7 @@ static int restore_open_extent(struct sessions *ss, uint64_t id, struct pool_ext
 
     if (r == 0 && (device_is_gpu(d) ? gpu : pages) < 0)
         r = fail(e, -ENOENT, "the supervisor does not have its memory");
-    if (r == 0 && !device_is_gpu(d)) /* of a GPU nothing is mapped here */
+    if (r == 0 && !device_is_gpu(d)) /* memory of a GPU is never mapped here */
         r = extent_adopt(take_fd(&pages), d->extent_bytes, EXTENT_READ, &memory, e);
     if (r == 0)
         r = slot_records_adopt(&records, take_fd(&slots), head.n_units, d->unit_bytes, e);
@@ -169,8 +168,7 @@ static void restore_extent(struct sessions *ss, uint64_t id, struct restore_coun
     }
     if (r == -ENXIO)
         n->n_left++;
-    else /* spans taken over before the bad one stay; the rest is free, unless it could not be opened at all
-          */
+    else /* spans before the bad one stay, the rest is free, unless the extent could not be opened at all */
         log_event(LOG_CRIT, "extent-damaged", "extent=%" PRIu64 " message=\"%s\": pages are lost", id,
                   e.text);
     if (x && x->gpu_fd >= 0) /* reservations that cannot be read may be anywhere in the rest */
@@ -185,8 +183,9 @@ static void restore_extent(struct sessions *ss, uint64_t id, struct restore_coun
 /* ---- sessions and holds ---- */
 
 /*
- * A stored pidfd means the process it was opened for. Without one, the number must do: at worst a stranger's
- * exit is awaited. Return: the descriptor; -ESRCH: the process is gone; another errno: that is not known.
+ * A stored pidfd belongs to the process that it was opened for. Without one, the pid must do: at worst the
+ * exit of another process is awaited. Return: the descriptor; -ESRCH: the process is gone; another errno:
+ * unknown.
  */
 static int restore_pidfd_of(struct sessions *ss, const struct session_record *record)
 {
@@ -214,10 +213,9 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
     int pidfd = d ? restore_pidfd_of(ss, record) : -ENXIO, r = 0;
 
     if (pidfd == -ENXIO ||
-        (pidfd == -ESRCH &&
-         !device_is_gpu(d))) { /* the descriptor of a process, if it is stored, is dropped as unknown */
+        (pidfd == -ESRCH && !device_is_gpu(d))) { /* persist_drop_unknown() drops a stored pidfd */
         log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its %s\"", number,
-                  record->pid, d ? "process is gone" : "device is not configured any more");
+                  record->pid, d ? "process is gone" : "device is not configured");
         journal_session_remove(&ss->persist->journal, number);
         return;
     }
@@ -234,7 +232,7 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
         orphans_begin(ss, number, pidfd < 0 ? -1 : pidfd, e.text);
 }
 
-/* Whether a cell can be right: its session's process lives, its page is one of that process's tenant. */
+/* Whether a cell is plausible: its session's process lives, its page belongs to that process's tenant. */
 static bool restore_is_hold(struct sessions *ss, const struct hold_cell *c)
 {
     uint32_t number = hold_session(c);
@@ -252,8 +250,8 @@ static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_coun
     uint32_t number = hold_session(c);
     struct session *x;
 
-    if (!restore_is_hold(ss,
-                         c)) { /* its process is gone, or its extent was lost and is mapped by nobody new */
+    if (!restore_is_hold(
+            ss, c)) { /* its process is gone, or its extent was lost, so no mapping of it is used again */
         journal_hold_remove(&ss->persist->journal, cell);
         return;
     }
@@ -266,15 +264,14 @@ static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_coun
     n->n_holds++;
 }
 
-/* Nobody knows whose it is any more: what may be written there must not hit another page. */
+/* Its session is unknown: a process that writes there must not destroy another page. */
 static void restore_retire_slot(struct store *st, uint32_t number)
 {
     retire_extent(st, pool_slot_span(&st->pool, number)->extent);
     store_discard(st, number);
 }
 
-/* A slot on a GPU that was RESERVED: its session's still, or of a process that is looked after without a
- * session. */
+/* A slot on a GPU that was RESERVED: by a restored session, or by a process that orphans.h watches. */
 static void restore_reservation(struct sessions *ss, struct store *st, uint32_t number,
                                 struct restore_counts *n)
 {
@@ -284,7 +281,7 @@ static void restore_reservation(struct sessions *ss, struct store *st, uint32_t 
 
     store_adopt_reserved(st, number);
     n->n_reserved++;
-    if (owner == SLOT_WITHOUT_SESSION) /* a job was at work there */
+    if (owner == SLOT_WITHOUT_SESSION) /* a job was filling it */
         gpu_pool_delay_reuse(t->device->gpu);
     else if (x && x->tenant == t)
         reservations_add(x, number);
@@ -300,7 +297,7 @@ static void restore_reservations(struct sessions *ss, struct store *st, struct r
         for (uint32_t k = 0; k < n_slots; k++) {
             const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
 
-            if (slot && slot->state == SLOT_RESERVED) /* the span may be gone after its last one */
+            if (slot && slot->state == SLOT_RESERVED) /* the span may be freed with its last slot */
                 restore_reservation(ss, st, i << POOL_SLOT_BITS | k, n);
         }
     }
@@ -314,7 +311,7 @@ static void restore_finish_slot(void *ctx, uint32_t number)
         store_adopt_holds(ctx, number);
 }
 
-/* Sessions that hold nothing have nothing to come back to. */
+/* Sessions without pages have nothing to resume. */
 static void restore_end_idle_sessions(struct sessions *ss)
 {
     for (uint32_t i = 0; i < ss->n_max; i++)
@@ -322,7 +319,7 @@ static void restore_end_idle_sessions(struct sessions *ss)
             (void) session_free(ss->list[i]);
 }
 
-/* Not the loop's clock, which stands still between its turns. */
+/* Not the loop's clock, which stands still during a pass of the loop. */
 static uint64_t restore_clock_us(void)
 {
     struct timespec t;
@@ -347,7 +344,7 @@ void restore_pools(struct sessions *ss)
         persist_write_places(ss->persist);
         return;
     }
-    restore_set_keeper(ss, NULL); /* nothing is stored anew */
+    restore_set_keeper(ss, NULL); /* the extents are stored already */
     for (uint32_t i = 0; i < list->n_extents; i++)
         restore_extent(ss, list->extents[i], &n);
     for (uint32_t i = 0; i < ss->devices->n; i++)
@@ -361,14 +358,14 @@ void restore_pools(struct sessions *ss)
         if (ss->persist->journal.holds[i].slot != SLOT_NONE)
             restore_hold(ss, i, &n);
     if (n.n_orphaned > 0)
-        log_event(LOG_CRIT, "holds-without-owner",
-                  "holds=%" PRIu64 " message=\"they could not be given back to their sessions "
-                  "and end with the processes\"",
+        log_event(LOG_CRIT, "holds-orphaned",
+                  "holds=%" PRIu64 " message=\"their sessions could not be restored: "
+                  "they end with the processes\"",
                   n.n_orphaned);
     if (n.n_left > 0)
         log_event(LOG_CRIT, "device-left",
-                  "extents=%" PRIu64 " message=\"they are of devices that are not configured any more, "
-                  "or cut otherwise: their pages are lost\"",
+                  "extents=%" PRIu64 " message=\"their devices are not configured, "
+                  "or extents or spans have other sizes: their pages are lost\"",
                   n.n_left);
     for (struct tenant *t = NULL; (t = devices_next_tenant(ss->devices, t));)
         for (struct group *g = t->groups; g; g = g->next)

@@ -1,4 +1,4 @@
-/* What a process has from the daemon; see session.h. */
+/* See session.h. */
 #include "daemon/session/session.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@
 #include "daemon/loop/log.h"
 #include "gpu/device.h"
 
-/* ---- birth and death ---- */
+/* ---- create and free ---- */
 
 static bool session_quarantine(struct session *x);
 
@@ -45,7 +45,7 @@ static void session_on_exit_of_process(void *ctx)
         owner->close_conn(owner->ctx, c);
 }
 
-/* The part that a new session and one of an earlier process share. Takes @pidfd over on success. */
+/* The part that new and restored sessions share. Takes @pidfd over on success. */
 static int session_create(struct sessions *ss, uint32_t number, struct tenant *t, pid_t pid, int pidfd,
                           struct session **ret, struct errmsg *e)
 {
@@ -76,8 +76,7 @@ static int session_create(struct sessions *ss, uint32_t number, struct tenant *t
     return 0;
 }
 
-/* In the journal before anything is granted. The pidfd may reach the store later: a start opens it anew if it
- * is missing. */
+/* Written before any grant. The pidfd may be stored later: a start opens it again if it is missing. */
 static void session_write_record(struct session *x)
 {
     struct sessions *ss = x->sessions;
@@ -138,8 +137,7 @@ static void session_forget_record(struct session *x)
     supervisor_remove(x->sessions->persist->supervisor, persist_name(name, "pid", x->serial));
 }
 
-/* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this
- * cannot. */
+/* read(2), not the mapping: a load from a hole that the client punched could fault if memory is short. */
 static void session_copy_page(struct session *x, uint64_t now_ms)
 {
     uint64_t words[3];
@@ -148,7 +146,9 @@ static void session_copy_page(struct session *x, uint64_t now_ms)
         return;
     if (words[0] != x->renewals)
         x->seen_ms = now_ms;
-    /* The client's own figures about itself; whatever it writes, the sums of its tenant are all it can spoil.
+    /*
+     * Counts that the client reports about itself: whatever it writes, only the sums of its own tenant
+     * change.
      */
     x->tenant->hits += words[1] - x->hits;
     x->tenant->misses += words[2] - x->misses;
@@ -165,11 +165,11 @@ static void session_drop_memory(struct session *x)
     x->page = extent_free(x->page);
 }
 
-/* What ends with the process or with BYE, whatever becomes of its pages. */
+/* Ends what ends with the process or with BYE, even if pages stay held. */
 static void session_disconnect(struct session *x)
 {
     x->sessions->owner.forget(x->sessions->owner.ctx, x);
-    session_copy_page(x, x->seen_ms); /* what it found since the last look counts too */
+    session_copy_page(x, x->seen_ms); /* counts since the last tick */
     for (uint32_t i = 0; i < x->n_refs; i++)
         x->refs[i].table->n_refs -= x->refs[i].n;
     free(x->refs);
@@ -180,8 +180,10 @@ static void session_disconnect(struct session *x)
     x->exit_watch = ev_source_free(x->exit_watch);
 }
 
-/* On a GPU a dead process's kernels may go on: its record stays, with what it reserved and held, until they
- * do not. */
+/*
+ * On a GPU kernels may outlive the process: the session stays, with its reservations and holds, until the
+ * quarantine ends.
+ */
 static bool session_quarantine(struct session *x)
 {
     if (!device_is_gpu(x->tenant->device) || !session_has_anything(x))
@@ -252,13 +254,13 @@ void session_resume(struct session *x, struct conn *c)
 
 bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid)
 {
-    /* The pidfd proves that the number still means the same process. */
+    /* The pidfd proves that the pid is still the same process. */
     return !x->dead && x->pid == pid && x->tenant->uid == uid &&
            sodium_memcmp(x->token, token, sizeof(x->token)) == 0 &&
            syscall(SYS_pidfd_send_signal, x->pidfd, 0, NULL, 0) == 0;
 }
 
-/* ---- what it has ---- */
+/* ---- models, tables, memory ---- */
 
 int session_make_memory(struct session *x, struct errmsg *e)
 {
@@ -411,7 +413,7 @@ struct gpu_sessions sessions_for_gpus(struct sessions *ss)
 int sessions_init(struct sessions *ss, struct errmsg *e)
 {
     ss->n_max = ss->config->connections_max + ss->config->sessions_per_tenant_max;
-    if (ss->n_max < ss->persist->journal.head->n_sessions) /* of a start that allowed more */
+    if (ss->n_max < ss->persist->journal.head->n_sessions) /* an earlier start allowed more */
         ss->n_max = ss->persist->journal.head->n_sessions;
     ss->list = calloc(ss->n_max, sizeof(struct session *));
     ss->orphans = calloc(ss->n_max, sizeof(*ss->orphans));

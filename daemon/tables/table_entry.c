@@ -82,7 +82,7 @@ void table_entry_free(struct table_entry *t)
     free(t);
 }
 
-/* The oldest entry that is only a memory goes to make room. */
+/* Frees the oldest entry without a table, to make room. */
 static bool table_forget_oldest(struct tables *ts)
 {
     for (struct table_entry **link = &ts->entries; *link; link = &(*link)->next) {

@@ -26,7 +26,7 @@ struct trials {                          /* trial.h */
     struct table_entry *shadow, *canary; /* NULL: none */
     uint32_t shadow_ppm;                 /* of new chunks */
     uint32_t canary_share;               /* of 256 new sequences */
-    uint32_t n_tenants;                  /* whose new sequences all use the canary */
+    uint32_t n_tenants;                  /* tenants whose new sequences all use the canary */
     char tenants[TRIAL_TENANTS_MAX][TRIAL_NAME_BYTES];
 };
 
@@ -50,7 +50,7 @@ enum table_outcome { /* values of the protocol's Outcome */
 struct table_entry {
     struct table_entry *next;     /* in order of id */
     uint64_t id;                  /* cursor of LIST */
-    uint8_t digest[DIGEST_BYTES]; /* REJECTED: SHA-256 of the bytes that came */
+    uint8_t digest[DIGEST_BYTES]; /* REJECTED: SHA-256 of the received bytes */
     uint8_t model_digest[DIGEST_BYTES];
     enum table_state state;
     double bpd_code;
@@ -58,14 +58,14 @@ struct table_entry {
     uint64_t n_refs;         /* of all sessions */
     uint64_t revision;       /* of the last change of state */
     uint64_t activated;      /* revision that activated it last */
-    bool rolled_back;        /* it was left by ROLLBACK: not what the next ROLLBACK returns to */
+    bool rolled_back;        /* ROLLBACK left it: the next ROLLBACK does not return to it */
     uint64_t drain_until_ms; /* DRAINING: commits are taken until then */
-    bool from_before; /* it drained already when this process started: who had a reference may ask for it
-                         again */
+    bool from_before; /* it drained already when this process started: sessions that had a reference may take
+                         it again */
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
-    struct fit *fit;                  /* what clients report of its codes; NULL: nothing yet */
+    struct fit *fit;                  /* reported by clients; NULL: nothing yet */
     bool has_expected;
-    double expected[2];  /* by side: the errors that its solver saw; see fit_expected() */
+    double expected[2];  /* by side: the errors on the vectors it was solved from; see fit_expected() */
     struct table *table; /* NULL when RETIRED or REJECTED */
     int fd;              /* sealed, read-only copy for FETCH; -1 until the first one */
     struct space *spaces;
@@ -81,12 +81,12 @@ struct table_model { /* the active set */
 
 struct tables {
     const struct config *config;
-    struct devices *devices; /* whose pages are of these tables */
+    struct devices *devices; /* have the pages of these tables */
     struct table_entry *entries;
     struct table_model *models;
     uint32_t n_entries, n_draining;
     uint64_t next_id, next_space;
-    uint64_t returns_until_ms; /* clients of the process before this one come back until then */
+    uint64_t returns_until_ms; /* clients of the earlier process reconnect until then */
 };
 
 const char *table_state_name(enum table_state s);

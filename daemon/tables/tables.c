@@ -1,6 +1,6 @@
 /*
- * Tables: entries, spaces, retirement. See tables.h; staging is tables_stage.c, the active set
- * tables_activate.c, files are tables_files.c.
+ * See tables.h. Spaces, retirement, loading. Staging is tables_stage.c, the active set tables_activate.c,
+ * files are tables_files.c.
  */
 #include "daemon/tables/tables.h"
 
@@ -105,8 +105,8 @@ static int tables_lost_entry(struct tables *ts, const uint8_t *digest, struct ta
         return r;
     digest_hex(digest, hex);
     log_event(LOG_ERR, "table-lost",
-              "digest=%s message=\"there are pages of this table, but not the table: they go when "
-              "nobody holds them\"",
+              "digest=%s message=\"the table of stored pages is missing: they are dropped when "
+              "no lease holds them\"",
               hex);
     table_set_state(ts, *ret, TABLE_DRAINING);
     return 0;
@@ -122,13 +122,14 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
 
     if (!t)
         r = tables_lost_entry(ts, digest, &t, e);
-    if (r == 0)
-        r = t->table ? tables_space(ts, t, shard, &s, e) : tables_lost_space(ts, t, shard, &s, e);
+    if (r == 0 && t->table)
+        r = tables_space(ts, t, shard, &s, e);
+    else if (r == 0)
+        r = tables_lost_space(ts, t, shard, &s, e);
     if (r < 0)
         return r;
     l = &s->layout;
-    for (unsigned class = 0; !t->table && class < 2;
-         class ++) { /* a class never seen has no pages: any size will do */
+    for (unsigned class = 0; !t->table && class < 2; class ++) { /* a class without pages: any size matches */
         if (class == page_class || l->slot_bytes[class] == 0) {
             l->slot_bytes[class] = slot_bytes;
             l->page_bytes[class] = page_bytes;
@@ -180,7 +181,7 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
         tables_files_remove(ts->config, t->digest);
 }
 
-/* What ROLLBACK would return to waits for the end of its drain time, even if nobody uses it just now. */
+/* A table that ROLLBACK would return to waits for the end of its drain time, even if it is idle. */
 static bool tables_may_return(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
     const struct table_model *m = table_model_find(ts, t->model_digest);
@@ -190,7 +191,7 @@ static bool tables_may_return(const struct tables *ts, const struct table_entry 
     if (t->from_before && now_ms < ts->returns_until_ms)
         return true;
     return t->activated == 0 ||
-           (m && table_model_previous(ts, m) == t); /* 0: pages of it outlived a restart */
+           (m && table_model_previous(ts, m) == t); /* 0: only its pages survived a restart */
 }
 
 bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
@@ -222,10 +223,10 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
     struct errmsg why;
 
     if (!t)
-        return fail(e, -ENOENT, "no such table is here");
+        return fail(e, -ENOENT, "no such table");
     if (t->state == TABLE_ACTIVE)
         return fail(e, -EBUSY,
-                    "the table is active: activate another one, or roll back, before it is retired");
+                    "the table is active: activate another one, or roll back, before you retire it");
     *ret_entry = t;
     if (revision != 0 && m && revision < m->revision) {
         *ret_outcome = OUTCOME_STALE;
@@ -238,7 +239,7 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
     t->drain_until_ms = now_ms;
     table_set_state(ts, t, TABLE_DRAINING);
     if (ts->config->state_dir &&
-        tables_files_write_active(ts, &why) < 0) /* then a restart gives it its time back */
+        tables_files_write_active(ts, &why) < 0) /* then a restart gives it its drain time again */
         log_event(LOG_WARNING, "not-stored", "what=active-set message=\"%s\", ignoring", why.text);
     tables_retire_idle(ts, now_ms);
     *ret_outcome = OUTCOME_APPLIED;
@@ -274,7 +275,7 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
         if (r < 0)
             return fail(e, r, "cannot fill a copy of the table: %s", strerror(-r));
         (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        t->fd = open(path, O_RDONLY | O_CLOEXEC); /* what is handed out cannot even change its mode back */
+        t->fd = open(path, O_RDONLY | O_CLOEXEC); /* clients cannot change its mode back */
         if (t->fd < 0)
             return fail(e, -errno, "cannot reopen a copy of the table read-only: %s", strerror(errno));
     }
@@ -319,13 +320,13 @@ static void tables_load_active(void *ctx, const struct active_line *line)
     struct table_model *m = NULL;
     struct errmsg e;
 
-    if (line->draining && !t) /* it retired since */
+    if (line->draining && !t) /* it has retired since */
         return;
     digest_hex(line->digest, hex);
     if (!t || t->state != TABLE_VERIFIED || memcmp(t->model_digest, line->model_digest, DIGEST_BYTES) != 0 ||
         (!line->draining && table_model_find(ts, line->model_digest))) {
         log_event(LOG_ERR, "active-table-missing",
-                  "digest=%s message=\"what the active set says of it cannot be\"", hex);
+                  "digest=%s message=\"its line in the active set contradicts its file\"", hex);
         return;
     }
     if (line->draining) {

@@ -1,19 +1,19 @@
 /*
- * Allocation tables and which of them is active for each model. DESIGN 5.4, this part of it:
+ * Allocation tables, and which of them is active for each model (DESIGN 5.4):
  *
  *     STAGE --parse--> VERIFIED --ACTIVATE--> ACTIVE --ACTIVATE of another--> DRAINING --no reference, no
- * hold--> RETIRED
+ *     hold--> RETIRED
  *         \--bad--> REJECTED        ^--------------- ACTIVATE, ROLLBACK --------/
  *
  * A VERIFIED table can be tried beside the active one (trial.h): as SHADOW, or as a canary for some new
  * sequences.
  *
  * The table that ROLLBACK would return to stays DRAINING until its drain time is over, referenced or not.
- * RETIRE ends the drain time at once. A restart forgets who had references: a table that drained before it
- * takes new ones until its drain time is over, and waits --lease-ms for the first of them.
+ * RETIRE ends the drain time at once. A restart loses the references: a table that drained before it
+ * accepts new ones until its drain time is over, and does not retire within --lease-ms of the start.
  *
  * With a state folder everything but references survives a restart: DIR/tables/DIGEST.kvct are the files,
- * DIR/active names the active one of each model. ACTIVATE writes that file before it publishes the word.
+ * DIR/active names the active table of each model. ACTIVATE writes that file before it publishes the word.
  */
 #pragma once
 
@@ -27,29 +27,30 @@ struct config;
 struct devices;
 struct space;
 
-/* Loads the state folder, if one is configured. What cannot be read there is logged and left alone. */
+/* Loads the state folder, if one is configured. Entries that cannot be read are logged and left alone. */
 int tables_init(struct tables *ts, const struct config *config, struct devices *devices, struct errmsg *e);
-void tables_deinit(struct tables *ts); /* after every page is gone from the store */
+void tables_deinit(struct tables *ts); /* the stores have no page */
 
 /**
- * tables_retire() - a table that is not active goes as soon as nobody references or holds its pages
- * @revision: 0, or what the operator believes the model's revision to be at least
+ * tables_retire() - retire a table that is not active as soon as no session references it and no page of it
+ * is held
+ * @revision: 0, or the lowest revision of the model that the operator expects
  *
  * Return: 0, see *ret_outcome and the entry's state; -ENOENT; -EBUSY: it is active.
  */
 int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                   enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e);
 
-/* The space of (table, shard), made if it is new. Return: 0; -EINVAL: shard outside the heads; -ENOMEM. */
+/* The space of (table, shard), created if it is new. Return: 0; -EINVAL: shard outside the heads; -ENOMEM. */
 int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
                  struct errmsg *e);
 
 /**
- * tables_adopt_space() - the space of pages that an earlier process left
- * @slot_bytes, @page_bytes: [2] by class, as recorded
+ * tables_adopt_space() - the space of pages that an earlier process stored
+ * @slot_bytes, @page_bytes: of the class, as recorded
  *
- * A table that is not here any more gets an entry that says so: its pages are of no use, but who holds them
- * goes on holding them. Return: 0; -EBADMSG: the table makes pages of other sizes; -ENOMEM; -ENOSPC: too many
+ * A table that is missing gets an entry without a table: its pages cannot be read, but clients that hold
+ * them keep them. Return: 0; -EBADMSG: the table has pages of other sizes; -ENOMEM; -ENOSPC: too many
  * tables.
  */
 int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard shard, unsigned page_class,
@@ -58,11 +59,14 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
 /* After the last tables_adopt_space(): tables with pages that are not active drain. */
 void tables_adopt_done(struct tables *ts, uint64_t now_ms);
 
-/* Whether a session that has no reference on the table may get one. */
+/* Whether a session without a reference on the table may get one. */
 bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms);
 
-/* DRAINING tables that nobody references or holds pages of become RETIRED; their pages and files go. */
+/*
+ * Retires the DRAINING tables that no session references and of which no page is held; drops their pages
+ * and removes their files.
+ */
 void tables_retire_idle(struct tables *ts, uint64_t now_ms);
 
-/* Borrowed descriptor of the table's bytes: memfd, sealed, read-only. */
+/* A borrowed descriptor of the table's bytes: memfd, sealed, read-only. */
 int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e);

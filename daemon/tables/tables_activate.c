@@ -1,4 +1,4 @@
-/* Which table is active: ACTIVATE, ROLLBACK, and the word that clients read. See tables.h. */
+/* See tables_activate.h. */
 #include "daemon/tables/tables_activate.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static enum table_outcome tables_activate_compare_revision(const struct table_mo
     return OUTCOME_APPLIED;
 }
 
-/* What a table is that an activation changes, so that it can be put back. */
+/* The fields that an activation changes, to undo it. */
 struct tables_activate_saved {
     enum table_state state;
     uint64_t revision, activated, drain_until_ms;
@@ -57,7 +57,7 @@ static void tables_activate_undo(struct table_entry *t, const struct tables_acti
 }
 
 /*
- * The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. The
+ * The file decides at the next start, so it is written first; if that fails, nothing has changed. The
  * states are set for the file; tables_activate_change_active() announces them.
  */
 static int tables_activate_switch_active(struct tables *ts, struct table_model *m, struct table_entry *t,
@@ -65,8 +65,8 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
                                          struct errmsg *e)
 {
     struct table_entry *old = m->active;
-    struct tables_activate_saved t_before = tables_activate_remember(t),
-                                 old_before = old ? tables_activate_remember(old) : t_before;
+    struct tables_activate_saved t_saved = tables_activate_remember(t),
+                                 old_saved = old ? tables_activate_remember(old) : t_saved;
     uint64_t old_revision = m->revision;
     int r = 0;
 
@@ -83,20 +83,23 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
     m->revision = revision;
     if (ts->config->state_dir)
         r = tables_files_write_active(ts, e);
-    t->state = t_before.state;
+    t->state = t_saved.state;
     if (old && old != t)
-        old->state = old_before.state;
+        old->state = old_saved.state;
     if (r == 0)
         return 0;
-    tables_activate_undo(t, &t_before);
+    tables_activate_undo(t, &t_saved);
     if (old && old != t)
-        tables_activate_undo(old, &old_before);
+        tables_activate_undo(old, &old_saved);
     m->active = old;
     m->revision = old_revision;
     return r;
 }
 
-/* @t becomes what new sequences of its model use; what was active drains. @m: NULL for a new model. */
+/*
+ * New sequences of the model use @t from now on; the table that was active drains. @m: NULL for a new
+ * model.
+ */
 static int tables_activate_change_active(struct tables *ts, struct table_model *m, struct table_entry *t,
                                          uint64_t revision, bool rolling_back, uint64_t now_ms,
                                          struct errmsg *e)
@@ -117,7 +120,7 @@ static int tables_activate_change_active(struct tables *ts, struct table_model *
     }
     for (struct space *s = t->spaces; s; s = s->next)
         s->leaves_first = false;
-    trial_end_all(ts, t); /* it is more than tried now */
+    trial_end_all(ts, t); /* it is active now, not tried */
     table_set_state(ts, t, TABLE_ACTIVE);
     trial_publish(ts, m);
     if (old && old != t)
@@ -167,7 +170,7 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
     int r;
 
     if (!leave)
-        return fail(e, -ENOENT, "no such table is here");
+        return fail(e, -ENOENT, "no such table");
     if (!m)
         return fail(e, -ENODATA, "no table of this model is active: there is nothing to roll back");
     if (revision != 0 && revision < m->revision)
@@ -179,8 +182,7 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
     if (outcome == OUTCOME_APPLIED) {
         to = table_model_previous(ts, m);
         if (!to)
-            return fail(e, -ENODATA,
-                        "no earlier table of this model drains any more: activate the one you want");
+            return fail(e, -ENODATA, "no earlier table of this model is draining: activate the one you want");
         r = tables_activate_change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
         if (r < 0)
             return r;

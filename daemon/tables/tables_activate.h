@@ -8,13 +8,13 @@
 struct errmsg;
 
 /**
- * tables_activate() - new sequences of the table's model use it
+ * tables_activate() - make a table the one that new sequences of its model use
  * @revision:     0 = the next one
  * @ret_revision: the model's revision afterwards, whatever the outcome
- * @ret_previous: [DIGEST_BYTES] the table that drains now; zeros if none
+ * @ret_previous: [DIGEST_BYTES] the table that drains now; zeros: none
  *
- * Return: 0, see *ret_outcome; -ENOENT: no such table; -EBADMSG: rejected or retired; errno of the active-set
- * file.
+ * Return: 0, see *ret_outcome; -ENOENT: no such table; -EBADMSG: rejected or retired; errno of the
+ * active-set file.
  */
 int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                     enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous,
@@ -24,8 +24,8 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
  * tables_rollback() - leave @digest for the table that was active before it
  * @ret_active: [DIGEST_BYTES] the active table afterwards
  *
- * Return: 0, see *ret_outcome (OUTCOME_ALREADY: it is not active); -ENOENT: no such table; -ENODATA: nothing
- * to return to drains any more; errno of the active-set file.
+ * Return: 0, see *ret_outcome (OUTCOME_ALREADY: it is not active); -ENOENT: no such table; -ENODATA: no
+ * earlier table drains; errno of the active-set file.
  */
 int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                     enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active,

@@ -56,7 +56,7 @@ static char *tables_files_path(const struct config *c, const uint8_t *digest)
 static int tables_files_make_folder(const char *path, struct errmsg *e)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return fail(e, -errno, "cannot make the state folder %s: %s", path, strerror(errno));
+        return fail(e, -errno, "cannot create the state folder %s: %s", path, strerror(errno));
     return 0;
 }
 
@@ -92,7 +92,7 @@ void tables_files_remove(const struct config *c, const uint8_t *digest)
         log_event(LOG_WARNING, "table-file-stays", "path=%s message=\"%s\", ignoring", path, strerror(errno));
 }
 
-/* From the monotonic clock to the one that means the same after a reboot. */
+/* From the monotonic clock to the wall clock, which means the same after a reboot. */
 static int64_t tables_files_clock_offset_ms(void)
 {
     struct timespec wall, mono;
@@ -102,7 +102,7 @@ static int64_t tables_files_clock_offset_ms(void)
     return ((int64_t) wall.tv_sec - mono.tv_sec) * 1000 + (wall.tv_nsec - mono.tv_nsec) / 1000000;
 }
 
-/* Whether a restart must know about it: it was active, and ROLLBACK may return to it. */
+/* Whether a restart must know about it: ROLLBACK may return to it. */
 static bool tables_files_is_remembered(const struct table_entry *t)
 {
     return t->state == TABLE_DRAINING && t->table && t->activated > 0;
@@ -212,9 +212,9 @@ static int tables_files_parse_line(const char *text, int64_t offset_ms, struct t
     l->rolled_back = left == 1;
     if (l->draining && until_ms > offset_ms)
         l->drain_until_ms = (uint64_t) (until_ms - offset_ms);
-    return tables_files_digest_from_hex(model, ret->model) < 0
-               ? -EBADMSG
-               : tables_files_digest_from_hex(table, ret->table);
+    if (tables_files_digest_from_hex(model, ret->model) < 0)
+        return -EBADMSG;
+    return tables_files_digest_from_hex(table, ret->table);
 }
 
 static void tables_files_parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx)
@@ -251,7 +251,7 @@ void tables_files_load_active(const struct config *c, tables_active_fn on_line, 
         return;
     }
     r = atomic_file_read(path, ACTIVE_FILE_BYTES_MAX, &text, &bytes, &e);
-    if (r == 0) { /* the reader leaves one byte of room: terminate a copy that is ours */
+    if (r == 0) { /* not terminated: parse a copy that is */
         char *copy = strndup(text, bytes);
 
         if (copy)

@@ -1,4 +1,4 @@
-/* Taking tables in; see tables.h. */
+/* See tables_stage.h. */
 #include "daemon/tables/tables_stage.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static int tables_stage_reject(struct tables *ts, const struct staging *s, struc
     *ret = NULL;
     if (!t)
         r = table_entry_new(ts, s->digest, &t, NULL);
-    if (r == 0 && !t->table) { /* without room to remember it, it is refused all the same */
+    if (r == 0 && !t->table) { /* without room for an entry the table is refused all the same */
         t->file_bytes = s->n_bytes;
         (void) snprintf(t->reason, sizeof(t->reason), "%s", s->why.text);
         table_set_state(ts, t, TABLE_REJECTED);

@@ -1,4 +1,4 @@
-/* SHADOW and canary; see trial.h. */
+/* See trial.h. */
 #include "daemon/tables/trial.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 #define TRIALS_TITLE "kvcobra trials 1\n"
 enum { TRIALS_FILE_BYTES_MAX = 1 << 20, CANARY_SHARE_MAX = 255 };
 
-/* ---- telling clients ---- */
+/* ---- publishing ---- */
 
 static bool trial_has_all_of(const struct trials *x, const char *tenant)
 {
@@ -107,7 +107,7 @@ static int trial_write_file(const struct tables *ts, struct errmsg *e)
     return atomic_file_write(path, text, bytes, e);
 }
 
-/* The files decide at the next start, so they come first; if one cannot be written, nothing has changed. */
+/* The files decide at the next start, so they are written first; if that fails, nothing has changed. */
 static int trial_store(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision,
                        struct errmsg *e)
 {
@@ -130,7 +130,7 @@ static int trial_store(struct tables *ts, struct table_model *m, const struct tr
 
 /* ---- changes ---- */
 
-/* The table and its model, if it can be tried. */
+/* Finds the table and its model, if it can be tried. */
 static int trial_find(struct tables *ts, const uint8_t *digest, bool ends, struct table_entry **ret,
                       struct table_model **ret_model, struct errmsg *e)
 {
@@ -164,9 +164,9 @@ static enum table_outcome trial_decide(const struct table_model *m, bool same, u
 
 static int trial_check_revision(uint64_t revision, struct errmsg *e)
 {
-    return revision > REVISION_MAX
-               ? fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision)
-               : 0;
+    if (revision > REVISION_MAX)
+        return fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision);
+    return 0;
 }
 
 static void trial_leave_shadow(struct tables *ts, struct table_entry *t)
@@ -195,7 +195,8 @@ int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_
     now = m->trials;
     if (ppm > 0 || old == t)
         now.shadow = ppm > 0 ? t : NULL;
-    now.shadow_ppm = now.shadow ? (now.shadow == t ? ppm : now.shadow_ppm) : 0;
+    if (now.shadow == t || !now.shadow)
+        now.shadow_ppm = now.shadow ? ppm : 0;
     r = trial_check_revision(revision, e);
     if (r == 0)
         r = trial_store(ts, m, &now, revision, e);
@@ -206,7 +207,7 @@ int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_
         trial_leave_shadow(ts, old);
     if (now.shadow == t) {
         if (old != t)
-            fit_forget_shadow(t->fit); /* a comparison begins */
+            fit_forget_shadow(t->fit); /* a new comparison begins */
         table_set_state(ts, t, TABLE_SHADOW);
     }
     trial_publish(ts, m);
@@ -222,7 +223,7 @@ static int trial_read_tenants(struct trials *x, const char *const *tenants, size
         size_t length = strlen(tenants[i]);
 
         if (length == 0 || length >= TRIAL_NAME_BYTES || strcspn(tenants[i], " \t\r\n\"") != length)
-            return fail(e, -EINVAL, "\"%.63s\" is no tenant's name", tenants[i]);
+            return fail(e, -EINVAL, "\"%.63s\" is not the name of a tenant", tenants[i]);
         memcpy(x->tenants[x->n_tenants++], tenants[i], length + 1);
     }
     return 0;
@@ -238,7 +239,7 @@ static bool trial_same_canary(const struct trials *a, const struct trials *b)
     return true;
 }
 
-/* It was really used: what it left goes as a replaced table's does. */
+/* A canary that has references or pages drains like a replaced table. */
 static void trial_leave_canary(struct tables *ts, struct table_entry *t, uint64_t now_ms)
 {
     if (t->state != TABLE_VERIFIED || (t->n_refs == 0 && table_entry_pages(t) == 0))
@@ -272,7 +273,7 @@ int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const
         now.canary = ends ? NULL : t;
         now.canary_share = share;
     } else {
-        now = m->trials; /* ends what is not: nothing to change */
+        now = m->trials; /* it is not the canary: no change */
     }
     *ret_outcome = trial_decide(m, trial_same_canary(&now, &m->trials), &revision);
     *ret_revision = m->revision;
@@ -306,7 +307,7 @@ void trial_end_all(struct tables *ts, const struct table_entry *t)
         m->trials.canary_share = m->trials.n_tenants = 0;
     }
     if (trial_write_file(ts, &e) <
-        0) /* the next start finds the table in another state, and ignores the line */
+        0) /* the next start ignores the line, since the table is in another state */
         log_event(LOG_ERR, "trials-unwritten", "message=\"%s\"", e.text);
     trial_publish(ts, m);
 }
@@ -387,12 +388,14 @@ void trial_load(struct tables *ts)
     }
     text = strndup(bytes, n);
     if (!text || strncmp(text, TRIALS_TITLE, strlen(TRIALS_TITLE)) != 0) {
-        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not of this version\", ignoring", path);
+        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not trials of this version\", ignoring",
+                  path);
         return;
     }
     for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
         if (trial_load_line(ts, line) < 0)
             log_event(LOG_ERR, "trial-ignored",
-                      "path=%s message=\"a table that is not there, or a bad line\"", path);
+                      "path=%s message=\"the table is missing or cannot be tried, or the line is bad\"",
+                      path);
 }

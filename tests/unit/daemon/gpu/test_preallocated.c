@@ -194,7 +194,7 @@ static void test_a_refusal_is_a_failure(void)
     refuses = 0;
     preallocated_tick(&s, 1, 100);
     CU_ASSERT_EQUAL(n_begun, 2);
-    CU_ASSERT_TRUE(s.is_being_made);
+    CU_ASSERT_TRUE(s.is_being_created);
     preallocated_deinit(&s);
 }
 
