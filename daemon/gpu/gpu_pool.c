@@ -8,10 +8,10 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "daemon/gpu/gpu_open.h"
-#include "daemon/loop/log.h"
-#include "daemon/gpu/mover.h"
 #include "daemon/config/config.h"
+#include "daemon/gpu/gpu_open.h"
+#include "daemon/gpu/mover.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/device.h"
 #include "daemon/store/persist.h"
 #include "daemon/store/retire.h"

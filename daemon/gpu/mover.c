@@ -18,8 +18,8 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "daemon/loop/log.h"
 #include "daemon/gpu/mover_process.h"
+#include "daemon/loop/log.h"
 
 enum { DEVICES_MAX = 16 /* whose OPEN is recorded */, REOPEN_MS = 1000 };
 

@@ -30,8 +30,8 @@
 #include "daemon/requests/page_check.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
-#include "daemon/session/session.h"
 #include "daemon/session/reservations.h"
+#include "daemon/session/session.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 

@@ -7,14 +7,14 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
 #include "daemon/gpu/gpu_open.h"
-#include "daemon/store/persist.h"
 #include "daemon/loop/log.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/persist.h"
 
 #define FEATURES UINT64_C(0) /* none beyond version 1 */
 

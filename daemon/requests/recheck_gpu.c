@@ -9,8 +9,8 @@
 
 #include "base/cleanup.h"
 #include "daemon/gpu/gpu_open.h"
-#include "daemon/requests/job.h"
 #include "daemon/gpu/mover.h"
+#include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"

@@ -10,11 +10,11 @@
 #include "base/cleanup.h"
 #include "base/fd_io.h"
 #include "daemon/requests/handlers.h"
-#include "daemon/tables/fit.h"
 #include "daemon/requests/job.h"
-#include "daemon/tables/live_moments.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/tables/fit.h"
+#include "daemon/tables/live_moments.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
 

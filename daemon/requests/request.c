@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/requests/conn.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/metrics.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/tables/tables.h"

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "daemon/requests/handlers.h"
-#include "daemon/tables/fit.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/tables/fit.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/tables_activate.h"
 

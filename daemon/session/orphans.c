@@ -10,11 +10,11 @@
 
 #include "base/cleanup.h"
 #include "daemon/gpu/gpu_pool.h"
+#include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/session/session_types.h"
 #include "daemon/store/device.h"
 #include "daemon/store/persist.h"
-#include "daemon/loop/log.h"
 
 void orphans_begin(struct sessions *ss, uint32_t number, int pidfd, const char *why)
 {

@@ -12,18 +12,18 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/config.h"
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/store/persist.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/session/external_memory.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/reservations.h"
 #include "daemon/store/device.h"
 #include "daemon/store/evict.h"
+#include "daemon/store/persist.h"
 #include "daemon/tables/tables.h"
-#include "daemon/config/config.h"
-#include "daemon/loop/ev.h"
-#include "daemon/loop/log.h"
 #include "gpu/device.h"
 
 /* ---- create and free ---- */

@@ -3,9 +3,9 @@
 
 #include <stddef.h>
 
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/evict.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/store.h"
 
 uint64_t share_extents(const struct pool *p, uint64_t bytes)

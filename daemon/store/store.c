@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store/evict_queue.h"
 #include "daemon/loop/log.h"
+#include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 #include "daemon/store/span.h"
 

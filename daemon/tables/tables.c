@@ -21,11 +21,11 @@
 #include "base/errmsg.h"
 #include "base/fd_io.h"
 #include "daemon/config/config.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
-#include "daemon/tables/fit.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
 #include "daemon/tables/trial.h"
 

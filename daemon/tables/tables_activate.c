@@ -8,8 +8,8 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
-#include "daemon/store/control.h"
 #include "daemon/loop/log.h"
+#include "daemon/store/control.h"
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 #include "daemon/tables/tables_files.h"

@@ -13,11 +13,11 @@
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
-#include "daemon/tables/fit.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
 #include "proto/shared.h"
 

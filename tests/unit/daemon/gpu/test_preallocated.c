@@ -168,7 +168,7 @@ static void test_says_what_failed(void)
 
     setup(1);
     CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, &e), -EAGAIN);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "being made"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "being created"));
     preallocated_fail(&s, -ENOMEM, "the GPU is full", 0);
     CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, &e), -ENOMEM);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "the GPU is full"));

@@ -15,8 +15,8 @@
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
-#include "daemon/store/space.h"
 #include "daemon/store/device.h"
+#include "daemon/store/space.h"
 #include "daemon/tables/tables.h"
 #include "tests/lib/random_table.h"
 
