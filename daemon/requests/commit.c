@@ -110,6 +110,7 @@ static struct commit_job *commit_claim(struct request *rq, const struct page_con
 
     if (!j)
         return NULL;
+
     j->job.server = rq->server;
     j->job.session = rq->session;
     j->job.message = (Kvcobra__Request *) rq->message;
@@ -129,6 +130,7 @@ static void commit_release_item(struct commit_job *j, struct commit_item *item, 
 
     if (item->slot == SLOT_NONE)
         return;
+
     j->job.session->n_copying--;
     if (keep) {
         store_unclaim(st, item->slot);
@@ -200,6 +202,7 @@ static int commit_publish_item(struct request *rq, struct commit_item *mine)
 
     if (r < 0)
         return r;
+
     rq->session->n_copying--;
     mine->slot = SLOT_NONE;
     return 0;
@@ -362,6 +365,7 @@ int commit_handle(struct request *rq)
     j = commit_claim(rq, &c, m);
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for a commit of %zu pages", m->n_items);
+
     j->job.work.run = commit_copy_slice;
     j->job.finish = commit_conclude;
     if (rq->store->pool.source)

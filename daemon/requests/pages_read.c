@@ -131,6 +131,7 @@ int pages_read_handle_keep_leases(struct request *rq)
         lease_keep(l, m->leases[i]);
     if (!m->last)
         return 0;
+
     reservations_discard_earlier(rq->session);
     n = lease_release_unkept(l, rq->store);
     if (n > 0)

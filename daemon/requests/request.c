@@ -189,6 +189,7 @@ int request_check_draining(struct request *rq)
 {
     if (!rq->server->draining)
         return 0;
+
     switch (rq->message->body_case) {
     case KVCOBRA__REQUEST__BODY_OPEN_MODEL:
         return request_refuse_draining(rq, "models");

@@ -102,6 +102,7 @@ static bool orphans_is_gone(struct orphan *o, pid_t pid)
         o->pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
     if (o->pidfd < 0)
         return errno == ESRCH;
+
     p.fd = o->pidfd;
     return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
 }

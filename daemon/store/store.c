@@ -91,6 +91,7 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     r = tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
     if (r < 0)
         return r;
+
     slot->holds = 1; /* busy before as a reservation, busy now as held */
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
@@ -184,6 +185,7 @@ bool store_page_is_whole(struct store *st, uint32_t number)
         return true;
     if (st->pool.source)
         return false;
+
     page = pool_slot_data(&st->pool, number);
     whole = crc32c(page + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES) == slot->payload_crc32c;
     store_page_checked(st, number, whole);
@@ -249,6 +251,7 @@ void store_unhold(struct store *st, uint32_t number)
     assert(slot->state == SLOT_COMMITTED && slot->holds > 0);
     if (--slot->holds > 0)
         return;
+
     store_set_busy(st, number, false);
     evict_queue_enter(&st->pool, number);
     if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* what was waited for */
@@ -313,6 +316,7 @@ static bool store_queue_is_valid(const struct store *st, const struct group *g, 
             slot->prev != prev || pool_slot_span(&st->pool, at)->group != g ||
             pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent))
             return fail(e, 0, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
+
         prev = at;
         at = slot->next;
     }
@@ -356,6 +360,7 @@ static bool store_tenant_is_valid(const struct store *st, const struct tenant *t
         if (!store_queue_is_valid(st, g, &g->small_queue, SLOT_QUEUE_SMALL, e) ||
             !store_queue_is_valid(st, g, &g->main_queue, SLOT_QUEUE_MAIN, e))
             return false;
+
         page_bytes += g->n_used * (uint64_t) g->slot_bytes;
         held_bytes += (c.n_held + c.n_reserved) * (uint64_t) g->slot_bytes;
         n_pages += c.n_pages;
@@ -372,6 +377,7 @@ bool store_is_valid(const struct store *st, struct errmsg *e)
 {
     if (!pool_is_valid(&st->pool, e))
         return false;
+
     for (const struct tenant *t = st->tenants; t; t = t->next)
         if (!store_tenant_is_valid(st, t, e))
             return false;
