@@ -1,12 +1,10 @@
 /*
  * COMMIT: what a client wrote in its arena becomes pages.
  *
- *     claim     on the loop: the reservations that the message names become COPYING and leave the session's
- *     list
+ *     claim     on the loop: the message's reservations become COPYING and leave the session's list
  *     copy      on a thread: arena to slot, once; all checks read the copy, which no client can write
- *     conclude  on the loop: publish, or lease the page that another client published meanwhile, or make
- *     the slot a
- *               reservation again
+ *     conclude  on the loop: publish, or lease the page that another client published meanwhile, or make the
+ *               slot a reservation again
  *
  * On a GPU the client wrote the payload into the slot itself and sends its checksum: the page is not copied
  * or checked here, so the message is claimed and concluded at once.

@@ -350,7 +350,7 @@ void *pool_slot_data(const struct pool *p, uint32_t number)
 {
     const struct pool_extent *x = pool_slot_span(p, number)->extent;
 
-    assert(x->memory); /* of a GPU's pages nothing is read or written here */
+    assert(x->memory); /* pages on a GPU are never mapped here */
     return (uint8_t *) extent_data(x->memory) + pool_slot_offset(p, number);
 }
 

@@ -92,11 +92,11 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     if (r < 0)
         return r;
 
-    slot->holds = 1; /* busy before as a reservation, busy now as held */
+    slot->holds = 1; /* it was busy as a reservation, now it is busy as held */
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
     atomic_signal_fence(
-        memory_order_seq_cst); /* a restart believes what is COMMITTED: last, after key and checksum */
+        memory_order_seq_cst); /* written last, after key and checksum: a restart reads COMMITTED slots */
     slot->state = SLOT_COMMITTED;
     ghosts_remove(&g->tenant->ghosts, key);
     g->n_pages++;
@@ -220,7 +220,7 @@ void store_discard_reserved(struct store *st, uint32_t session)
             const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
 
             if (slot && slot->state == SLOT_RESERVED &&
-                slot->session == session) /* the span goes with its last one */
+                slot->session == session) /* the span is freed with its last slot */
                 store_discard(st, i << POOL_SLOT_BITS | k);
         }
     }
@@ -254,7 +254,8 @@ void store_unhold(struct store *st, uint32_t number)
 
     store_set_busy(st, number, false);
     evict_queue_enter(&st->pool, number);
-    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* what was waited for */
+    if (pool_extent_is_closed(
+            pool_slot_span(&st->pool, number)->extent)) /* the extent is being reclaimed or retired */
         store_drop(st, number, GHOST_EVICTED);
 }
 
