@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
+int depth_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
                       void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
 {
     _cleanup_(solver_deinit) struct solver v = {0};
@@ -91,7 +91,7 @@ double depth_distortion(const struct stats *s, uint32_t layer, enum side side, c
     double *error = M ? M + d * d : NULL, sum = 0;
 
     for (uint32_t head = 0; M && head < g->n_kv_heads; head++) {
-        /* the attention metric reads no covariance: it cannot fail */
+        /* METRIC_ATTENTION reads no covariance and does not fail */
         (void) metric_matrix(s, METRIC_ATTENTION, 1, layer, head, side, NULL, M);
         for (size_t t = 0; t < n; t++) {
             const float *a = x + t * row_stride + head * d, *b = x_hat + t * row_stride + head * d;

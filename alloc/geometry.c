@@ -1,6 +1,6 @@
 /*
- * Checks and names the shape of a model's KV cache. Used by every reader of a table or a statistics file
- * before anything is sized by these numbers. libc and libsodium only.
+ * Checks of a geometry, and its digest; see geometry.h. Readers of tables and statistics call
+ * geometry_validate() before they allocate anything whose size depends on these numbers.
  */
 #include "alloc/geometry.h"
 
@@ -25,7 +25,7 @@ static int geometry_check_rope(const struct geometry *g, struct errmsg *e)
                     "geometry: %u rotary dimensions, must be even and at most the head dimension %u",
                     g->n_rot, g->d);
     for (uint32_t i = 0; i < g->n_rot / 2; i++)
-        /* the sign bit too: -0.0 would give one model two digests */
+        /* signbit: -0.0 equals 0.0 but has another digest */
         if (!isfinite(g->freq[i]) || signbit(g->freq[i]))
             return fail(e, -EINVAL, "geometry: frequency %u is %g, must be finite and not negative", i,
                         g->freq[i]);

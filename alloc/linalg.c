@@ -11,7 +11,8 @@
 
 #include "base/cleanup.h"
 
-/* Of the largest eigenvalue: where a root's inverse stops growing. */
+/* Relative to the largest eigenvalue: smaller ones are raised to this, so that the inverse of the root stays
+ * finite. */
 #define ROOT_FLOOR 1e-12
 
 static int linalg_errno_from_lapack(lapack_int info)
@@ -59,8 +60,8 @@ int linalg_eigen(size_t n, double *a, double *ret_w)
 
     if (!linalg_all_finite(n * n, a))
         return -EDOM;
-    /* A symmetric matrix is its own transpose: column-major LAPACK reads it without a copy, and the
-     * eigenvectors it leaves in columns are rows to us. Ascending there, descending here. */
+    /* A symmetric matrix is its own transpose: column-major LAPACK reads it without a copy, and its columns
+     * of eigenvectors are our rows. LAPACK's order is ascending, ours descending. */
     r = linalg_errno_from_lapack(
         LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int) n, a, (lapack_int) n, ret_w));
     if (r < 0)

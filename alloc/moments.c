@@ -1,10 +1,10 @@
 /*
  * Adding and merging moments; see moments.h.
  *
- * Tokens are taken in blocks: their own mean, the scatter around it, then Chan's rule joins both to what was
- * there. No difference of large numbers occurs, so a key bias a thousand times the deviation costs no digit.
- * All sums are binary64: moments are added up over days of traffic, and in binary32 the eighth digit of the
- * largest direction would bury the smallest ones, which are the ones a codec leaves out.
+ * Each block of tokens gives a mean and the scatter around it, which Chan's rule joins to the earlier ones.
+ * No large numbers are subtracted, so a key bias a thousand times the deviation costs no digit. All sums are
+ * binary64: moments add up over days of traffic, and in binary32 the rounding of the largest direction would
+ * exceed the smallest ones, by which a codec decides what to leave out.
  */
 #include "alloc/moments.h"
 
@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define BLOCK_ROWS 64 /* rows of a block and the triangle stay in the second-level cache up to d = 128 */
+#define BLOCK_ROWS 64 /* rows of a block and the triangle fit the second-level cache up to d = 128 */
 
 int moments_new(const struct moments_options *o, struct moments **ret_moments, struct errmsg *e)
 {
@@ -44,8 +44,9 @@ int moments_new(const struct moments_options *o, struct moments **ret_moments, s
     m->rows = malloc((BLOCK_ROWS + 1) * width * sizeof(*m->rows));
     m->block = malloc(moments_triangle(&o->geometry) * sizeof(*m->block));
     if (!m->count || !m->mean || !m->scatter || !m->rows || !m->block)
-        return fail(e, -ENOMEM, "out of memory: moments of this model take %zu MiB",
-                    moments_bytes(&o->geometry) >> 20);
+        return fail(
+            e, -ENOMEM, "out of memory: moments of this model take %zu MiB",
+            n_heads * (sizeof(*m->count) + (width + moments_triangle(&o->geometry)) * sizeof(double)) >> 20);
     *ret_moments = take_ptr(m);
     return 0;
 }
@@ -84,8 +85,8 @@ static void moments_join(size_t width, uint64_t *n_a, double *mean_a, double *sc
 }
 
 /* Mean and scatter of the @n rows in m->rows [n, width]; the rows are centred in place. */
-static void block_moments(const struct moments *m, size_t n, size_t width, double *ret_mean,
-                          double *ret_scatter)
+static void moments_of_block(const struct moments *m, size_t n, size_t width, double *ret_mean,
+                             double *ret_scatter)
 {
     memset(ret_mean, 0, width * sizeof(*ret_mean));
     for (size_t t = 0; t < n; t++)
@@ -133,7 +134,7 @@ static void moments_add_head(struct moments *m, size_t head, size_t n, size_t st
                 m->rows[t * width + i] = (double) k[(first + t) * stride + i];
                 m->rows[t * width + d + i] = (double) v[(first + t) * stride + i];
             }
-        block_moments(m, rows, width, mean, m->block);
+        moments_of_block(m, rows, width, mean, m->block);
         moments_join(width, &m->count[head], m->mean + head * width,
                      m->scatter + head * moments_triangle(&m->o.geometry), rows, mean, m->block);
     }
@@ -149,7 +150,7 @@ int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t
         return fail(e, -EINVAL, "layer %u, heads %u to %u: the model has %u layers of %u KV heads", layer,
                     first_head, first_head + n_heads, g->n_layers, g->n_kv_heads);
     if (n > MOMENTS_COUNT_MAX)
-        return fail(e, -EINVAL, "%zu tokens at once are too many to count", n);
+        return fail(e, -EINVAL, "%zu tokens in one call are too many to count", n);
     if ((r = moments_check_finite("key", layer, first_head, n_heads, n, g->d, k, e)) < 0 ||
         (r = moments_check_finite("value", layer, first_head, n_heads, n, g->d, v, e)) < 0)
         return r;
@@ -159,7 +160,7 @@ int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t
     return 0;
 }
 
-/* Names the first difference that makes two sets of moments no parts of one whole. */
+/* Refuses two sets of moments that are not parts of one whole, with a sentence about the first difference. */
 static int moments_check_same(const struct moments_options *a, const struct moments_options *b,
                               struct errmsg *e)
 {
@@ -192,7 +193,8 @@ int moments_merge(struct moments *m, const struct moments *other, struct errmsg 
         return r;
     for (size_t h = 0; h < n_heads; h++)
         if (other->count[h] > MOMENTS_COUNT_MAX - m->count[h])
-            return fail(e, -EINVAL, "the moments count more tokens together than a file can say");
+            return fail(e, -EINVAL,
+                        "the moments count more than 2^48 tokens together, the most that a file can hold");
     for (size_t h = 0; h < n_heads; h++)
         if (other->count[h] > 0)
             moments_join(width, &m->count[h], m->mean + h * width, m->scatter + h * triangle, other->count[h],

@@ -1,4 +1,5 @@
-/* Moments as bytes: alloc/README.md draws them. Everything follows from the header; nothing is stored twice.
+/* The moments file; alloc/README.md draws its bytes. The header determines every offset; nothing is stored
+ * twice. See moments.h.
  */
 #include <errno.h>
 #include <float.h>
@@ -15,7 +16,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
 
-/* Where things stand. No overflow: every factor is bounded by geometry_validate(). */
+/* Offsets of the sections. No overflow: geometry_validate() bounds every factor. */
 struct layout {
     size_t freq, count, mean, scatter, end, digest, file_bytes;
 };
@@ -101,15 +102,16 @@ static int moments_file_check_header(const struct moments_header *h, size_t n_by
         return fail(e, -EBADMSG, "moments of keys in order %u; only half-split (%u) is known", h->key_order,
                     MOMENTS_KEY_ORDER_HALF_SPLIT);
     if (h->zero != 0 || h->zero2 != 0)
-        return fail(e, -EBADMSG, "moments file with bytes where its header has none");
+        return fail(e, -EBADMSG, "moments file with bytes other than zero in reserved fields");
     for (size_t i = name; i < sizeof(h->model_name); i++)
         if (h->model_name[i] != '\0')
             return fail(e, -EBADMSG, "moments file with bytes after the model's name");
     if (name == sizeof(h->model_name))
-        return fail(e, -EBADMSG, "moments file whose model name has no end");
+        return fail(e, -EBADMSG, "moments file whose model name is not terminated");
     if (h->file_bytes != n_bytes)
-        return fail(e, -EBADMSG, "moments file of %zu bytes where %llu are due: it is truncated or has more",
-                    n_bytes, (unsigned long long) h->file_bytes);
+        return fail(e, -EBADMSG,
+                    "moments file of %zu bytes, its header says %llu: it is truncated or has more", n_bytes,
+                    (unsigned long long) h->file_bytes);
     return 0;
 }
 
@@ -148,8 +150,8 @@ static int moments_file_read_options(const struct moments_header *h, const uint8
     return 0;
 }
 
-/* One (layer, head): could tokens have these moments? Cauchy and Schwarz, with room for the rounding of long
- * sums. */
+/* Whether tokens can have these moments of one (layer, head): the Cauchy-Schwarz inequality, with leeway for
+ * the rounding of long sums. */
 static bool moments_file_possible(uint64_t count, size_t width, const double *mean, const double *scatter)
 {
     double deviation[2 * GEOMETRY_DIM_MAX];

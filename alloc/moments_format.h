@@ -1,6 +1,6 @@
 /*
- * The bytes of a moments file, and what moments are made of; shared by moments.c and moments_file.c, not by
- * callers. alloc/README.md draws them.
+ * The members of struct moments and the header of the moments file, which alloc/README.md draws. Shared by
+ * moments.c and moments_file.c; callers use moments.h.
  */
 #pragma once
 

@@ -13,17 +13,18 @@
 #include "alloc/stats_internal.h"
 #include "alloc/transform.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 
 #define VARIANCE_FLOOR                                                                                       \
-    1e-12 /* of a coordinate scaled to about 1: below it nothing varies but the rounding                     \
+    1e-12 /* of a coordinate scaled to about 1: a smaller variance is rounding                               \
            */
 
 struct shape_work {
     size_t n, d;
-    const float *x;    /* [n, d] sampled vectors */
-    double *S, *M;     /* [d, d] */
-    float *z, *turned; /* [n, d] */
-    float *H;          /* [d, d] */
+    const float *x;       /* [n, d] sampled vectors */
+    double *S, *M;        /* [d, d] */
+    float *z, *unrotated; /* [n, d] */
+    float *H;             /* [d, d] */
     struct transform t;
 };
 
@@ -42,8 +43,8 @@ static int shape_work_init(struct shape_work *w, size_t n, size_t d)
     if (!w->S || !w->z || transform_init(&w->t, (uint32_t) d) < 0)
         return -ENOMEM;
     w->M = w->S + d * d;
-    w->turned = w->z + n * d;
-    w->H = w->turned + n * d;
+    w->unrotated = w->z + n * d;
+    w->H = w->unrotated + n * d;
     return 0;
 }
 
@@ -52,9 +53,10 @@ static int shape_work_init(struct shape_work *w, size_t n, size_t d)
 static void shape_count(struct shape_pool *pool, enum shape_stage stage, double z)
 {
     double at = (z + SHAPE_RANGE) * (SHAPE_BINS / (2 * SHAPE_RANGE));
+    size_t bin = (size_t) fmin(fmax(at, 0), SHAPE_BINS - 1);
 
     pool->n[stage]++;
-    pool->count[stage][at < 0 ? 0 : at >= SHAPE_BINS ? SHAPE_BINS - 1 : (size_t) at]++;
+    pool->count[stage][bin]++;
 }
 
 /* Kurtosis of each of the @width columns of z [n, width], and the columns' normalised values. */
@@ -97,8 +99,8 @@ double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, dou
 
 /* ---- coordinates ---- */
 
-/* w->turned [n, r] := the transform's coordinates before its bands were rotated, times the bands' deviations
- * if
+/* w->unrotated [n, r] := the transform's coordinates before its bands were rotated, times the bands'
+ * deviations if
  * @scaled. The rotations are orthogonal and known by their seeds: their transposes undo them. */
 static void shape_undo_bands(struct shape_work *w, uint64_t seed, bool scaled)
 {
@@ -108,19 +110,19 @@ static void shape_undo_bands(struct shape_work *w, uint64_t seed, bool scaled)
         uint32_t width = band_coords(&w->t, b), first = b * BAND_COORDS;
         double H[BAND_COORDS * BAND_COORDS], factor = scaled ? w->t.scale[b] / w->t.scale[0] : 1;
 
-        rotation_matrix(width, seed_mix(seed, b), H);
+        rotation_matrix(width, splitmix64_seed(seed, b), H);
         for (size_t t = 0; t < w->n; t++)
             for (uint32_t i = 0; i < width; i++) {
                 double sum = 0;
 
                 for (uint32_t j = 0; j < width; j++)
                     sum += H[j * width + i] * (double) w->z[t * r + first + j];
-                w->turned[t * r + first + i] = (float) (factor * sum);
+                w->unrotated[t * r + first + i] = (float) (factor * sum);
             }
     }
 }
 
-/* w->z [n, r] := H_r times the rows of w->turned: the paper's rotation of all directions that carry anything.
+/* w->z [n, r] := H_r times the rows of w->unrotated: the paper's rotation of all directions with variance.
  */
 static int shape_rotate_all(struct shape_work *w, uint64_t seed)
 {
@@ -132,7 +134,7 @@ static int shape_rotate_all(struct shape_work *w, uint64_t seed)
     rotation_matrix(r, seed, H);
     for (size_t i = 0; i < r * r; i++)
         w->H[i] = (float) H[i];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) w->n, (int) r, (int) r, 1.0f, w->turned,
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) w->n, (int) r, (int) r, 1.0f, w->unrotated,
                 (int) r, w->H, (int) r, 0.0f, w->z, (int) r);
     return 0;
 }
@@ -152,7 +154,7 @@ static int shape_measure_pair(struct shape_work *w, const double *mean, uint64_t
     if (!paper)
         shape_measure_columns(w->z, w->n, r, SHAPE_BANDS, ret, pool);
     shape_undo_bands(w, seed, paper);
-    shape_measure_columns(w->turned, w->n, r, paper ? SHAPE_EIGEN : SHAPE_BASIS, ret, pool);
+    shape_measure_columns(w->unrotated, w->n, r, paper ? SHAPE_EIGEN : SHAPE_BASIS, ret, pool);
     if (!paper)
         return 0;
     err = shape_rotate_all(w, seed);
@@ -166,7 +168,7 @@ int shape_measure(const struct stats *s, enum metric m, double power, uint64_t s
 {
     size_t d = s->o.geometry.d, dd = d * d, hs = head_side_index(&s->o.geometry, layer, head, side);
     _cleanup_(shape_work_deinit) struct shape_work w = {0};
-    uint64_t own_seed = seed_mix(seed, hs);
+    uint64_t own_seed = splitmix64_seed(seed, hs);
     int r;
 
     if (s->n_held == 0 || s->n_tokens == 0)

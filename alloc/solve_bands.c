@@ -1,7 +1,7 @@
 /*
  * The bands knapsack: greedy along lower convex hulls, which is the Lagrangian optimum up to one step, then
- * the units that step could not use (solve_bands_core.c). Constraints have become items before
- * (solve_bands_items.c).
+ * solve_bands_core.c spends the units that are left. solve_bands_items.c has turned constraints into items
+ * before.
  */
 #include "alloc/solve_bands.h"
 
@@ -28,8 +28,8 @@ static double solve_bands_gain_between(const struct bands_item *it, uint32_t fro
 }
 
 /*
- * Lower convex hull of an item's points as steps of falling gain. The gains compared are the gains stored, so
- * that sorting steps can never put a later step of an item before an earlier one because of rounding.
+ * Lower convex hull of an item's points as steps of falling gain. The stored gains are compared, not
+ * recomputed ones: rounding cannot sort a later step of an item before an earlier one.
  */
 static size_t solve_bands_hull_steps(const struct bands_item *it, uint32_t item, struct solve_bands_step *ret)
 {
@@ -82,8 +82,8 @@ static int solve_bands_all_steps(const struct bands_items *s, struct solve_bands
 }
 
 /*
- * Takes what still fits of the steps after the one that did not: a good use of the remainder, found at once.
- * @ret_points [n_items]: the choice with it. Return: distortion gained.
+ * Takes each step that still fits after the first that did not: a quick, good use of the remainder.
+ * @ret_points [n_items]: the choice with these steps. Return: distortion gained.
  */
 static double solve_bands_fill(const struct bands_items *s, const struct solve_bands_step *steps, size_t n,
                                uint64_t leftover, uint32_t *ret_points)
@@ -122,7 +122,7 @@ static int solve_bands_choose(struct bands_items *s, uint64_t cost, double *ret_
         multiplier = steps[i].gain;
     }
     *ret_multiplier = multiplier / s->unit_bits;
-    if (i == n || cost == s->budget) /* nothing left to buy, or nothing left to buy it with: optimal */
+    if (i == n || cost == s->budget) /* no step or no budget left: optimal */
         return 0;
 
     filled = calloc(s->n_items, sizeof(*filled));

@@ -1,7 +1,7 @@
 /*
- * The oracle of solve_bands.c: every band, every width, every number of bits, one at a time, with nothing
- * clever and no code in common. f[t][u] is the least distortion of the bands so far with t bits in all and u
- * in the group at hand. Memory is bands x budget x group: for tests, and for users with a handful of bands.
+ * The oracle of solve_bands.c: tries every band, width and number of bits, and shares no code with it.
+ * f[t][u] is the least distortion of the bands so far with t bits in total and u bits in the current group.
+ * Memory is bands x budget x group: for tests, and for problems of a few bands.
  */
 #include <errno.h>
 #include <math.h>
@@ -58,7 +58,7 @@ static size_t order_bands(struct exact *x)
     return bands_exact_grouped(x->p) ? largest : 0;
 }
 
-/* Smallest sum of bits of group @g that is allowed, by marking every sum that can be made. */
+/* Smallest allowed sum of bits of group @g, by marking every possible sum. */
 static int bands_exact_group_least(const struct bands_problem *p, size_t g, size_t largest, uint64_t *ret)
 {
     _cleanup_(freep) bool *can = calloc(largest + 1, sizeof(bool));

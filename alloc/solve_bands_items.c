@@ -1,7 +1,7 @@
 /*
- * Bands and groups to items. A group's curve is f_k[c] = min_b f_(k-1)[c - cost(b)] + D_k(b) over its bands;
- * floors and ceilings then only say which part of the curve is allowed. With 16 bands of 8 coordinates that
- * is 18 000 additions a group, so exactness costs nothing worth saving.
+ * Turns bands and groups into items; see solve_bands_items.h. A group's curve is f_k[c] = min_b f_(k-1)[c -
+ * cost(b)] + D_k(b) over its bands; floors and ceilings then cut the curve. With 16 bands of 8 coordinates
+ * that takes 18 000 additions per group.
  */
 #include "alloc/solve_bands_items.h"
 
@@ -72,7 +72,7 @@ static int bands_items_sort_by_group(struct bands_items *s)
         s->group_first[g + 1] += s->group_first[g];
     for (size_t i = 0; i < p->n_bands; i++)
         s->members[s->group_first[p->group[i]]++] = i;
-    for (size_t g = p->n_groups; g > 0; g--) /* filling moved every start to its end */
+    for (size_t g = p->n_groups; g > 0; g--) /* undo: filling moved the start of each group to its end */
         s->group_first[g] = s->group_first[g - 1];
     s->group_first[0] = 0;
     return 0;
@@ -88,7 +88,7 @@ static uint64_t bands_items_group_full_cost(const struct bands_items *s, size_t 
     return cost;
 }
 
-/* Whether a floor or ceiling can bind; else the group's bands stand for themselves. */
+/* Whether a floor or ceiling can bind. If not, each band of the group becomes an item. */
 static bool bands_items_group_bound(const struct bands_items *s, size_t g)
 {
     return bands_items_group_floor(s->problem, g) > 0 ||
@@ -124,9 +124,9 @@ static void bands_items_add(struct bands_items *s, size_t i)
         bands_items_add_point(s, it, cost * b, s->problem->distortion[i * BANDS_OPTIONS + b]);
 }
 
-/* Exact curve of a group. f and choice belong to one group at a time and are made for the largest one. */
+/* Exact curve of a group. f and choice have room for the largest group and are reused for each. */
 struct group_dp {
-    uint32_t full;    /* cost of everything at 8 bits */
+    uint32_t full;    /* cost of all members at 8 bits */
     double *f, *next; /* [full + 1] */
     uint8_t *choice;  /* [members, full + 1] bits of the member on the best way to a cost */
 };
@@ -201,7 +201,7 @@ static int bands_items_add_group(struct bands_items *s, struct group_dp *dp, siz
     return it->n_points > 0 ? 0 : -EINVAL;
 }
 
-/* ---- whole problem ---- */
+/* ---- problem ---- */
 
 /* Room for every point that could be added. */
 static int alloc_items(struct bands_items *s)
@@ -264,7 +264,7 @@ void bands_items_deinit(struct bands_items *s)
     *s = (struct bands_items){0};
 }
 
-/* Runs the group's programme once more and walks back from the chosen cost. */
+/* Runs the group's programme again and walks back from the chosen cost. */
 static void bands_items_group_bits(const struct bands_items *s, struct group_dp *dp,
                                    const struct bands_item *it, uint8_t *ret_bits)
 {

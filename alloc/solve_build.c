@@ -1,4 +1,5 @@
-/* From a solver's heads to the bytes of a table; ordering, padding and folding are table_build()'s. */
+/* From a solver's heads to the bytes of a table. table_build() orders, pads and folds; this file only
+ * describes the codecs to it. */
 #include <errno.h>
 #include <stdlib.h>
 

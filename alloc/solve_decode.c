@@ -1,15 +1,15 @@
 /*
  * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least squared error
- * on the sampled tokens, in the place of the encoder's inverse. The inverse would be right if codes were z;
- * they are levels, whose errors depend on them, and K's codes say more about V than what was left of it after
- * quantising.
+ * on the sampled tokens, instead of the encoder's inverse. The inverse would be optimal if codes were z. They
+ * are levels, whose errors are correlated with them, and K's codes explain part of the quantisation error of
+ * V.
  *
  *   e = x - mean - D c,   D' = D + Cov(e, c) (G + l I)^-1,   mean' = mean + E[e] - (D' - D) E[c]
  *
  * with D the inverse (of V: [P | D_V], c = [c_K ; c_V]), G the centred covariance of c and l = 1e-4 tr(G) /
  * n. Regressing the error is the textbook's Cov(x, c) (G + l I)^-1 but for the ridge, which here pulls
- * towards the inverse: where the samples say little, it stays. The metric does not enter: all directions'
- * least squares are found by the same D'.
+ * towards the inverse: where samples are few, D' stays near D. The metric M does not enter: the same D' is
+ * the least-squares solution of every direction.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -64,9 +64,9 @@ static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32
 /* One head-side: [n, ...] over samples. */
 struct solve_decode_fit {
     size_t n, d, n_pred, m; /* m = n_pred + coordinates of its own */
-    double *c;              /* [n, m] codes it is decoded from */
-    double *e;              /* [n, d] x less what the encoder subtracts, then the error of the inverse */
-    double *D;              /* [d, m] the inverse, then the answer */
+    double *c;              /* [n, m] codes that the decoder reads */
+    double *e;              /* [n, d] x - mean - P c, then the error of the inverse */
+    double *D;              /* [d, m] the inverse, then the result */
 };
 
 static void solve_decode_fit_deinit(struct solve_decode_fit *f)
@@ -138,7 +138,7 @@ static void solve_decode_invert(struct solve_decode_fit *f, const struct solver 
                 f->D[i * f->m + col] = h->t.dec[((size_t) order.band[b] * BAND_COORDS + c) * f->d + i];
 }
 
-/* D to the head's decoder. */
+/* Copies D to the head's decoder. */
 static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
 {
     size_t own = f->m - f->n_pred;
@@ -197,7 +197,7 @@ static int solve_decode_fit_head_side(struct solver *v, uint32_t layer, uint32_t
     _cleanup_(solve_decode_fit_deinit) struct solve_decode_fit f = {0};
     int r = solve_decode_fit_init(&f, v, hs, n_pred);
 
-    if (r < 0 || f.m == 0) /* nothing is decoded but the mean */
+    if (r < 0 || f.m == 0) /* the decoder is the mean alone */
         return r;
     solve_decode_subtract_prediction(&f, v, hs, k, from);
     r = solve_decode_encode(&f, v, hs);

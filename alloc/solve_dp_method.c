@@ -58,11 +58,11 @@ static int dp_method_candidates_fill(struct solver *v, enum side side, const str
     return 0;
 }
 
-/* One budget for all keys together; for values one for each head, so that no bit moves between heads. */
+/* One budget for all keys together. Values have one budget per head, so that no bit moves between heads. */
 static int dp_method_choose(enum side side, uint32_t n_heads, double bits_per_head, struct candidates *c,
                             struct dp_result *ret)
 {
-    double leeway = 1 + 1e-12; /* 2 bpd of 90 heads is not one bit less */
+    double leeway = 1 + 1e-12; /* rounding must not cost 2 bpd of 90 heads one bit */
     int r = 0;
 
     if (side == SIDE_K)
@@ -79,7 +79,7 @@ static int dp_method_choose(enum side side, uint32_t n_heads, double bits_per_he
             c->choice + i, &one);
         ret->D += one.D;
         ret->used_bits += one.used_bits;
-        if (r == -ERANGE) /* the same for every head: B_min */
+        if (r == -ERANGE) /* the smallest budget is the same for every head: B_min */
             ret->used_bits = one.used_bits * n_heads;
     }
     return r;

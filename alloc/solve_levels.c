@@ -1,16 +1,17 @@
 /*
- * Levels fitted to the pooled unit-variance coordinates of a side, one set per width (DESIGN 3.3). After the
- * allocation: which coordinates have which width decides what their distribution is.
+ * Levels fitted to the pooled unit-variance coordinates of a side, one set per width (DESIGN 3.3). Runs after
+ * the allocation, since the distribution of a width depends on which coordinates have it.
  */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "alloc/levels_fit.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Numbers pooled per width: 2^20 leave 256 levels 4096 samples each. */
+/* Numbers pooled per width: 2^20 are 4096 samples for each of 256 levels. */
 #define POOL_NUMBERS ((size_t) 1 << 20)
 
 struct level_pool {
@@ -71,8 +72,7 @@ static int solve_levels_add_head(struct solver *v, uint32_t layer, uint32_t head
     int r = z ? 0 : -ENOMEM;
 
     if (r == 0 && side == SIDE_V && v->o.v_from != PREDICT_NONE) {
-        r = solve_predict_head(v, layer, head, u, S,
-                               e); /* the same P again: nothing it is made of has changed */
+        r = solve_predict_head(v, layer, head, u, S, e); /* gives the same P: its inputs are unchanged */
         if (r < 0)
             return r;
         r = transform_apply(&h->t, zero, u, n, z);

@@ -16,11 +16,11 @@
 
 #define SEARCH_ROUNDS 40
 
-/* The nominal budget being searched. */
+/* Search for the nominal budget. */
 struct paper_method_search {
     const struct spectra *p;
-    struct paper_choice *choice; /* [n_heads] of the round being tried */
-    struct paper_choice *best;   /* [n_heads] of the best so far */
+    struct paper_choice *choice; /* [n_heads] of the current trial */
+    struct paper_choice *best;   /* [n_heads] of the best trial so far */
 };
 
 static void paper_method_search_deinit(struct paper_method_search *x)
@@ -60,8 +60,8 @@ static int paper_method_allocate_at(struct paper_method_search *x, const struct 
 }
 
 /*
- * b = round(B / r) may spend more than B. So that methods are compared at equal cost, the nominal budget is
- * searched whose charged bits come closest to the target from below.
+ * b = round(B / r) may spend more than B. For a comparison of methods at equal cost, this searches the
+ * nominal budget whose charged bits come closest to the target from below.
  */
 static int paper_method_search_budget(struct paper_method_search *x, const struct paper_options *o,
                                       enum side side, double target, struct errmsg *e)

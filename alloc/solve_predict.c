@@ -1,7 +1,7 @@
 /*
  * V predicted from K codes (DESIGN 3.2), of its own head or of all heads of its layer: P = Cov(v, c) (G +
- * 1e-3 tr(G)/n I)^-1 with c the decoded unit-variance K codes and G their centred covariance; the residual v
- * - P c - mu_V is what V's codec codes.
+ * 1e-3 tr(G)/n I)^-1 with c the decoded unit-variance K codes and G their centred covariance; V's codec codes
+ * the residual v - P c - mu_V.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -120,7 +120,7 @@ int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d
     return 0;
 }
 
-/* Residuals from the mean alone: K stores nothing of this head. */
+/* Without stored K codes: the residual is v - mean. */
 static void solve_predict_no_prediction(struct solver *v, uint32_t hs, float *ret_u, double *ret_S)
 {
     size_t d = v->g->d, n = v->s->n_held;
@@ -194,7 +194,9 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
     if (v->s->cross) {
         struct stored_order order;
 
-        solve_stored_order(&v->heads[hs_v - 1], &order); /* moments know a value's own head only */
+        solve_stored_order(
+            &v->heads[hs_v - 1],
+            &order); /* moments hold the covariance of a value with the keys of its own head only */
         r = solve_predict_moments(v, hs_v - 1, hs_v, &order, ret_S);
     } else {
         r = predict(v, hs_v, m, ret_u, ret_S);
@@ -205,7 +207,7 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
 int solve_fit_residuals(struct solver *v, struct errmsg *e)
 {
     size_t d = v->g->d, n = v->s->n_held;
-    const double zero[GEOMETRY_DIM_MAX] = {0}; /* residuals have no mean: mu_V has it */
+    const double zero[GEOMETRY_DIM_MAX] = {0}; /* the mean of the residuals is 0: mu_V contains it */
     _cleanup_(freep) float *u = malloc((n * d + 1) * sizeof(*u));
     _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
 

@@ -1,6 +1,7 @@
 /*
- * What a finished table does to the samples it was made from: bits, and distortion by encoding and decoding
- * with the table's own matrices and levels, not with the solver's. A mistake between the two shows here.
+ * Measures a finished table on the samples it was solved from: bits, and distortion e'Me (squared error in
+ * the metric). Encodes and decodes with the table's own matrices and levels instead of the solver's, so that
+ * an error in building the table shows in the report.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -13,11 +14,11 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* One (layer, head) being judged; [n, ...] arrays of the samples. */
+/* Scratch memory of one (layer, head); [n, ...] arrays have a row per sample. */
 struct solve_report_trial {
     size_t n, d;
     float *keys;                  /* [n, sum of r_K] decoded levels of all heads of the layer */
-    float *codes;                 /* [n, r] of the side at hand */
+    float *codes;                 /* [n, r] of the current side */
     float *error;                 /* [n, d] */
     float *weighted;              /* [n, d] */
     float *M32;                   /* [d, d] */
@@ -98,8 +99,8 @@ static void solve_report_decode_rows(struct solve_report_trial *t, const struct 
                     c->dec + c->n_pred, (int) c->r_in, 1.0f, t->error, (int) d);
 }
 
-/* Mean of e'Me over the rows of t->error. */
-static double solve_report_mean_harm(struct solve_report_trial *t)
+/* Mean of e'Me over the rows e of t->error. */
+static double solve_report_mean_distortion(struct solve_report_trial *t)
 {
     double sum = 0;
 
@@ -112,7 +113,7 @@ static double solve_report_mean_harm(struct solve_report_trial *t)
     return sum / (double) t->n;
 }
 
-/* Plain sums, which clients can make of live vectors too. */
+/* Sums of plain squares, which clients can also compute from live vectors. */
 static void solve_report_add_squares(struct solve_report_trial *t, const struct codec *c, enum side side,
                                      const float *x)
 {
@@ -125,9 +126,9 @@ static void solve_report_add_squares(struct solve_report_trial *t, const struct 
         }
 }
 
-/* Harm of t->error under the metric of one head-side. */
+/* Distortion of t->error under the metric of one head-side. */
 static int solve_report_judge(const struct solver *v, struct solve_report_trial *t, uint32_t layer,
-                              uint32_t head, enum side side, double *ret_harm, struct errmsg *e)
+                              uint32_t head, enum side side, double *ret_distortion, struct errmsg *e)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     int r;
@@ -136,13 +137,14 @@ static int solve_report_judge(const struct solver *v, struct solve_report_trial 
     r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, t->S, t->M);
     if (r < 0)
         return solver_fail(layer, head, side, r, e);
-    *ret_harm = v->heads[hs].weight * solve_report_mean_harm(t);
+    *ret_distortion = v->heads[hs].weight * solve_report_mean_distortion(t);
     return 0;
 }
 
-/* Keys of all heads, whose codes values may be predicted from, then values. @ret_harm: [n_kv_heads, 2] */
+/* Keys of all heads first, since values may be predicted from their codes; then values. @ret_distortion:
+ * [n_kv_heads, 2] */
 static int solve_report_judge_layer(const struct solver *v, const struct table *table,
-                                    struct solve_report_trial *t, uint32_t layer, double *ret_harm,
+                                    struct solve_report_trial *t, uint32_t layer, double *ret_distortion,
                                     struct errmsg *e)
 {
     size_t first[GEOMETRY_HEADS_MAX], stride = 0;
@@ -165,13 +167,13 @@ static int solve_report_judge_layer(const struct solver *v, const struct table *
             memcpy(t->keys + row * stride + first[head], t->codes + row * c->r, c->r * sizeof(float));
         solve_report_decode_rows(t, c, x, pred, stride);
         solve_report_add_squares(t, c, side, x);
-        r = solve_report_judge(v, t, layer, head, side, &ret_harm[2 * head + side], e);
+        r = solve_report_judge(v, t, layer, head, side, &ret_distortion[2 * head + side], e);
     }
     return r;
 }
 
-int solve_harm_heads(const struct stats *s, const struct table *table, const struct solve_options *o,
-                     double *ret_harm, struct errmsg *e)
+int solve_distortion_heads(const struct stats *s, const struct table *table, const struct solve_options *o,
+                           double *ret_distortion, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     _cleanup_(solver_deinit) struct solver v = {0};
@@ -185,28 +187,28 @@ int solve_harm_heads(const struct stats *s, const struct table *table, const str
     if (r < 0)
         return r;
     if (s->n_held == 0)
-        return fail(e, -EINVAL, "the statistics hold no sampled tokens to judge the table by");
+        return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measuring a table needs");
     if (solve_report_trial_init(&t, s->n_held, g) < 0)
-        return fail(e, -ENOMEM, "out of memory for judging the table");
+        return fail(e, -ENOMEM, "out of memory for measuring the table");
     for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++)
-        r = solve_report_judge_layer(&v, table, &t, layer, ret_harm + head_side_index(g, layer, 0, SIDE_K),
-                                     e);
+        r = solve_report_judge_layer(&v, table, &t, layer,
+                                     ret_distortion + head_side_index(g, layer, 0, SIDE_K), e);
     return r;
 }
 
-int solve_harm(const struct stats *s, const struct table *table, const struct solve_options *o,
-               double *ret_harm, struct errmsg *e)
+int solve_distortion(const struct stats *s, const struct table *table, const struct solve_options *o,
+                     double *ret_distortion, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     _cleanup_(freep) double *heads = calloc(head_side_count(g), sizeof(*heads));
-    int r = heads ? solve_harm_heads(s, table, o, heads, e)
-                  : fail(e, -ENOMEM, "out of memory for judging the table");
+    int r = heads ? solve_distortion_heads(s, table, o, heads, e)
+                  : fail(e, -ENOMEM, "out of memory for measuring the table");
 
     if (r < 0)
         return r;
-    memset(ret_harm, 0, (size_t) g->n_layers * 2 * sizeof(*ret_harm));
+    memset(ret_distortion, 0, (size_t) g->n_layers * 2 * sizeof(*ret_distortion));
     for (uint32_t hs = 0; hs < head_side_count(g); hs++)
-        ret_harm[hs / 2 / g->n_kv_heads * 2 + hs % 2] += heads[hs];
+        ret_distortion[hs / 2 / g->n_kv_heads * 2 + hs % 2] += heads[hs];
     return 0;
 }
 
@@ -228,7 +230,7 @@ static void solve_report_count_bits(const struct solver *v, const struct table *
     ret->v_bpd = stored[SIDE_V] / numbers;
 }
 
-/* One layer's share of the means. */
+/* Adds one layer to the means. */
 static void solve_report_add_errors(struct solve_report_trial *t, uint32_t n_layers, struct solve_report *ret)
 {
     if (t->signal2[SIDE_K] > 0)
@@ -244,26 +246,26 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
 {
     _cleanup_(table_unrefp) struct table *table = NULL;
     _cleanup_(solve_report_trial_deinit) struct solve_report_trial t = {0};
-    double harm[2 * GEOMETRY_HEADS_MAX] = {0};
+    double distortion[2 * GEOMETRY_HEADS_MAX] = {0};
     int r = table_parse(bytes, n_bytes, &table, e);
 
     if (r < 0)
         return r;
     solve_report_count_bits(v, table, ret);
     ret->distortion_estimated = v->estimated;
-    if (v->s->n_held == 0) /* nothing to encode: the estimate is all there is */
+    if (v->s->n_held == 0) /* no vectors to encode: the report has the estimate only */
         return 0;
     if (solve_report_trial_init(&t, v->s->n_held, v->g) < 0)
-        return fail(e, -ENOMEM, "out of memory for judging the table");
+        return fail(e, -ENOMEM, "out of memory for measuring the table");
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
-        solver_progress(v, "judging the table", (double) layer / v->g->n_layers);
-        r = solve_report_judge_layer(v, table, &t, layer, harm, e);
+        solver_progress(v, "measuring the table", (double) layer / v->g->n_layers);
+        r = solve_report_judge_layer(v, table, &t, layer, distortion, e);
         if (r < 0)
             return r;
         solve_report_add_errors(&t, v->g->n_layers, ret);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-            ret->distortion_k += harm[2 * head + SIDE_K];
-            ret->distortion_v += harm[2 * head + SIDE_V];
+            ret->distortion_k += distortion[2 * head + SIDE_K];
+            ret->distortion_v += distortion[2 * head + SIDE_V];
         }
     }
     ret->distortion = ret->distortion_k + ret->distortion_v;

@@ -1,4 +1,4 @@
-/* Sorting numbers: medians and quantiles here and in the command begin with it. */
+/* Sorting of numbers, for medians and quantiles. */
 #pragma once
 
 #include <stddef.h>

@@ -12,7 +12,7 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 
-#define FLOOR 1e-12 /* of the largest eigenvalue: below it is rounding, as in transform.c */
+#define FLOOR 1e-12 /* relative to the largest eigenvalue: smaller ones are rounding, as in transform.c */
 
 int spectrum_fill(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head,
                   enum side side, double *ret_lambda, double *ret_weighted)

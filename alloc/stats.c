@@ -1,8 +1,8 @@
 /*
- * Calibration statistics: making them and adding windows. DESIGN 3.1, 3.5.
+ * Calibration statistics: creating them and adding windows; see stats.h.
  *
- * Means and centred scatters are Welford's, merged by Chan's rule: no difference of large numbers, so a key
- * bias a thousand times the deviation costs nothing. Products over tokens run in binary32 blocks (BLAS) and
+ * Means and centred scatters are Welford's, merged by Chan's rule. No large numbers are subtracted, so a key
+ * bias a thousand times the deviation costs no digit. Products over tokens run in binary32 blocks (BLAS) and
  * are added up in binary64.
  */
 #include "alloc/stats.h"
@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define BLOCK_ROWS 256        /* rows of one binary32 product: its rounding stays near that of one term */
+#define BLOCK_ROWS 256 /* rows of one binary32 product: its rounding error stays near that of one term */
 #define WINDOW_MAX (1u << 20) /* tokens; BLAS counts in int */
 #define SAMPLES_MAX (1u << 20)
 #define STRIDE_MAX 4096
@@ -51,9 +51,9 @@ static int stats_check_options(const struct stats_options *o, struct errmsg *e)
     if (r < 0)
         return r;
     if (o->n_sink > TABLE_SINKS_MAX)
-        return fail(e, -EINVAL, "%u sinks asked for, at most %u are possible", o->n_sink, TABLE_SINKS_MAX);
+        return fail(e, -EINVAL, "%u sinks requested, at most %u are possible", o->n_sink, TABLE_SINKS_MAX);
     if (o->n_samples == 0 || o->n_samples > SAMPLES_MAX)
-        return fail(e, -EINVAL, "%u sampled tokens asked for, 1 to %u are possible", o->n_samples,
+        return fail(e, -EINVAL, "%u sampled tokens requested, 1 to %u are possible", o->n_samples,
                     SAMPLES_MAX);
     if (o->key_stride == 0 || o->key_stride > STRIDE_MAX)
         return fail(e, -EINVAL, "key stride %u is not in 1..%u", o->key_stride, STRIDE_MAX);
@@ -68,7 +68,7 @@ uint64_t stats_bytes(const struct stats_options *o)
     uint64_t n_hs = head_side_count(g), d = g->d;
     uint64_t per_hs = d * sizeof(double) + d * d * sizeof(double);
 
-    if (o->want_attention || o->want_output) /* half a query moment: one per head, not per side */
+    if (o->want_attention || o->want_output) /* half: query moments are per head, not per side */
         per_hs += d * d * sizeof(double) / 2;
     per_hs += d * d * sizeof(double) * ((uint64_t) o->want_attention + o->want_output);
     per_hs += (uint64_t) o->n_samples * d * sizeof(float);
@@ -287,7 +287,7 @@ static int stats_check_finite(const char *what, uint32_t layer, size_t n, uint32
     return 0;
 }
 
-/* The output metric divides by it. */
+/* Refuses a residual stream of length 0, since the output metric divides by it. */
 static int stats_check_residual(uint32_t layer, size_t n, const float *residual, struct errmsg *e)
 {
     for (size_t t = 0; t < n; t++)
@@ -298,18 +298,19 @@ static int stats_check_residual(uint32_t layer, size_t n, const float *residual,
     return 0;
 }
 
-/* Whether this call continues the window, or may begin one. */
+/* Refuses a call that neither continues the window nor may begin one. */
 static int stats_check_order(const struct stats *s, uint64_t document, uint64_t position, uint32_t layer,
                              size_t n, struct errmsg *e)
 {
     const struct window *w = &s->window;
 
     if (s->cross)
-        return fail(e, -EINVAL, "statistics made of moments take no windows: add to the moments");
+        return fail(e, -EINVAL, "statistics made of moments take no windows: add tokens to the moments");
     if (s->spoiled)
-        return fail(e, -EINVAL, "an earlier window failed half-way: start these statistics anew");
+        return fail(e, -EINVAL,
+                    "an earlier window failed after its first layer: start these statistics again");
     if (layer != w->next_layer)
-        return fail(e, -EINVAL, "layer %u was added where layer %u of the window is due", layer,
+        return fail(e, -EINVAL, "layer %u was added, but layer %u of the window comes next", layer,
                     w->next_layer);
     if (n == 0 || n > WINDOW_MAX)
         return fail(e, -EINVAL, "a window of %zu tokens is not in 1..%u", n, WINDOW_MAX);
@@ -329,7 +330,7 @@ static int stats_append_layer(struct stats *s, uint32_t layer, const float *q, c
     int r;
 
     stats_sample_copy(s, layer, x);
-    if (w->n <= w->n_first) /* nothing but sinks */
+    if (w->n <= w->n_first) /* the window holds sinks only */
         return 0;
     r = stats_add_moments(s, layer, w->n, w->n_first, rows);
     if (r < 0 || !stats_wants_queries(s))
@@ -365,7 +366,9 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         w->document = document;
         w->position = position;
         w->n = n;
-        w->n_first = position > 0 ? 0 : n < s->o.n_sink ? n : s->o.n_sink;
+        w->n_first = 0;
+        if (position == 0)
+            w->n_first = n < s->o.n_sink ? n : s->o.n_sink;
         r = stats_sample_draw(s, e);
         if (r < 0)
             return r;
@@ -380,4 +383,12 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         s->n_tokens += n - w->n_first;
     }
     return 0;
+}
+
+uint64_t stats_window_bytes(const struct stats_options *o, size_t n)
+{
+    if (!o->want_attention && !o->want_output)
+        return 0;
+
+    return metric_sums_bytes(&o->geometry, n, o->want_output);
 }

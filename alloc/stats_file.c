@@ -1,10 +1,8 @@
 /*
- * Statistics as a file: alloc/README.md draws it to the byte.
- *
- * Everything follows from the header: the reader computes where each section must lie and accepts nothing
- * else, so no offset of the file is ever used unchecked. The SHA-256 at the end names the statistics. Samples
- * are stored in the order of their hashes: windows added or merged in any order give the same sample
- * sections.
+ * The statistics file; alloc/README.md draws its bytes. The header determines every offset: the reader
+ * computes where each section must lie and accepts nothing else, so it never uses an unchecked offset. The
+ * SHA-256 at the end names the statistics. Samples are stored in the order of their hashes: windows added or
+ * merged in any order give the same sample sections.
  */
 #include <errno.h>
 #include <math.h>
@@ -22,8 +20,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
 
-/* Sections and size that a header implies. No overflow: every factor is bounded by geometry_validate() and
- * the limits of stats_alloc(). */
+/* Computes the sections and the size from the other fields of the header. No overflow: geometry_validate()
+ * and the limits of stats_alloc() bound every factor. */
 static void stats_file_lay_out(struct stats_header *h)
 {
     uint64_t n_hs = (uint64_t) h->n_layers * h->n_kv_heads * 2, dd = (uint64_t) h->d * h->d * sizeof(double);
@@ -77,13 +75,13 @@ static void stats_file_make_header(const struct stats *s, struct stats_header *r
     memcpy(ret->model_digest, s->o.model_digest, DIGEST_BYTES);
     geometry_digest(g, ret->geometry_digest);
     memcpy(ret->model_name, s->o.model_name,
-           strlen(s->o.model_name) + 1); /* stats_alloc() saw the terminator */
+           strlen(s->o.model_name) + 1); /* stats_alloc() has checked the terminator */
     stats_file_lay_out(ret);
 }
 
 /* ---- writing ---- */
 
-/* Bytes go into the hash and, if there is one, the file. */
+/* Hashes bytes and, unless @file is NULL, writes them. */
 struct stats_file_writer {
     crypto_hash_sha256_state sha;
     struct atomic_file *file; /* or NULL */
@@ -149,7 +147,7 @@ int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES],
 
     if (r < 0)
         return r;
-    if (s->cross) { /* they have no file: the moments do */
+    if (s->cross) { /* statistics made of moments have no file; the moments have one */
         memcpy(ret_digest, s->moments_digest, DIGEST_BYTES);
         return 0;
     }
@@ -220,7 +218,7 @@ static int stats_file_check_header(const struct stats_header *h, size_t n_bytes,
     if (h->flags & ~(STATS_FLAG_ATTENTION | STATS_FLAG_FISHER | STATS_FLAG_OUTPUT))
         return fail(e, -EBADMSG, "statistics file with unknown flags 0x%x", h->flags);
     if (h->key_order != STATS_KEY_ORDER_HALF_SPLIT)
-        return fail(e, -EBADMSG, "statistics captured in key order %u; only half-split (%u) is known",
+        return fail(e, -EBADMSG, "statistics in key order %u; this program reads half-split (%u) only",
                     h->key_order, STATS_KEY_ORDER_HALF_SPLIT);
     if (h->n_held > h->n_samples || h->n_held > h->n_tokens)
         return fail(e, -EBADMSG, "statistics file with %u samples of %llu tokens, at most %u wanted",
@@ -231,19 +229,19 @@ static int stats_file_check_header(const struct stats_header *h, size_t n_bytes,
     if (((h->flags & STATS_FLAG_FISHER) != 0) != (h->n_fisher > 0))
         return fail(e, -EBADMSG, "statistics file whose gradient count and flags disagree");
     if (!stats_file_all_zero(h->zero, sizeof(h->zero)))
-        return fail(e, -EBADMSG, "statistics file with bytes where its header has none");
+        return fail(e, -EBADMSG, "statistics file with bytes other than zero in reserved fields");
     stats_file_lay_out(&expected);
     if (memcmp(&expected, h, sizeof(*h)) != 0)
         return fail(e, -EBADMSG, "statistics file whose sections are not where its header puts them");
     if (h->file_bytes != n_bytes)
         return fail(e, -EBADMSG,
-                    "statistics file of %zu bytes where %llu are due: it is truncated or has more", n_bytes,
-                    (unsigned long long) h->file_bytes);
+                    "statistics file of %zu bytes, its header says %llu: it is truncated or has more",
+                    n_bytes, (unsigned long long) h->file_bytes);
     return 0;
 }
 
-/* Nothing hides in a file: after the name and between sections stand zeros, so that one set of statistics has
- * one encoding and its digest can be its name. */
+/* Refuses bytes other than zero after the name and between sections: one set of statistics has one encoding,
+ * so its digest can be its name. */
 static int stats_file_check_gaps(const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
 {
     size_t name = strnlen(h->model_name, sizeof(h->model_name));
@@ -346,7 +344,7 @@ static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
 
         if (id->hash != stats_token_hash(s->o.seed, id->document, id->position) ||
             (i > 0 && sample_id_compare(&s->ids[i - 1], id) >= 0))
-            return fail(e, -EBADMSG, "statistics file: sampled token %zu is not where its hash puts it", i);
+            return fail(e, -EBADMSG, "statistics file: sampled token %zu is out of the order of hashes", i);
     }
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry) && per_hs > 0; hs++)
         for (size_t i = 0; i < per_hs; i++)
@@ -355,7 +353,8 @@ static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
     return 0;
 }
 
-/* Copies the sections into @s, whose arrays are as large as the header says, and checks what they hold. */
+/* Copies the sections into the arrays of @s, which have the sizes in the header, and checks their contents.
+ */
 static int stats_file_read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
                                     struct errmsg *e)
 {
@@ -377,7 +376,7 @@ static int stats_file_read_sections(struct stats *s, const struct stats_header *
         return fail(e, -EBADMSG, "statistics file: a mean is not finite");
     for (size_t i = 0; i < (size_t) g->n_layers * 2; i++)
         if (!isfinite(s->depth[i].kl) || !isfinite(s->depth[i].D) || s->depth[i].kl < 0 || s->depth[i].D < 0)
-            return fail(e, -EBADMSG, "statistics file: the depth measurement of layer %zu is not possible",
+            return fail(e, -EBADMSG, "statistics file: the depth measurement of layer %zu is impossible",
                         i / 2);
     r = stats_file_check_matrices("the covariance of head-side", s->scatter, n_hs, g->d, e);
     if (r == 0 && s->query)
@@ -441,7 +440,7 @@ int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e)
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
 
-/* ---- asking ---- */
+/* ---- getters ---- */
 
 const struct stats_options *stats_get_options(const struct stats *s)
 {

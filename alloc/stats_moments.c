@@ -1,4 +1,4 @@
-/* Moments in the place of vectors; see stats_moments.h. */
+/* Statistics from moments instead of vectors; see stats_moments.h. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Names the first difference; @s NULL: nothing to differ from. */
+/* Refuses moments and statistics of different models, with a sentence about the first difference. @s may be
+ * NULL. */
 static int stats_moments_check_same(const struct moments_options *m, const struct stats *s, struct errmsg *e)
 {
     uint8_t geometry_m[DIGEST_BYTES], geometry_s[DIGEST_BYTES];
@@ -45,7 +46,7 @@ static int stats_moments_digest_of(const struct moments *m, uint8_t *ret_digest)
     return 0;
 }
 
-/* One head: its scatters are scaled to the one token count that statistics have. */
+/* One head. Scales its scatters to the token count of the statistics, which is one for all heads. */
 static void stats_moments_take_head(struct stats *s, const struct moments *m, uint32_t layer, uint32_t head)
 {
     const struct geometry *g = &s->o.geometry;
@@ -72,7 +73,7 @@ static void stats_moments_take_head(struct stats *s, const struct moments *m, ui
             cross[i * d + j] = scale * scatter[(d + i) * (d + i + 1) / 2 + j];
 }
 
-/* Sums over key positions count as many tokens as the moments do; gradients keep their own count. */
+/* Scales sums over key positions to the token count of the moments. Gradients keep their own count. */
 static void stats_moments_take_sums(double *to, const double *from, size_t n, double scale)
 {
     for (size_t i = 0; from && i < n; i++)
@@ -136,7 +137,8 @@ int stats_from_moments(const struct moments *m, const struct stats *metric_from,
     s->n_tokens = stats_moments_least_count(m, g);
     if (s->n_tokens == 0)
         return fail(e, -EINVAL,
-                    "the moments are of no token in some layer and head: add all of them before solving");
+                    "the moments of some layer and head hold no token: merge those of all layers and heads "
+                    "before solving");
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < g->n_kv_heads; head++)
             stats_moments_take_head(s, m, layer, head);

@@ -12,11 +12,11 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* A token that asks for a slot. */
+/* A token that competes for a slot. */
 struct candidate {
     struct sample_id id;
-    size_t from; /* held: its slot; new: its row */
-    bool held;   /* already in a slot; else new */
+    size_t from; /* its slot if held, else its row */
+    bool held;   /* has a slot already */
 };
 
 static void stats_sample_put_le64(uint8_t *p, uint64_t v)
@@ -75,8 +75,8 @@ int stats_grow_slots(struct stats *s, size_t n_slots)
 }
 
 /*
- * Sorts the candidates, cuts to the slots there are, and gives the new ones among the survivors slots that
- * are free or whose token lost. @ret_picks [n_samples]: rows and slots of the new ones.
+ * Sorts the candidates, keeps as many as there are slots, and gives the new ones among them slots that are
+ * free or whose token was dropped. @ret_picks [n_samples]: rows and slots of the new ones.
  */
 static int stats_sample_assign_slots(struct stats *s, struct candidate *c, size_t n,
                                      struct sample_pick *ret_picks, size_t *ret_n_picks, struct errmsg *e)
@@ -89,7 +89,7 @@ static int stats_sample_assign_slots(struct stats *s, struct candidate *c, size_
     qsort(c, n, sizeof(*c), stats_sample_compare_candidates);
     for (size_t i = 1; i < n; i++)
         if (sample_id_compare(&c[i - 1].id, &c[i].id) == 0)
-            return fail(e, -EINVAL, "the token at position %llu of document %llu is counted already",
+            return fail(e, -EINVAL, "the token at position %llu of document %llu was added before",
                         (unsigned long long) c[i].id.position, (unsigned long long) c[i].id.document);
     for (size_t i = 0; i < n_kept; i++)
         if (c[i].held)
@@ -131,8 +131,8 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
             .from = row,
         };
     }
-    if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) <
-        0) /* w->picks too, before it is handed on */
+    /* also moves w->picks, which is read only after this */
+    if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) < 0)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
     return stats_sample_assign_slots(s, c, n, w->picks, &w->n_picks, e);
 }

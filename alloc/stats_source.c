@@ -1,5 +1,5 @@
-/* Which texts statistics were made of. Sorted, and alike ones added up: a merge in any order gives the same
- * list. */
+/* The texts that statistics were made of: a sorted list without duplicates, so that a merge in any order
+ * gives the same list. See stats.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ int stats_add_source(struct stats *s, const struct stats_source *source, struct 
     size_t at = 0;
 
     if (source->kind > SOURCE_MODEL)
-        return fail(e, -EINVAL, "texts of kind %u are not known", source->kind);
+        return fail(e, -EINVAL, "text of unknown kind %u", source->kind);
     while (at < s->n_sources && stats_source_compare(&s->sources[at], source) < 0)
         at++;
     if (at < s->n_sources && stats_source_compare(&s->sources[at], source) == 0) {

@@ -1,4 +1,5 @@
-/* The parts of a table that table_parse() checks one by one; see table_format.h. Bytes here are hostile. */
+/* Checks of levels, codecs, provenance and golden vectors for table_parse(); see table_format.h. The bytes
+ * are hostile. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -49,7 +50,7 @@ static int table_check_bad_codec(struct errmsg *e, struct where w, const char *w
                 what);
 }
 
-/* Half-tiles in descending width, an even number of them, made even by at most one empty one. */
+/* Whether half-tiles have descending widths and even number, with at most one empty half-tile. */
 static bool table_check_bits_valid(const struct table_codec_entry *c, uint32_t d)
 {
     unsigned sum = 0;
@@ -126,11 +127,12 @@ static int check_codec(const struct table *t, struct where w, const struct table
     if (!table_check_bits_valid(entry, d))
         return table_check_bad_codec(e, w, "its bit widths are inconsistent");
     if (entry->reserved0 != 0 || entry->reserved1 != 0 || entry->reserved2 != 0)
-        return table_check_bad_codec(e, w, "its entry uses fields this program does not know");
+        return table_check_bad_codec(e, w, "its entry uses fields that this program does not know");
     if (entry->n_pred != n_pred)
-        return table_check_bad_codec(e, w, "it is predicted from the wrong number of codes");
+        return table_check_bad_codec(e, w,
+                                     "its number of predicting codes does not match the ranks of its keys");
     if (n_pred > TABLE_PRED_MAX)
-        return table_check_bad_codec(e, w, "it is predicted from more codes than are possible");
+        return table_check_bad_codec(e, w, "it is predicted from more codes than a table may have");
     if (!table_check_take_matrices(cursor, entry, d, section_bytes))
         return table_check_bad_codec(e, w, "its matrices are not where they must be");
     table_codec_view(entry, d, table_section(t, SECTION_MATRICES), ret);
@@ -141,7 +143,7 @@ static int check_codec(const struct table *t, struct where w, const struct table
     return 0;
 }
 
-/* Codes that V of @w is predicted from, by the ranks in the directory, checked or not yet. */
+/* Number of codes that V of @w is predicted from, by the ranks in the directory, which may be unchecked. */
 static size_t table_check_predicting_codes(const struct table *t, struct where w,
                                            const struct table_codec_entry *entries)
 {
@@ -178,7 +180,8 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
 /* ---- provenance ---- */
 
-/* Whoever prints it must not have to fear what it does to a terminal. */
+/* Refuses control characters: a program that prints the provenance must not send escape sequences to a
+ * terminal. */
 int table_check_provenance(struct table *t, struct errmsg *e)
 {
     size_t bytes = table_header(t)->sections[SECTION_PROVENANCE].bytes;
@@ -205,8 +208,8 @@ static bool table_check_codes_valid(const struct codec *c, const uint8_t *codes)
 
 /*
  * A stored number is the builder's binary64 sum rounded to binary32, off by at most 2^-24 |x|; this machine's
- * sum has the same terms and may differ by their number (at most 8449) of roundings of 2^-53 of the sum of
- * magnitudes. Together below 2^-23 of it. Subnormal results round to multiples of 2^-149.
+ * sum has the same terms (at most 8449) and may differ by as many roundings of 2^-53 of the sum of
+ * magnitudes. Together that is below 2^-23 of that sum. Subnormal results round to multiples of 2^-149.
  */
 static bool table_check_sums_agree(const float *stored, const struct table_sums *s, uint32_t n)
 {

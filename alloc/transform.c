@@ -10,9 +10,12 @@
 #include "alloc/linalg.h"
 #include "alloc/rotation.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 
-#define RIDGE 1e-3       /* of the mean eigenvalue of M: directions nobody reads still cost a little */
-#define RANK_FLOOR 1e-12 /* of the largest eigenvalue: below it is rounding */
+#define RIDGE                                                                                                \
+    1e-3 /* relative to the mean eigenvalue of M: keeps a small distortion in directions that no query reads \
+          */
+#define RANK_FLOOR 1e-12 /* relative to the largest eigenvalue: smaller ones are rounding */
 #define BLOCK_ROWS 256
 
 int transform_init(struct transform *t, uint32_t d)
@@ -34,18 +37,8 @@ void transform_deinit(struct transform *t)
     *t = (struct transform){.d = 0};
 }
 
-uint64_t seed_mix(uint64_t seed, uint64_t part)
-{
-    uint64_t z =
-        seed + (part + 1) * 0xd1342543de82ef95u; /* odd: distinct parts stay distinct; then splitmix64 */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-/* Rows [first, first + n) of @rows [d, d] := H times them, each divided by or multiplied with the band's
- * deviation. */
+/* Rows [first, first + n) of @rows [d, d] := H times them, times @factor: the band's deviation or its
+ * inverse. */
 static void transform_rotate_band(double *rows, size_t d, size_t first, size_t n, const double *H,
                                   double factor)
 {
@@ -64,8 +57,8 @@ static void transform_rotate_band(double *rows, size_t d, size_t first, size_t n
     }
 }
 
-/* A band's coordinates share one scale: the square root of their mean variance, which a rotation leaves
- * alone. */
+/* The coordinates of a band share one scale, the square root of their mean variance, which a rotation does
+ * not change. */
 static void transform_make_bands(struct transform *t, uint64_t seed)
 {
     for (uint32_t b = 0; b < t->n_bands; b++) {
@@ -75,7 +68,7 @@ static void transform_make_bands(struct transform *t, uint64_t seed)
         for (uint32_t i = 0; i < n; i++)
             sum += t->w[first + i];
         t->scale[b] = sqrt(sum / n);
-        rotation_matrix(n, seed_mix(seed, b), H);
+        rotation_matrix(n, splitmix64_seed(seed, b), H);
         transform_rotate_band(t->enc, t->d, first, n, H, 1.0 / t->scale[b]);
         transform_rotate_band(t->dec, t->d, first, n, H, t->scale[b]);
     }
@@ -118,7 +111,8 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
     t->trace = 0;
     if (!isfinite(trace_M) || !isfinite(trace_S))
         return -EDOM;
-    if (!(trace_M > 0) || !(trace_S > 0) || !(ridge > 0)) /* nobody reads it, or it never changes */
+    if (!(trace_M > 0) || !(trace_S > 0) ||
+        !(ridge > 0)) /* no query reads this head-side, or it is constant */
         return 0;
     scratch = malloc(3 * d * d * sizeof(*scratch));
     if (!scratch)
@@ -157,7 +151,7 @@ int transform_apply(const struct transform *t, const double *mean, const float *
                     (int) d, enc, (int) d, 0.0f, ret_z + row * r, (int) r);
     }
     for (size_t i = 0; i < n * r; i++)
-        if (!isfinite(ret_z[i])) /* a scale that binary32 cannot hold */
+        if (!isfinite(ret_z[i])) /* the scale of a band exceeds binary32 */
             return -EDOM;
     return 0;
 }

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mover/devices.h"
+#include "mover/mover_devices.h"
 
 struct range {
     uint64_t offset, bytes;
@@ -16,7 +16,7 @@ struct range {
  *
  * Return: 0; as cuda_extent_new() and cuda_extent_import().
  */
-int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errmsg *e);
+int move_create(struct mover_device *device, uint64_t bytes, int *ret_fd, struct errmsg *e);
 
 /**
  * move_check() - CRC32C of ranges of an extent
@@ -26,8 +26,8 @@ int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errms
  *
  * Return: 0; -EINVAL: a range beyond the end; as cuda_extent_import(), cuda_extent_read().
  */
-int move_check(struct device *device, int fd, uint64_t extent_bytes, const struct range *ranges, size_t n,
-               uint32_t *ret_crc, struct errmsg *e);
+int move_check(struct mover_device *device, int fd, uint64_t extent_bytes, const struct range *ranges,
+               size_t n, uint32_t *ret_crc, struct errmsg *e);
 
 /**
  * move_copy() - between a range of an extent and a file from its beginning
@@ -37,5 +37,5 @@ int move_check(struct device *device, int fd, uint64_t extent_bytes, const struc
  * Return: 0; -EINVAL: a range beyond the end; -EBADMSG: the file is shorter, or cannot be read or written; as
  * above.
  */
-int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct range *range, int file,
+int move_copy(struct mover_device *device, int fd, uint64_t extent_bytes, const struct range *range, int file,
               bool to_extent, struct errmsg *e);

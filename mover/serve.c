@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "mover/devices.h"
+#include "mover/mover_devices.h"
 #include "mover/move.h"
 #include "proto/mover_wire.h"
 
@@ -15,7 +15,7 @@
 struct serve_turn {
     const Kvcobra__MoverRequest *request;
     struct wire_packet *packet; /* descriptors that came; those taken are -1 */
-    struct devices *devices;
+    struct mover_devices *devices;
     struct errmsg error;
     int fd; /* goes with the answer; -1: none */
     Kvcobra__MoverReply reply;
@@ -42,12 +42,12 @@ static int serve_open_device(struct serve_turn *t)
 {
     const Kvcobra__MoverOpen *m = t->request->open;
     Kvcobra__MoverOpened *o = &t->body.open;
-    struct device *device;
+    struct mover_device *device;
     size_t n;
     int r = serve_expect_fds(t, 0);
 
     if (r == 0)
-        r = devices_open(t->devices, m->device, m->uuid, m->bytes, &device, &t->error);
+        r = mover_devices_open(t->devices, m->device, m->uuid, m->bytes, &device, &t->error);
     if (r < 0)
         return r;
     cuda_uuid_format(&device->info.uuid, t->uuid);
@@ -58,8 +58,9 @@ static int serve_open_device(struct serve_turn *t)
     o->granularity = device->info.granularity;
     o->compute = (uint32_t) device->info.compute;
     o->driver_version = (uint32_t) t->devices->driver->version;
-    o->is_shared = devices_is_shared(t->devices, device);
-    o->lists_processes = devices_list_processes(t->devices, device, t->values, WIRE_ITEMS_MAX, &n, NULL) == 0;
+    o->is_shared = mover_devices_is_shared(t->devices, device);
+    o->lists_processes =
+        mover_devices_list_processes(t->devices, device, t->values, WIRE_ITEMS_MAX, &n, NULL) == 0;
     t->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_OPEN;
     t->reply.open = o;
     return 0;
@@ -68,11 +69,11 @@ static int serve_open_device(struct serve_turn *t)
 static int serve_create(struct serve_turn *t)
 {
     const Kvcobra__MoverCreate *m = t->request->create;
-    struct device *device;
+    struct mover_device *device;
     int r = serve_expect_fds(t, 0);
 
     if (r == 0)
-        r = devices_find(t->devices, m->device, &device, &t->error);
+        r = mover_devices_find(t->devices, m->device, &device, &t->error);
     if (r == 0)
         r = move_create(device, m->bytes, &t->fd, &t->error);
     if (r < 0)
@@ -87,11 +88,11 @@ static int serve_check(struct serve_turn *t)
 {
     const Kvcobra__MoverCheck *m = t->request->check;
     struct range ranges[WIRE_ITEMS_MAX]; /* unpacking allows no more */
-    struct device *device;
+    struct mover_device *device;
     int r = serve_expect_fds(t, 1);
 
     if (r == 0)
-        r = devices_find(t->devices, m->device, &device, &t->error);
+        r = mover_devices_find(t->devices, m->device, &device, &t->error);
     if (r < 0)
         return r;
     for (size_t i = 0; i < m->n_ranges; i++)
@@ -112,11 +113,11 @@ static int serve_copy(struct serve_turn *t)
 {
     const Kvcobra__MoverCopy *m = t->request->copy;
     const struct range range = {m->offset, m->bytes};
-    struct device *device;
+    struct mover_device *device;
     int r = serve_expect_fds(t, 2);
 
     if (r == 0)
-        r = devices_find(t->devices, m->device, &device, &t->error);
+        r = mover_devices_find(t->devices, m->device, &device, &t->error);
     if (r == 0)
         r = move_copy(device, take_fd(&t->packet->fds[0]), m->extent_bytes, &range, t->packet->fds[1],
                       m->to_extent, &t->error);
@@ -131,14 +132,14 @@ static int serve_copy(struct serve_turn *t)
 static int serve_list_processes(struct serve_turn *t)
 {
     const Kvcobra__MoverProcesses *m = t->request->processes;
-    struct device *device;
+    struct mover_device *device;
     size_t n;
     int r = serve_expect_fds(t, 0);
 
     if (r == 0)
-        r = devices_find(t->devices, m->device, &device, &t->error);
+        r = mover_devices_find(t->devices, m->device, &device, &t->error);
     if (r == 0)
-        r = devices_list_processes(t->devices, device, t->values, WIRE_ITEMS_MAX, &n, &t->error);
+        r = mover_devices_list_processes(t->devices, device, t->values, WIRE_ITEMS_MAX, &n, &t->error);
     if (r < 0)
         return r;
     kvcobra__mover_listed__init(&t->body.processes);
@@ -181,7 +182,7 @@ static int serve_send_reply(int socket, struct serve_turn *t, int err, uint8_t *
 }
 
 /* Return: 0; -EIO: the context is lost; errno of the socket. */
-static int serve_take_turn(int socket, struct devices *devices, const Kvcobra__MoverRequest *request,
+static int serve_take_turn(int socket, struct mover_devices *devices, const Kvcobra__MoverRequest *request,
                            struct wire_packet *p, uint8_t *packet, struct errmsg *e)
 {
     struct serve_turn t = {
@@ -196,7 +197,7 @@ static int serve_take_turn(int socket, struct devices *devices, const Kvcobra__M
 }
 
 /* Whether a driver that failed to start stays in this process: such a one may not start again here. */
-static bool serve_has_failed_driver(const struct devices *d)
+static bool serve_has_failed_driver(const struct mover_devices *d)
 {
     void *library = d->driver ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 
@@ -208,7 +209,7 @@ static bool serve_has_failed_driver(const struct devices *d)
 int serve(int socket, struct errmsg *e)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
-    struct devices devices = {0};
+    struct mover_devices devices = {0};
     int r;
 
     do {
@@ -231,6 +232,6 @@ int serve(int socket, struct errmsg *e)
             break;
     } while (r == 0);
     if (r != -EIO)
-        devices_close(&devices); /* a lost context is the kernel's to clean up */
+        mover_devices_close(&devices); /* a lost context is the kernel's to clean up */
     return r == -EPIPE || r == -ECONNRESET ? 0 : r;
 }

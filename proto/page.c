@@ -1,11 +1,9 @@
-/* The page header and its checksum; see page.h. */
+/* The page header in memory and as bytes; see page.h. */
 #include "proto/page.h"
 
 #include <assert.h>
 #include <endian.h>
 #include <errno.h>
-#include <isa-l/crc.h>
-#include <limits.h>
 #include <string.h>
 
 #include "base/errmsg.h"
@@ -72,28 +70,6 @@ static uint64_t page_get64(const uint8_t *p)
 
     memcpy(&le, p, sizeof(le));
     return le64toh(le);
-}
-
-uint32_t crc32c_continue(uint32_t crc, const void *data, size_t bytes)
-{
-    /* ISA-L's interface: not const though it only reads, int lengths, and neither inversion of the published
-     * CRC */
-    unsigned char *p = (unsigned char *) data;
-
-    crc = ~crc;
-    while (bytes > 0) {
-        int n = bytes < INT_MAX ? (int) bytes : INT_MAX;
-
-        crc = crc32_iscsi(p, n, crc);
-        p += n;
-        bytes -= (size_t) n;
-    }
-    return ~crc;
-}
-
-uint32_t crc32c(const void *data, size_t bytes)
-{
-    return crc32c_continue(0, data, bytes);
 }
 
 void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128])

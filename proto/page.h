@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/crc32c.h" /* of header and payload */
+
 struct errmsg;
 
 #define PAGE_MAGIC 0x4750564bu /* "KVPG" little-endian */
@@ -42,10 +44,6 @@ void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128
 
 /* Return: 0; -EBADMSG (magic, version, CRC, reserved bytes) with a sentence. */
 int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_header, struct errmsg *e);
-
-uint32_t crc32c(const void *data, size_t bytes);
-uint32_t crc32c_continue(uint32_t crc, const void *data,
-                         size_t bytes); /* @crc: of what stands before; 0 of nothing */
 
 struct chunk_identity {          /* what a chunk key covers besides parent and tokens */
     const uint8_t *table_digest; /* [32] */

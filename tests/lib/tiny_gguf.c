@@ -3,6 +3,7 @@
 #include "tests/lib/tiny_gguf.h"
 
 #include "base/half.h"
+#include "base/splitmix64.h"
 
 #include <errno.h>
 #include <math.h>
@@ -97,15 +98,6 @@ static void pad(struct buffer *b)
 
 /* ---- random numbers: the same everywhere ---- */
 
-static uint64_t next(struct tiny_gguf *t)
-{
-    uint64_t z = (t->state += 0x9e3779b97f4a7c15u); /* splitmix64 */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 /* Sum of four uniform numbers, of variance 1: near enough to normal, and no libm whose last bit may differ.
  */
 static float normal(struct tiny_gguf *t)
@@ -113,7 +105,7 @@ static float normal(struct tiny_gguf *t)
     double sum = -2.0;
 
     for (unsigned i = 0; i < 4; i++)
-        sum += (double) (next(t) >> 11) * 0x1p-53;
+        sum += (double) (splitmix64_next(&t->state) >> 11) * 0x1p-53;
     return (float) (sum * 1.7320508075688772);
 }
 

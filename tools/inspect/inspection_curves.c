@@ -70,7 +70,7 @@ static int inspection_curves_solve_and_judge(const struct inspection *x, const s
     if (r < 0)
         return r;
     inspection_curves_judge_options(x, &judge);
-    return solve_harm_heads(x->stats, t, &judge, ret_harm, e);
+    return solve_distortion_heads(x->stats, t, &judge, ret_harm, e);
 }
 
 /* Out of memory ends the inspection; any other refusal of a method is a fact about it, and shown. */
@@ -123,7 +123,7 @@ static int inspection_curves_judge_table(struct inspection *x, struct errmsg *e)
     struct solve_options judge;
 
     inspection_curves_judge_options(x, &judge);
-    return solve_harm_heads(x->stats, x->table, &judge, x->harm, e);
+    return solve_distortion_heads(x->stats, x->table, &judge, x->harm, e);
 }
 
 /*

@@ -30,7 +30,7 @@ int quartile_harm(const char *table, const char *statistics, uint32_t sides,
     harm = calloc((size_t) t->geometry.n_layers * 2, sizeof(*harm));
     if (!harm)
         return fail(e, -ENOMEM, "out of memory for judging the table");
-    r = solve_harm(s, t, &o, harm, e);
+    r = solve_distortion(s, t, &o, harm, e);
     for (uint32_t i = 0; r == 0 && i < 2 * t->geometry.n_layers; i++)
         if (sides == 0 || sides >> i % 2 & 1)
             sums[EVAL_PARTS * (i / 2) / t->geometry.n_layers] += harm[i];

@@ -389,7 +389,7 @@ static void test_layer_table(void)
     size_t n;
     double want;
 
-    CU_ASSERT_EQUAL_FATAL(solve_layer_table(s, 1, SIDE_V, 2.5, 3, &bytes, &n, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(depth_layer_table(s, 1, SIDE_V, 2.5, 3, &bytes, &n, &e), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, &e), 0);
     for (uint32_t hs = 0; hs < head_side_count(&g); hs++)
         CU_ASSERT_EQUAL(t->codecs[hs].r > 0, hs == 5 || hs == 7);

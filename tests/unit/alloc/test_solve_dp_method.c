@@ -254,14 +254,14 @@ static void test_harm_by_layer(void)
 
     solve_options_for(&o, METHOD_DP, 2);
     t = solve(s, &o);
-    CU_ASSERT_EQUAL(solve_harm(s, t.table, &o, harm, &e), 0);
+    CU_ASSERT_EQUAL(solve_distortion(s, t.table, &o, harm, &e), 0);
     for (size_t i = 0; i < 6; i++) {
         CU_ASSERT(harm[i] > 0);
         sum[i % 2] += harm[i];
     }
     CU_ASSERT_DOUBLE_EQUAL(sum[SIDE_K], t.report.distortion_k, 1e-9 * sum[SIDE_K]);
     CU_ASSERT_DOUBLE_EQUAL(sum[SIDE_V], t.report.distortion_v, 1e-9 * sum[SIDE_V]);
-    CU_ASSERT_EQUAL(solve_harm(fewer, t.table, &o, harm, &e), -EINVAL);
+    CU_ASSERT_EQUAL(solve_distortion(fewer, t.table, &o, harm, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "another geometry"));
     (void) table_unref(t.table);
     (void) stats_free(s);

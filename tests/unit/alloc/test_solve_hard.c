@@ -119,7 +119,7 @@ static double key_error(const struct stats *s, const struct table *t)
 
     solve_options_default(&o, 2);
     o.metric = METRIC_MSE;
-    CU_ASSERT_EQUAL(solve_harm(s, t, &o, harm, &e), 0);
+    CU_ASSERT_EQUAL(solve_distortion(s, t, &o, harm, &e), 0);
     return harm[SIDE_K];
 }
 

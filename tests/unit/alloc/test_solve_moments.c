@@ -113,7 +113,7 @@ static double solve(const struct stats *s, const struct stats *judge, const stru
     judged.curve = CURVE_GAUSSIAN;
     judged.fit_levels = false;
     judged.decoder = DECODER_INVERSE;
-    CU_ASSERT_EQUAL(solve_harm(judge, table, &judged, harm, &e), 0);
+    CU_ASSERT_EQUAL(solve_distortion(judge, table, &judged, harm, &e), 0);
     for (size_t i = 0; i < LAYERS * 2; i++)
         sum += harm[i];
     return sum;

@@ -22,7 +22,7 @@ static void test_band_order(void)
     uint32_t order[N_BANDS];
 
     fixture_init(&f, usual_bits, PREDICT_NONE);
-    CU_ASSERT_EQUAL(band_order(&f.codecs[SIDE_K], order), 4);
+    CU_ASSERT_EQUAL(table_band_order(&f.codecs[SIDE_K], order), 4);
     static const uint32_t want[N_BANDS] = {4, 2, 0, 3, 1}; /* 7, 4, 2, 2, then the empty one */
     CU_ASSERT_EQUAL(memcmp(order, want, sizeof(want)), 0);
 }
@@ -71,7 +71,7 @@ static void test_view(void)
  * coordinates. */
 static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_codes, double *ret_z)
 {
-    uint32_t order[N_BANDS], stored = band_order(&f->codecs[hs], order);
+    uint32_t order[N_BANDS], stored = table_band_order(&f->codecs[hs], order);
     unsigned n = 0;
 
     for (unsigned k = 0; k < stored; k++)
@@ -90,7 +90,7 @@ static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_
 static void spec_decode(const struct fixture *f, unsigned hs, const double *z, const double *c, unsigned n_c,
                         double *ret_x)
 {
-    uint32_t order[N_BANDS], stored = band_order(&f->codecs[hs], order);
+    uint32_t order[N_BANDS], stored = table_band_order(&f->codecs[hs], order);
 
     for (unsigned i = 0; i < D; i++) {
         unsigned n = 0;
@@ -117,7 +117,7 @@ static double spec_encode(const struct fixture *f, unsigned hs, unsigned k, unsi
     uint32_t order[N_BANDS];
     double z = 0;
 
-    (void) band_order(spec, order);
+    (void) table_band_order(spec, order);
     for (unsigned i = 0; i < D && row < spec->bands[order[k]].n_coords; i++) {
         double u = (double) x[i] - mean[i];
 

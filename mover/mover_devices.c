@@ -1,29 +1,30 @@
-/* The driver, the management library and open devices; see devices.h. */
-#include "mover/devices.h"
+/* The driver, the management library and open devices; see mover_devices.h. */
+#include "mover/mover_devices.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/errmsg.h"
 
-void devices_close(struct devices *d)
+void mover_devices_close(struct mover_devices *d)
 {
-    for (size_t i = 0; i < DEVICES_MAX; i++)
+    for (size_t i = 0; i < MOVER_DEVICES_MAX; i++)
         d->all[i].space = cuda_space_free(d->all[i].space);
     d->nvml = nvml_close(d->nvml);
     d->driver = cuda_driver_close(d->driver);
 }
 
-int devices_find(struct devices *d, uint32_t number, struct device **ret_device, struct errmsg *e)
+int mover_devices_find(struct mover_devices *d, uint32_t number, struct mover_device **ret_device,
+                       struct errmsg *e)
 {
-    if (number >= DEVICES_MAX || !d->all[number].space)
+    if (number >= MOVER_DEVICES_MAX || !d->all[number].space)
         return fail(e, -ENODEV, "device %u is not open", number);
     *ret_device = &d->all[number];
     return 0;
 }
 
-static int devices_make_space(struct devices *d, const struct cuda_device_info *info, uint64_t bytes,
-                              struct device *device, struct errmsg *e)
+static int mover_devices_make_space(struct mover_devices *d, const struct cuda_device_info *info,
+                                    uint64_t bytes, struct mover_device *device, struct errmsg *e)
 {
     struct cuda_space *space = NULL;
     int r;
@@ -33,19 +34,19 @@ static int devices_make_space(struct devices *d, const struct cuda_device_info *
     r = cuda_space_new(d->driver, info, bytes < info->bytes ? bytes : info->bytes, &space, e);
     if (r < 0)
         return r;
-    *device = (struct device){.space = space, .info = *info};
+    *device = (struct mover_device){.space = space, .info = *info};
     return 0;
 }
 
-int devices_open(struct devices *d, uint32_t number, const char *uuid, uint64_t bytes,
-                 struct device **ret_device, struct errmsg *e)
+int mover_devices_open(struct mover_devices *d, uint32_t number, const char *uuid, uint64_t bytes,
+                       struct mover_device **ret_device, struct errmsg *e)
 {
     struct cuda_device_info info;
-    struct device *device;
+    struct mover_device *device;
     int r;
 
-    if (number >= DEVICES_MAX)
-        return fail(e, -EINVAL, "device %u: at most %d can be open", number, DEVICES_MAX);
+    if (number >= MOVER_DEVICES_MAX)
+        return fail(e, -EINVAL, "device %u: at most %d can be open", number, MOVER_DEVICES_MAX);
     device = &d->all[number];
     r = d->driver ? 0 : cuda_driver_open(&d->driver, e);
     if (r == 0)
@@ -53,7 +54,7 @@ int devices_open(struct devices *d, uint32_t number, const char *uuid, uint64_t 
     if (r < 0)
         return r;
     if (!device->space)
-        r = devices_make_space(d, &info, bytes, device, e);
+        r = mover_devices_make_space(d, &info, bytes, device, e);
     else if (uuid[0] && memcmp(&info.uuid, &device->info.uuid, sizeof(info.uuid)) != 0)
         r = fail(e, -EEXIST, "device %u is open already, and it is %s", number, device->info.name);
     if (r < 0)
@@ -64,7 +65,7 @@ int devices_open(struct devices *d, uint32_t number, const char *uuid, uint64_t 
     return 0;
 }
 
-bool devices_is_shared(const struct devices *d, const struct device *device)
+bool mover_devices_is_shared(const struct mover_devices *d, const struct mover_device *device)
 {
     int mps = 0;
 
@@ -73,14 +74,14 @@ bool devices_is_shared(const struct devices *d, const struct device *device)
     return d->nvml && nvml_has_mps(d->nvml, &device->info.uuid);
 }
 
-int devices_list_processes(struct devices *d, const struct device *device, uint32_t *pids, size_t max,
-                           size_t *ret_n, struct errmsg *e)
+int mover_devices_list_processes(struct mover_devices *d, const struct mover_device *device, uint32_t *pids,
+                                 size_t max, size_t *ret_n, struct errmsg *e)
 {
     int r = d->nvml ? 0 : nvml_open(&d->nvml, e);
 
     if (r < 0)
         return r;
-    if (devices_is_shared(d, device))
+    if (mover_devices_is_shared(d, device))
         return fail(e, -EOPNOTSUPP,
                     "processes on a GPU cannot be listed: an MPS server works there for others");
     return nvml_processes(d->nvml, &device->info.uuid, pids, max, ret_n, e);
