@@ -23,6 +23,7 @@ static bool levels_value_valid(const struct levels *l, unsigned b, unsigned i)
 
     if (b <= LEVELS_INT8_BITS_MAX)
         return v == (float) l->value_i8[i] && l->value_i8[i] != INT8_MIN;
+
     return isfinite(v) && f16_to_f32(f32_to_f16(v)) == v;
 }
 
@@ -33,6 +34,7 @@ bool levels_valid(const struct levels *l, unsigned b)
 
     if (b > LEVELS_INT8_BITS_MAX ? l->step != 1.0f : !(isnormal(l->step) && l->step > 0))
         return false;
+
     for (unsigned i = 0; i < n; i++)
         if (!levels_value_valid(l, b, i) || (i > 0 && l->value[i] <= l->value[i - 1]))
             return false;
@@ -55,6 +57,7 @@ static int8_t levels_to_int8(double x)
 
     if (isnan(q))
         return 0;
+
     return (int8_t) fmin(fmax(q, -127), 127);
 }
 
@@ -93,6 +96,7 @@ int levels_from_values(const double *values, unsigned b, struct levels *ret)
     levels_set_thresholds(&l, b);
     if (!levels_valid(&l, b)) /* rounding made two levels equal, or a level overflowed */
         return -EINVAL;
+
     *ret = l;
     return 0;
 }

@@ -158,6 +158,7 @@ int levels_fit(const float *samples, size_t n, unsigned b, struct levels *ret)
     }
     if (!checked_add(n, 1, &n_sums) || !checked_mul(n_sums, 2, &n_sums))
         return -ENOMEM;
+
     x = calloc(n, sizeof(*x));
     scratch = calloc(n, sizeof(*scratch));
     sums = calloc(n_sums, sizeof(*sums));

@@ -21,6 +21,7 @@ static double levels_normal_probability(double a, double b)
 {
     if (a > 0)
         return 0.5 * (erfc(a * M_SQRT1_2) - erfc(b * M_SQRT1_2));
+
     return 0.5 * (erfc(-b * M_SQRT1_2) - erfc(-a * M_SQRT1_2));
 }
 
@@ -221,6 +222,7 @@ int levels_normal(enum quantiser q, unsigned b, struct levels *ret)
 
     if (b < 1 || b > TABLE_BITS_MAX)
         return -EINVAL;
+
     switch (q) {
     case QUANT_LLOYD_MAX:
         levels_normal_lloyd_max_normal(b, values);

@@ -21,6 +21,7 @@ static int linalg_errno_from_lapack(lapack_int info)
         return 0;
     if (info == LAPACK_WORK_MEMORY_ERROR || info == LAPACK_TRANSPOSE_MEMORY_ERROR)
         return -ENOMEM;
+
     return -EDOM;
 }
 
@@ -60,12 +61,14 @@ int linalg_eigen(size_t n, double *a, double *ret_w)
 
     if (!linalg_all_finite(n * n, a))
         return -EDOM;
+
     /* A symmetric matrix is its own transpose: column-major LAPACK reads it without a copy, and its columns
      * of eigenvectors are our rows. LAPACK's order is ascending, ours descending. */
     r = linalg_errno_from_lapack(
         LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int) n, a, (lapack_int) n, ret_w));
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < n / 2; i++) {
         double t = ret_w[i];
 
@@ -97,6 +100,7 @@ int linalg_roots(size_t n, const double *a, double *ret_root, double *ret_invers
 
     if (!u)
         return -ENOMEM;
+
     scaled = u + n * n;
     w = scaled + n * n;
     root = w + n;
@@ -107,6 +111,7 @@ int linalg_roots(size_t n, const double *a, double *ret_root, double *ret_invers
         return r;
     if (!(w[0] > 0))
         return -EDOM;
+
     for (size_t i = 0; i < n; i++) {
         double clamped = fmax(w[i], ROOT_FLOOR * w[0]);
 
@@ -122,6 +127,7 @@ int linalg_solve(size_t n, size_t n_rhs, double *a, double *b)
 {
     if (!linalg_all_finite(n * n, a) || !linalg_all_finite(n * n_rhs, b))
         return -EDOM;
+
     return linalg_errno_from_lapack(LAPACKE_dposv(LAPACK_ROW_MAJOR, 'L', (lapack_int) n, (lapack_int) n_rhs,
                                                   a, (lapack_int) n, b, (lapack_int) n_rhs));
 }

@@ -26,6 +26,7 @@ int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
     if (m == METRIC_FISHER && s->n_fisher == 0)
         return fail(e, -EINVAL,
                     "the statistics have no gradients: calibrate with --metric fisher for metric fisher");
+
     return 0;
 }
 
@@ -74,7 +75,7 @@ void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head,
     }
 }
 
-static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, const double *covariance,
+static int metric_query(const struct stats *s, uint32_t layer, uint32_t head, const double *covariance,
                         double *M)
 {
     size_t d = s->o.geometry.d;
@@ -83,10 +84,12 @@ static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, co
 
     if (!u)
         return -ENOMEM;
+
     memcpy(u, covariance, d * d * sizeof(*u));
     r = linalg_eigen(d, u, u + d * d);
     if (r < 0)
         return r;
+
     metric_query_variance(s, layer, head, u, u + d * d);
     metric_compose(d, u, u + d * d, M);
     return 0;
@@ -94,10 +97,20 @@ static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, co
 
 double metric_power(enum metric m, double power)
 {
-    return power > 0            ? power
-           : m == METRIC_FISHER ? METRIC_FISHER_POWER
-           : m == METRIC_OUTPUT ? METRIC_OUTPUT_POWER
-                                : 1;
+    if (power > 0)
+        return power;
+
+    switch (m) {
+    case METRIC_FISHER:
+        return METRIC_FISHER_POWER;
+    case METRIC_OUTPUT:
+        return METRIC_OUTPUT_POWER;
+    case METRIC_MSE:
+    case METRIC_QUERY:
+    case METRIC_ATTENTION:
+        break;
+    }
+    return 1;
 }
 
 /* M^power at the trace of M. */
@@ -111,11 +124,13 @@ static int metric_temper(size_t d, double power, double *M)
         return 0;
     if (!u)
         return -ENOMEM;
+
     w = u + d * d;
     memcpy(u, M, d * d * sizeof(*u));
     r = linalg_eigen(d, u, w);
     if (r < 0 || !(w[0] > 0))
         return r;
+
     for (size_t i = d; i-- > 0;) {
         double clamped = fmax(w[i], TEMPER_FLOOR * w[0]);
 
@@ -137,7 +152,8 @@ int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t l
     switch (m) {
     case METRIC_QUERY:
         if (side == SIDE_K)
-            return query_metric(s, layer, head, covariance, ret_M);
+            return metric_query(s, layer, head, covariance, ret_M);
+
         break;
     case METRIC_ATTENTION:
         metric_average(d, s->metric + at, s->n_tokens, ret_M);
@@ -174,6 +190,7 @@ static double metric_median_weight(const struct stats *s, enum side side)
     }
     if (n == 0)
         return 1;
+
     sort_doubles(w, n);
     return n % 2 ? w[n / 2] : (w[n / 2 - 1] + w[n / 2]) / 2;
 }
@@ -184,5 +201,6 @@ double metric_depth_weight(const struct stats *s, uint32_t layer, enum side side
 
     if (!stats_has_depth(s))
         return 1;
+
     return metric_meaningful(m) ? m->kl / m->D : metric_median_weight(s, side);
 }

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UPDATE_ROWS 1024 /* weighted queries of one rank update: at d = 64 they fit the second-level cache   \
-                          */
+#define UPDATE_ROWS                                                                                          \
+    1024 /* weighted queries of one rank update: at d = 64 they fit the second-level cache                   \
+          */
 
 void pass_deinit(struct pass *p)
 {
@@ -90,6 +91,7 @@ int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first
     p->frame = malloc((size_t) g->d * g->d * sizeof(double));
     if (!p->block || !p->frame)
         return -ENOMEM;
+
     for (size_t i = 0; i < N_PARTS; i++) {
         *parts[i] = sizes[i] > 0 ? p->block + at : NULL;
         at += sizes[i];

@@ -66,6 +66,7 @@ static int metric_sums_outputs_init(struct outputs *o, const struct pass *p, con
     o->block = malloc(metric_sums_outputs_floats(p->g, n) * sizeof(float));
     if (!o->block)
         return -ENOMEM;
+
     o->B = o->block;
     o->mapped = o->B + p->group * d * d;
     o->own = o->mapped + p->group * n * d;
@@ -194,10 +195,15 @@ int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, u
     _cleanup_(metric_sums_outputs_deinit) struct outputs o = {0};
     int r = pass_init(&p, g, n, n_first, s->output != NULL);
 
-    if (r == 0 && s->output)
-        r = metric_sums_outputs_init(&o, &p, residual);
     if (r < 0)
         return r;
+
+    if (s->output) {
+        r = metric_sums_outputs_init(&o, &p, residual);
+        if (r < 0)
+            return r;
+    }
+
     for (uint32_t kv = 0; kv < g->n_kv_heads; kv++) {
         size_t at_k = head_side_index(g, layer, kv, SIDE_K) * dd,
                at_v = head_side_index(g, layer, kv, SIDE_V) * dd;

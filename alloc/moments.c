@@ -33,10 +33,12 @@ int moments_new(const struct moments_options *o, struct moments **ret_moments, s
         return fail(e, -EINVAL, "%u sinks left out, at most %u are possible", o->n_sink, TABLE_SINKS_MAX);
     if (!memchr(o->model_name, '\0', sizeof(o->model_name)))
         return fail(e, -EINVAL, "the model's name is not terminated");
+
     n_heads = (size_t) o->geometry.n_layers * o->geometry.n_kv_heads;
     m = calloc(1, sizeof(*m));
     if (!m)
         return fail(e, -ENOMEM, "out of memory for moments");
+
     m->o = *o;
     m->count = calloc(n_heads, sizeof(*m->count));
     m->mean = calloc(n_heads * width, sizeof(*m->mean));
@@ -47,6 +49,7 @@ int moments_new(const struct moments_options *o, struct moments **ret_moments, s
         return fail(
             e, -ENOMEM, "out of memory: moments of this model take %zu MiB",
             n_heads * (sizeof(*m->count) + (width + moments_triangle(&o->geometry)) * sizeof(double)) >> 20);
+
     *ret_moments = take_ptr(m);
     return 0;
 }
@@ -55,6 +58,7 @@ struct moments *moments_free(struct moments *m)
 {
     if (!m)
         return NULL;
+
     free(m->count);
     free(m->mean);
     free(m->scatter);
@@ -154,6 +158,7 @@ int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t
     if ((r = moments_check_finite("key", layer, first_head, n_heads, n, g->d, k, e)) < 0 ||
         (r = moments_check_finite("value", layer, first_head, n_heads, n, g->d, v, e)) < 0)
         return r;
+
     for (uint32_t h = 0; h < n_heads; h++)
         moments_add_head(m, (size_t) layer * g->n_kv_heads + first_head + h, n, (size_t) n_heads * g->d,
                          k + h * g->d, v + h * g->d);
@@ -169,6 +174,7 @@ static int moments_check_same(const struct moments_options *a, const struct mome
     if (memcmp(a->model_digest, b->model_digest, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "the moments are of different models: %s and %s", a->model_name,
                     b->model_name);
+
     geometry_digest(&a->geometry, geometry_a);
     geometry_digest(&b->geometry, geometry_b);
     if (memcmp(geometry_a, geometry_b, DIGEST_BYTES) != 0)
@@ -176,6 +182,7 @@ static int moments_check_same(const struct moments_options *a, const struct mome
     if (a->n_sink != b->n_sink)
         return fail(e, -EINVAL, "the moments leave out different sinks: %u and %u tokens", a->n_sink,
                     b->n_sink);
+
     return 0;
 }
 
@@ -188,9 +195,11 @@ int moments_merge(struct moments *m, const struct moments *other, struct errmsg 
 
     if (m == other)
         return fail(e, -EINVAL, "moments cannot be merged with themselves");
+
     r = moments_check_same(&m->o, &other->o, e);
     if (r < 0)
         return r;
+
     for (size_t h = 0; h < n_heads; h++)
         if (other->count[h] > MOMENTS_COUNT_MAX - m->count[h])
             return fail(e, -EINVAL,

@@ -78,6 +78,7 @@ int moments_save(const struct moments *m, const char *path, struct errmsg *e)
 
     if (!image)
         return fail(e, -ENOMEM, "out of memory: the moments file takes %zu MiB", n >> 20);
+
     moments_write(m, image);
     return atomic_file_write(path, image, n, e);
 }
@@ -103,6 +104,7 @@ static int moments_file_check_header(const struct moments_header *h, size_t n_by
                     MOMENTS_KEY_ORDER_HALF_SPLIT);
     if (h->zero != 0 || h->zero2 != 0)
         return fail(e, -EBADMSG, "moments file with bytes other than zero in reserved fields");
+
     for (size_t i = name; i < sizeof(h->model_name); i++)
         if (h->model_name[i] != '\0')
             return fail(e, -EBADMSG, "moments file with bytes after the model's name");
@@ -112,6 +114,7 @@ static int moments_file_check_header(const struct moments_header *h, size_t n_by
         return fail(e, -EBADMSG,
                     "moments file of %zu bytes, its header says %llu: it is truncated or has more", n_bytes,
                     (unsigned long long) h->file_bytes);
+
     return 0;
 }
 
@@ -132,11 +135,13 @@ static int moments_file_read_options(const struct moments_header *h, const uint8
 
     if (h->n_rot > GEOMETRY_DIM_MAX || h->n_rot / 2 * sizeof(double) > n_bytes - sizeof(*h))
         return fail(e, -EBADMSG, "moments file with an impossible geometry");
+
     memcpy(o.geometry.freq, bytes + sizeof(*h), h->n_rot / 2 * sizeof(double));
     memcpy(o.model_digest, h->model_digest, DIGEST_BYTES);
     memcpy(o.model_name, h->model_name, sizeof(o.model_name));
     if (geometry_validate(&o.geometry, &why) < 0)
         return fail(e, -EBADMSG, "moments file with an impossible geometry: %.300s", why.text);
+
     geometry_digest(&o.geometry, digest);
     if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "moments file whose geometry does not match its digest");
@@ -146,6 +151,7 @@ static int moments_file_read_options(const struct moments_header *h, const uint8
     if (moments_file_lay_out(&o.geometry).file_bytes != n_bytes)
         return fail(e, -EBADMSG, "moments file of %zu bytes where its geometry needs %zu", n_bytes,
                     moments_file_lay_out(&o.geometry).file_bytes);
+
     *ret = o;
     return 0;
 }
@@ -158,12 +164,14 @@ static bool moments_file_possible(uint64_t count, size_t width, const double *me
 
     if (count > MOMENTS_COUNT_MAX)
         return false;
+
     for (size_t i = 0; i < width; i++) {
         const double *row = scatter + i * (i + 1) / 2;
 
         if (!isfinite(mean[i]) || !isfinite(row[i]) || row[i] < 0 || (count == 0 && mean[i] != 0) ||
             (count <= 1 && row[i] != 0))
             return false;
+
         deviation[i] = sqrt(row[i]);
         for (size_t j = 0; j < i; j++)
             if (!(fabs(row[j]) <= deviation[i] * deviation[j] * (1 + 1e-6) + DBL_MIN))
@@ -202,20 +210,28 @@ int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moment
 
     if (n_bytes < sizeof(h) + DIGEST_BYTES || n_bytes > MOMENTS_FILE_BYTES_MAX)
         return fail(e, -EBADMSG, "not a moments file: no such file has %zu bytes", n_bytes);
+
     memcpy(&h, bytes, sizeof(h));
     r = moments_file_check_header(&h, n_bytes, e);
     if (r < 0)
         return r;
+
     (void) crypto_hash_sha256(digest, bytes, n_bytes - DIGEST_BYTES);
     if (memcmp(digest, (const uint8_t *) bytes + n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "the moments file is damaged: its SHA-256 does not match");
+
     r = moments_file_read_options(&h, bytes, n_bytes, &o, e);
-    if (r == 0)
-        r = moments_new(&o, &m, e);
-    if (r == 0)
-        r = moments_file_read_sums(m, bytes, e);
     if (r < 0)
         return r;
+
+    r = moments_new(&o, &m, e);
+    if (r < 0)
+        return r;
+
+    r = moments_file_read_sums(m, bytes, e);
+    if (r < 0)
+        return r;
+
     *ret_moments = take_ptr(m);
     return 0;
 }

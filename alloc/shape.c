@@ -42,6 +42,7 @@ static int shape_work_init(struct shape_work *w, size_t n, size_t d)
     w->z = malloc((2 * n * d + d * d) * sizeof(*w->z));
     if (!w->S || !w->z || transform_init(&w->t, (uint32_t) d) < 0)
         return -ENOMEM;
+
     w->M = w->S + d * d;
     w->unrotated = w->z + n * d;
     w->H = w->unrotated + n * d;
@@ -92,6 +93,7 @@ double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, dou
 
         if (here > 0 && left <= here)
             return -SHAPE_RANGE + ((double) i + left / here) * width;
+
         left -= here;
     }
     return (double) NAN;
@@ -131,6 +133,7 @@ static int shape_rotate_all(struct shape_work *w, uint64_t seed)
 
     if (!H)
         return -ENOMEM;
+
     rotation_matrix(r, seed, H);
     for (size_t i = 0; i < r * r; i++)
         w->H[i] = (float) H[i];
@@ -146,21 +149,27 @@ static int shape_measure_pair(struct shape_work *w, const double *mean, uint64_t
     size_t r;
     int err = transform_fit(&w->t, w->S, w->M, seed);
 
-    if (err == 0)
-        err = transform_apply(&w->t, mean, w->x, w->n, w->z);
+    if (err < 0)
+        return err;
+
+    err = transform_apply(&w->t, mean, w->x, w->n, w->z);
     r = w->t.n_coords;
     if (err < 0 || r == 0)
         return err;
+
     if (!paper)
         shape_measure_columns(w->z, w->n, r, SHAPE_BANDS, ret, pool);
     shape_undo_bands(w, seed, paper);
     shape_measure_columns(w->unrotated, w->n, r, paper ? SHAPE_EIGEN : SHAPE_BASIS, ret, pool);
     if (!paper)
         return 0;
+
     err = shape_rotate_all(w, seed);
-    if (err == 0)
-        shape_measure_columns(w->z, w->n, r, SHAPE_ROTATED, ret, pool);
-    return err;
+    if (err < 0)
+        return err;
+
+    shape_measure_columns(w->z, w->n, r, SHAPE_ROTATED, ret, pool);
+    return 0;
 }
 
 int shape_measure(const struct stats *s, enum metric m, double power, uint64_t seed, uint32_t layer,
@@ -173,18 +182,23 @@ int shape_measure(const struct stats *s, enum metric m, double power, uint64_t s
 
     if (s->n_held == 0 || s->n_tokens == 0)
         return -ENODATA;
+
     r = shape_work_init(&w, s->n_held, d);
     if (r < 0)
         return r;
+
     w.x = stats_sample_rows(s, (uint32_t) hs);
     memset(ret->n, 0, sizeof(ret->n));
     for (size_t i = 0; i < dd; i++)
         w.S[i] = s->scatter[hs * dd + i] / (double) s->n_tokens;
     r = metric_matrix(s, m, power, layer, head, side, w.S, w.M);
-    if (r == 0)
-        r = shape_measure_pair(&w, s->mean + hs * d, own_seed, false, ret, pool);
     if (r < 0)
         return r;
+
+    r = shape_measure_pair(&w, s->mean + hs * d, own_seed, false, ret, pool);
+    if (r < 0)
+        return r;
+
     r = metric_matrix(s, METRIC_MSE, 1, layer, head, side, w.S, w.M);
     return r < 0 ? r : shape_measure_pair(&w, s->mean + hs * d, own_seed, true, ret, pool);
 }

@@ -85,8 +85,8 @@ static void solve_allocate_take_bits(struct solve_allocate_pool *p, struct solve
 }
 
 /* One budget over the coded head-sides of the sides in @sides (bit 0: K, bit 1: V). */
-static int solve_allocate_allocate(struct solver *v, unsigned sides, double bpd, const char *what,
-                                   struct errmsg *e)
+static int solve_allocate_budget(struct solver *v, unsigned sides, double bpd, const char *what,
+                                 struct errmsg *e)
 {
     _cleanup_(solve_allocate_pool_deinit) struct solve_allocate_pool p = {0};
     struct bands_problem problem = {0};
@@ -96,6 +96,7 @@ static int solve_allocate_allocate(struct solver *v, unsigned sides, double bpd,
 
     if (r < 0)
         return fail(e, r, "out of memory for the allocation");
+
     for (uint32_t hs = 0; hs < v->n_heads; hs++)
         if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2))) {
             solve_allocate_pool_add(&p, v, hs);
@@ -119,6 +120,7 @@ static int solve_allocate_allocate(struct solver *v, unsigned sides, double bpd,
                     bpd, what, (double) result.used_bits / numbers);
     if (r < 0)
         return fail(e, r, "the allocation of bits failed: %s", strerror(-r));
+
     solve_allocate_take_bits(&p, v);
     v->estimated += result.distortion;
     return 0;
@@ -130,10 +132,13 @@ int solve_allocate(struct solver *v, struct errmsg *e)
 
     v->estimated = 0;
     if (v->o.k_bpd > 0) {
-        r = solve_allocate_allocate(v, 1, v->o.k_bpd, "K", e);
-        return r < 0 ? r : solve_allocate_allocate(v, 2, v->o.v_bpd, "V", e);
+        r = solve_allocate_budget(v, 1, v->o.k_bpd, "K", e);
+        if (r < 0)
+            return r;
+
+        return solve_allocate_budget(v, 2, v->o.v_bpd, "V", e);
     }
-    return solve_allocate_allocate(v, 3, v->o.bpd, "K and V", e);
+    return solve_allocate_budget(v, 3, v->o.bpd, "K and V", e);
 }
 
 /* ---- method ---- */
@@ -146,24 +151,36 @@ int solve_allocate(struct solver *v, struct errmsg *e)
  */
 int solve_bands_method(struct solver *v, struct errmsg *e)
 {
+    bool predicts = v->o.v_from != PREDICT_NONE, fits_levels = v->o.fit_levels;
     int r = solve_fit_side(v, SIDE_K, e);
 
-    if (r == 0)
-        r = solve_fit_side(v, SIDE_V, e);
-    if (r == 0)
+    if (r < 0)
+        return r;
+
+    r = solve_fit_side(v, SIDE_V, e);
+    if (r < 0)
+        return r;
+
+    r = solve_allocate(v, e);
+    if (r < 0)
+        return r;
+
+    for (int round = 0; predicts && round < 2; round++) {
+        r = solve_fit_residuals(v, e);
+        if (r < 0)
+            return r;
+
         r = solve_allocate(v, e);
-    for (int round = 0; r == 0 && v->o.v_from != PREDICT_NONE && round < 2; round++) {
-        r = solve_fit_residuals(v, e);
-        if (r == 0)
-            r = solve_allocate(v, e);
+        if (r < 0)
+            return r;
     }
-    if (r == 0 && v->o.fit_levels)
-        r = solve_fit_levels(v, SIDE_K, e);
-    if (r == 0 && v->o.v_from != PREDICT_NONE)
-        r = solve_fit_residuals(v, e);
-    if (r == 0 && v->o.fit_levels)
-        r = solve_fit_levels(v, SIDE_V, e);
-    if (r == 0 && v->o.decoder == DECODER_LEAST_SQUARES)
-        r = solve_fit_decoders(v, e);
-    return r;
+
+    if (fits_levels && (r = solve_fit_levels(v, SIDE_K, e)) < 0)
+        return r;
+    if (predicts && (r = solve_fit_residuals(v, e)) < 0)
+        return r;
+    if (fits_levels && (r = solve_fit_levels(v, SIDE_V, e)) < 0)
+        return r;
+
+    return v->o.decoder == DECODER_LEAST_SQUARES ? solve_fit_decoders(v, e) : 0;
 }

@@ -55,6 +55,7 @@ static int solve_bands_compare_steps(const void *pa, const void *pb)
         return a->gain > b->gain ? -1 : 1;
     if (a->item != b->item)
         return a->item < b->item ? -1 : 1;
+
     return a->to < b->to ? -1 : a->to > b->to;
 }
 
@@ -73,6 +74,7 @@ static int solve_bands_all_steps(const struct bands_items *s, struct solve_bands
 
     if (!steps)
         return -ENOMEM;
+
     for (size_t k = 0; k < s->n_items; k++)
         n += solve_bands_hull_steps(&s->items[k], (uint32_t) k, steps + n);
     qsort(steps, n, sizeof(*steps), solve_bands_compare_steps);
@@ -116,6 +118,7 @@ static int solve_bands_choose(struct bands_items *s, uint64_t cost, double *ret_
     r = solve_bands_all_steps(s, &steps, &n);
     if (r < 0)
         return r;
+
     for (i = 0; i < n && solve_bands_step_cost(s, &steps[i]) <= s->budget - cost; i++) {
         s->items[steps[i].item].base = steps[i].to;
         cost += solve_bands_step_cost(s, &steps[i]);
@@ -128,11 +131,15 @@ static int solve_bands_choose(struct bands_items *s, uint64_t cost, double *ret_
     filled = calloc(s->n_items, sizeof(*filled));
     if (!filled)
         return -ENOMEM;
+
     gained = solve_bands_fill(s, steps + i, n - i, s->budget - cost, filled);
     r = bands_improve(s, steps[i].gain, s->budget - cost, gained);
     if (r < 0)
         return r;
-    for (size_t k = 0; r == 0 && k < s->n_items; k++)
+    if (r > 0) /* bands_improve() found a better choice */
+        return 0;
+
+    for (size_t k = 0; k < s->n_items; k++)
         s->items[k].base = filled[k];
     return 0;
 }
@@ -159,6 +166,7 @@ int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_r
     r = bands_items_init(&s, p);
     if (r < 0)
         return r;
+
     for (size_t k = 0; k < s.n_items; k++)
         least += s.items[k].points[0].cost;
     if (least > s.budget) {
@@ -168,9 +176,11 @@ int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_r
     r = solve_bands_choose(&s, least, &res.multiplier);
     if (r < 0)
         return r;
+
     r = bands_items_bits(&s, ret_bits);
     if (r < 0)
         return r;
+
     solve_bands_sum_up(&s, &res);
     *ret = res;
     return 0;

@@ -31,6 +31,7 @@ static int bands_core_compare_nearest(const void *pa, const void *pb)
 
     if (a->nearest != b->nearest)
         return a->nearest < b->nearest ? -1 : 1;
+
     return a->item < b->item ? -1 : a->item > b->item;
 }
 
@@ -128,12 +129,15 @@ int bands_improve(struct bands_items *s, double lambda, uint64_t leftover, doubl
 
     if (!(gap > 1e-12 * lambda * (double) leftover)) /* the possible gain is within rounding */
         return 0;
+
     core = calloc(s->n_items, sizeof(*core));
     if (!core)
         return -ENOMEM;
+
     n = pick_core(s, lambda, gap, core);
     if (n == 0)
         return 0;
+
     r = core_dp_init(&dp, core, n);
     if (r < 0)
         return r;
@@ -149,6 +153,7 @@ int bands_improve(struct bands_items *s, double lambda, uint64_t leftover, doubl
         }
     if (best_x < 0)
         return 0;
+
     core_dp_apply(&dp, core, n, best_x);
     return 1;
 }

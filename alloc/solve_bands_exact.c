@@ -65,6 +65,7 @@ static int bands_exact_group_least(const struct bands_problem *p, size_t g, size
 
     if (!can)
         return -ENOMEM;
+
     can[0] = true;
     for (size_t i = 0; i < p->n_bands; i++)
         if (p->group[i] == g)
@@ -89,6 +90,7 @@ static int bands_exact_check_least(const struct exact *x, size_t largest, struct
 
         if (r < 0)
             return r;
+
         least += one;
     }
     if (least > x->p->budget_bits) {
@@ -105,6 +107,7 @@ static int exact_alloc(struct exact *x, size_t largest)
     if (!checked_add(x->p->budget_bits, 1, &x->n_t) || !checked_add(largest, 1, &x->n_u) ||
         !checked_mul(x->n_t, x->n_u, &n_states) || !checked_mul(n_states, x->p->n_bands + 1, &n_bits))
         return -ENOMEM;
+
     x->f = calloc(n_states, sizeof(*x->f));
     x->next = calloc(n_states, sizeof(*x->next));
     x->bits = calloc(n_bits, 1);
@@ -186,10 +189,12 @@ int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct b
     x.order = calloc(p->n_bands + 1, sizeof(*x.order));
     if (!x.order)
         return -ENOMEM;
+
     largest = order_bands(&x);
     r = bands_exact_check_least(&x, largest, ret);
     if (r < 0)
         return r;
+
     r = exact_alloc(&x, largest);
     if (r < 0)
         return r;

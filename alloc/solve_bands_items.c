@@ -43,11 +43,13 @@ static int bands_items_check_problem(const struct bands_problem *p, uint32_t *re
 
     if (p->n_bands > UINT32_MAX || p->n_groups > UINT32_MAX)
         return -EINVAL;
+
     for (size_t i = 0; i < p->n_bands; i++) {
         if (p->coords[i] == 0 || p->coords[i] > BANDS_COORDS_MAX)
             return -EINVAL;
         if (p->group && p->group[i] >= p->n_groups)
             return -EINVAL;
+
         for (unsigned b = 0; b < BANDS_OPTIONS; b++)
             if (!isfinite(p->distortion[i * BANDS_OPTIONS + b]))
                 return -EINVAL;
@@ -66,6 +68,7 @@ static int bands_items_sort_by_group(struct bands_items *s)
     s->members = calloc(p->n_bands + 1, sizeof(*s->members));
     if (!s->group_first || !s->members)
         return -ENOMEM;
+
     for (size_t i = 0; i < p->n_bands; i++)
         s->group_first[p->group[i] + 1]++;
     for (size_t g = 0; g < p->n_groups; g++)
@@ -103,6 +106,7 @@ static void bands_items_add_point(struct bands_items *s, struct bands_item *it, 
 {
     if (it->n_points > 0 && distortion >= it->points[it->n_points - 1].distortion)
         return;
+
     it->points[it->n_points++] = (struct bands_point){cost, distortion};
     s->n_points++;
 }
@@ -149,6 +153,7 @@ static int bands_items_group_dp_init(struct group_dp *dp, const struct bands_ite
             continue;
         if (s->group_first[g + 1] - s->group_first[g] > BANDS_GROUP_MAX)
             return -EINVAL;
+
         cost = (uint32_t) bands_items_group_full_cost(s, g); /* 64 bands of 256 coordinates: far below 2^32 */
         full = cost > full ? cost : full;
     }
@@ -211,6 +216,7 @@ static int alloc_items(struct bands_items *s)
 
     if (!checked_mul(p->n_bands, BANDS_OPTIONS, &n_points) || !checked_add(p->n_bands, p->n_groups, &n_items))
         return -ENOMEM;
+
     for (size_t g = 0; s->group_first && g < p->n_groups; g++)
         if (bands_items_group_bound(s, g) &&
             !checked_add(n_points, bands_items_group_full_cost(s, g) + 1, &n_points))
@@ -229,6 +235,7 @@ int bands_items_init(struct bands_items *s, const struct bands_problem *p)
     r = bands_items_check_problem(p, &s->unit_bits);
     if (r < 0)
         return r;
+
     s->budget = p->budget_bits / s->unit_bits;
     if (p->group && (p->floor_bits || p->ceil_bits)) {
         r = bands_items_sort_by_group(s);
@@ -238,6 +245,7 @@ int bands_items_init(struct bands_items *s, const struct bands_problem *p)
     r = bands_items_group_dp_init(&dp, s);
     if (r < 0)
         return r;
+
     r = alloc_items(s);
     if (r < 0)
         return r;
@@ -289,6 +297,7 @@ int bands_items_bits(const struct bands_items *s, uint8_t *ret_bits)
     r = bands_items_group_dp_init(&dp, s);
     if (r < 0)
         return r;
+
     for (size_t k = 0; k < s->n_items; k++) {
         const struct bands_item *it = &s->items[k];
 

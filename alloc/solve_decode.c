@@ -52,6 +52,7 @@ static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32
     k->codes = malloc((v->s->n_held * k->cols + 1) * sizeof(*k->codes));
     if (!k->codes)
         return -ENOMEM;
+
     for (uint32_t h = 0; r == 0 && h < n_kv; h++) {
         uint32_t hs = head_side_index(v->g, layer, h, SIDE_K);
 
@@ -116,6 +117,7 @@ static int solve_decode_encode(struct solve_decode_fit *f, const struct solver *
 
     if (!u)
         return -ENOMEM;
+
     for (size_t i = 0; i < f->n * f->d; i++)
         u[i] = (float) f->e[i];
     return solve_codes(v, hs, zero, u, f->c + f->n_pred, f->m);
@@ -149,6 +151,7 @@ static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
     h->decoder.dec = malloc((f->d * own + 1) * sizeof(double));
     if (!h->decoder.dec || (f->n_pred > 0 && !h->decoder.predict))
         return -ENOMEM;
+
     for (size_t i = 0; i < f->d; i++) {
         if (f->n_pred > 0)
             memcpy(h->decoder.predict + i * f->n_pred, f->D + i * f->m, f->n_pred * sizeof(double));
@@ -176,6 +179,7 @@ static int solve_decode_correct(struct solve_decode_fit *f, struct head *h)
     r = solve_regress(f->c, f->e, n, m, d, RIDGE, change);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < d; i++) {
         mean[i] = h->mean[i] + mean_e[i];
         for (size_t j = 0; j < m; j++) {
@@ -199,10 +203,12 @@ static int solve_decode_fit_head_side(struct solver *v, uint32_t layer, uint32_t
 
     if (r < 0 || f.m == 0) /* the decoder is the mean alone */
         return r;
+
     solve_decode_subtract_prediction(&f, v, hs, k, from);
     r = solve_decode_encode(&f, v, hs);
     if (r < 0)
         return r;
+
     solve_decode_invert(&f, v, hs);
     return solve_decode_correct(&f, &v->heads[hs]);
 }
@@ -215,6 +221,7 @@ int solve_fit_decoders(struct solver *v, struct errmsg *e)
 
         if (r < 0)
             return solver_fail(layer, 0, SIDE_K, r, e);
+
         solver_progress(v, "decoders", (double) layer / v->g->n_layers);
         for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
             r = solve_decode_fit_head_side(v, layer, i / 2, (enum side)(i % 2), &k);

@@ -92,6 +92,7 @@ static int dp_compare_items(const void *a, const void *b)
         return x->cost < y->cost ? -1 : 1;
     if (x->D != y->D)
         return x->D < y->D ? -1 : 1;
+
     return x->index < y->index ? -1 : 1;
 }
 
@@ -108,6 +109,7 @@ static int dp_add_head(struct dp_work *w, const struct dp_problem *p, size_t h)
 
     if (n == 0 || n >= NO_OPTION)
         return -EINVAL;
+
     head->item = w->items + first;
     head->hull = w->hulls + first;
     for (size_t i = 0; i < n; i++) {
@@ -115,6 +117,7 @@ static int dp_add_head(struct dp_work *w, const struct dp_problem *p, size_t h)
 
         if (!isfinite(o->D) || o->D < 0)
             return -EINVAL;
+
         head->item[i] = (struct dp_item){.cost = o->cost, .index = (uint32_t) i, .D = o->D};
     }
     qsort(head->item, n, sizeof(*head->item), dp_compare_items);
@@ -144,6 +147,7 @@ static int dp_compare_steps(const void *a, const void *b)
         return x->slope > y->slope ? -1 : 1;
     if (x->head != y->head)
         return x->head < y->head ? -1 : 1;
+
     return x->to < y->to ? -1 : 1;
 }
 
@@ -203,6 +207,7 @@ static void dp_fill(struct dp_work *w)
         }
         if (most <= 0)
             return;
+
         w->used += w->heads[head].item[to].cost - w->heads[head].item[w->heads[head].at].cost;
         w->heads[head].at = to;
     }
@@ -286,6 +291,7 @@ static int dp_core_init(struct dp_work *w, struct core *c)
     c->width = (c->spread < c->budget ? c->spread : c->budget) + 1;
     if (!checked_mul(c->width, sizeof(double), &bytes))
         return -ENOMEM;
+
     c->now = malloc(bytes);
     c->next = malloc(bytes);
     return c->now && c->next ? 0 : -ENOMEM;
@@ -328,6 +334,7 @@ static bool dp_narrow(const struct dp_work *w, struct core *c, struct head_items
         hi--;
     if (isinf(c->next[lo]))
         return false;
+
     memmove(head->back, head->back + (lo - head->lo), (hi - lo + 1) * sizeof(*head->back));
     head->lo = lo;
     head->hi = hi;
@@ -352,12 +359,15 @@ static int dp_run_core(struct dp_work *w, struct core *c)
             head->lo = lo;
         if (head->lo > head->hi)
             return 1;
+
         head->back = malloc((head->hi - head->lo + 1) * sizeof(*head->back));
         if (!head->back)
             return -ENOMEM;
+
         dp_relax(w, c, head, lo, hi);
         if (!dp_narrow(w, c, head))
             return 1;
+
         lo = head->lo;
         hi = head->hi;
         swap = c->now;
@@ -400,12 +410,18 @@ static int dp_improve(struct dp_work *w)
 
     if (!at)
         return -ENOMEM;
+
     w->gap = D - w->bound + ROUNDING * (D + w->multiplier * (double) w->budget);
     r = dp_core_init(w, &c);
-    if (r == 0)
-        r = dp_run_core(w, &c);
-    if (r != 0)
-        return r < 0 ? r : 0;
+    if (r < 0)
+        return r;
+
+    r = dp_run_core(w, &c);
+    if (r < 0)
+        return r;
+    if (r > 0) /* dp_fill() has found the best choice */
+        return 0;
+
     dp_trace_back(w, &c, at);
     for (size_t h = 0; h < w->n_heads; h++)
         better += w->heads[h].item[at[h]].D;
@@ -419,10 +435,14 @@ int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result 
     _cleanup_(dp_work_deinit) struct dp_work w = {0};
     int r = dp_work_init(&w, p);
 
-    for (size_t h = 0; r == 0 && h < p->n_heads; h++)
-        r = dp_add_head(&w, p, h);
     if (r < 0)
         return r;
+
+    for (size_t h = 0; h < p->n_heads; h++) {
+        r = dp_add_head(&w, p, h);
+        if (r < 0)
+            return r;
+    }
     if (w.used > w.budget) {
         ret->used_bits = w.used;
         return -ERANGE;

@@ -45,6 +45,7 @@ static int dp_curve_trial_init(struct dp_curve_trial *t, const struct solver *v,
     t->enc = malloc(d * d * sizeof(double));
     if (!t->x || !t->enc)
         return -ENOMEM;
+
     t->z = t->x + n * d;
     t->error = t->z + n * d;
     t->back = t->error + n * d;
@@ -68,6 +69,7 @@ static int dp_curve_project(struct dp_curve_trial *t, const struct solver *v, ui
 
     if (err < 0)
         return err;
+
     for (size_t i = 0; i < r * d; i++)
         t->enc32[i] = (float) t->enc[i];
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, t->x, (int) d,

@@ -27,6 +27,7 @@ static int solve_fit_curves(struct solver *v, struct head *h, const double *mean
         rows = malloc((n / step + 1) * d * sizeof(*rows));
         if (!z || !rows)
             return -ENOMEM;
+
         for (size_t t = 0; t < n; t += step)
             memcpy(rows + n_used++ * d, x + t * d, d * sizeof(*rows));
         r = transform_apply(&h->t, mean, rows, n_used, z);
@@ -58,11 +59,16 @@ int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side si
 
     if (!M)
         return solver_fail(layer, head, side, -ENOMEM, e);
+
     r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, S, M);
-    if (r == 0)
-        r = transform_fit(&h->t, S, M, splitmix64_seed(v->o.seed, hs));
-    if (r == 0)
-        r = solve_fit_curves(v, h, mean, x, n);
+    if (r < 0)
+        return solver_fail(layer, head, side, r, e);
+
+    r = transform_fit(&h->t, S, M, splitmix64_seed(v->o.seed, hs));
+    if (r < 0)
+        return solver_fail(layer, head, side, r, e);
+
+    r = solve_fit_curves(v, h, mean, x, n);
     return r < 0 ? solver_fail(layer, head, side, r, e) : 0;
 }
 
@@ -73,6 +79,7 @@ int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
 
     if (!S)
         return fail(e, -ENOMEM, "out of memory for solving");
+
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         if (!solver_codes(v, layer, side))
             continue;

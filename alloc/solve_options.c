@@ -55,6 +55,7 @@ static int solve_options_check_budget(const struct solve_options *o, struct errm
         return fail(e, -EINVAL,
                     "floor %g and ceiling %g bits per number do not fit 0 <= floor <= ceiling <= %d",
                     o->floor_bpd, o->ceil_bpd, TABLE_BITS_MAX);
+
     return 0;
 }
 
@@ -107,6 +108,7 @@ static int solve_options_check_bands(const struct stats *s, const struct solve_o
                     "calibrate on more text, or solve with --predict %s",
                     o->v_from == PREDICT_LAYER ? "all keys of a layer" : "keys", samples, s->n_held,
                     o->v_from == PREDICT_LAYER ? "head" : "none");
+
     return 0;
 }
 
@@ -125,6 +127,7 @@ static int solve_options_check_widths(const struct paper_options *p, uint32_t d,
     if (!(p->eta >= 0) || !isfinite(p->eta) || p->rounds > rounds_max)
         return fail(e, -EINVAL, "eta %g and %u rounds do not fit 0 <= eta and rounds <= %u", p->eta,
                     p->rounds, rounds_max);
+
     return 0;
 }
 
@@ -153,6 +156,7 @@ static int solve_options_check_paper(const struct stats *s, const struct solve_o
                     name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
+
     return solve_options_check_widths(&o->paper, s->o.geometry.d, e);
 }
 

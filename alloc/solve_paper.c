@@ -73,6 +73,7 @@ static void solve_paper_c2_round(const struct paper_choice *choice, uint32_t n_h
         D_bar += choice[h].D / n_heads;
     if (!(D_bar > 0)) /* no head has distortion: the update would divide by 0, and budgets stay */
         return;
+
     for (uint32_t h = 0; h < n_heads; h++) {
         /* eq:c2-update: B <- max(B_min, B + eta B_bar (sqrt(D / D_bar) - 1)) */
         B[h] = fmax(o->B_min, B[h] + o->eta * B_bar * (sqrt(choice[h].D / D_bar) - 1.0));
@@ -99,6 +100,7 @@ int paper_c2(const double *w, uint32_t n_heads, uint32_t d, const struct paper_o
     B = calloc((size_t) n_heads + 1, sizeof(*B));
     if (!B)
         return -ENOMEM;
+
     for (uint32_t h = 0; h < n_heads; h++)
         B[h] = o->bpd * d;                                 /* alg:kvrobin, line 3 */
     for (uint32_t round = 0; round < o->rounds; round++) { /* line 4 */

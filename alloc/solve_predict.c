@@ -36,6 +36,7 @@ int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, 
 
     if (err < 0)
         return err;
+
     solve_stored_order(h, &order);
     for (uint32_t i = 0; i < order.n_bands; i++) {
         uint32_t band = order.band[i], n_coords = band_coords(&h->t, band);
@@ -103,6 +104,7 @@ int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d
 
     if (!G)
         return -ENOMEM;
+
     X = G + m * m; /* [m, d] Cov(c, v), then P' */
     cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) m, (int) n, 1.0 / (double) n, c,
                 (int) m, c, (int) m, 0.0, G, (int) m);
@@ -114,6 +116,7 @@ int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d
     r = linalg_solve(m, d, G, X);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < m; j++)
             ret_P[i * m + j] = X[j * d + i];
@@ -150,17 +153,20 @@ static int predict(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, doub
 
     if (!c || !P || !mean_c)
         return -ENOMEM;
+
     x = c + n * m;
     for (size_t i = 0; i < n * d; i++)
         x[i] = (double) from[i];
     r = solve_predictor_codes(v, hs_v / 2, c, m);
     if (r < 0)
         return r;
+
     solve_centre(c, n, m, mean_c);
     solve_centre(x, n, d, mean_v);
     r = solve_regress(c, x, n, m, d, SOLVE_PREDICT_RIDGE, P);
     if (r < 0)
         return r;
+
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) m, -1.0, c, (int) m, P,
                 (int) m, 1.0, x, (int) d);
     for (size_t i = 0; i < n * d; i++)
@@ -194,9 +200,8 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
     if (v->s->cross) {
         struct stored_order order;
 
-        solve_stored_order(
-            &v->heads[hs_v - 1],
-            &order); /* moments hold the covariance of a value with the keys of its own head only */
+        /* moments hold the covariance of a value with the keys of its own head only */
+        solve_stored_order(&v->heads[hs_v - 1], &order);
         r = solve_predict_moments(v, hs_v - 1, hs_v, &order, ret_S);
     } else {
         r = predict(v, hs_v, m, ret_u, ret_S);
@@ -213,13 +218,16 @@ int solve_fit_residuals(struct solver *v, struct errmsg *e)
 
     if (!u || !S)
         return fail(e, -ENOMEM, "out of memory for predicting values");
+
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         solver_progress(v, "values from keys", (double) layer / v->g->n_layers);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
             int r = solve_predict_head(v, layer, head, u, S, e);
 
-            if (r == 0)
-                r = solve_fit_head(v, layer, head, SIDE_V, zero, S, u, n, e);
+            if (r < 0)
+                return r;
+
+            r = solve_fit_head(v, layer, head, SIDE_V, zero, S, u, n, e);
             if (r < 0)
                 return r;
         }

@@ -82,6 +82,7 @@ static int predict_moments_joint_init(struct joint *j, size_t m, size_t d)
     j->E = malloc((3 * m * d + m * m + d * d + m * wide + m) * sizeof(double));
     if (!j->E)
         return -ENOMEM;
+
     j->Z = j->E + m * d;
     j->cov = j->Z + m * m;
     j->X = j->cov + m * d;
@@ -165,6 +166,7 @@ int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const 
 
     if (r < 0)
         return r;
+
     predict_moments_coordinates(&j, v, hs_k, order);
     predict_moments_quantise(&j, v, hs_k, order);
     memcpy(G, j.Z, m * m * sizeof(*G));
@@ -175,6 +177,7 @@ int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const 
     r = linalg_solve(m, d, G, j.X);
     if (r < 0)
         return r;
+
     predict_moments_residual_covariance(&j, v, hs_v, ret_S);
     for (size_t i = 0; i < d; i++) { /* mu_V = E[v - P c] */
         h->mean[i] = v->s->mean[hs_v * d + i];

@@ -87,6 +87,7 @@ static void solve_provenance_describe_paper(const struct solve_options *o, json_
     (void) json_object_set_new(to, "b_max", json_integer(p->b_max));
     if (o->method == METHOD_DP)
         return;
+
     (void) json_object_set_new(to, "eta", json_real(p->eta));
     (void) json_object_set_new(to, "rounds", json_integer(p->rounds));
 }
@@ -158,6 +159,7 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
     (void) json_object_set_new(root, "options", options);
     if (r < 0)
         return r;
+
     solve_provenance_set_text(root, "model", v->s->o.model_name);
     solve_provenance_set_text(root, "version", KVC_VERSION_STRING); /* of the program that solved */
     solve_provenance_describe_statistics(v, digest, statistics);
@@ -167,6 +169,7 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
     text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     if (!text)
         return fail(e, -ENOMEM, "out of memory for the table's provenance");
+
     *ret_json = text;
     return 0;
 }

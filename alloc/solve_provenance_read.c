@@ -92,6 +92,7 @@ static void read_paper(struct provenance_read_reader *r, const struct solve_opti
     ret->b_max = provenance_read_get_count(r, "b_max");
     if (o->method == METHOD_DP)
         return;
+
     ret->eta = provenance_read_get_double(r, "eta");
     ret->rounds = provenance_read_get_count(r, "rounds");
 }
@@ -147,10 +148,12 @@ int solve_options_read(const char *provenance, struct solve_options *ret,
     if (!r.options || !hex || sodium_hex2bin(digest, sizeof(digest), hex, strlen(hex), NULL, &n, NULL) < 0 ||
         n != sizeof(digest))
         return fail(e, -ENODATA, "the table's provenance does not name its statistics and options");
+
     provenance_read_options(&r, &o);
     if (r.bad)
         return fail(e, -ENODATA,
                     "the table's provenance is incomplete: %s is missing or has an unknown value", r.bad);
+
     *ret = o;
     memcpy(ret_statistics, digest, sizeof(digest));
     return 0;

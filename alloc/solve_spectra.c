@@ -20,6 +20,7 @@ int spectra_init(struct spectra *p, uint32_t n_heads, uint32_t d)
     p->w = calloc(n * (3 + d), sizeof(double));
     if (!p->w)
         return -ENOMEM;
+
     p->lambda = p->w + n;
     p->factor = p->lambda + n;
     p->basis = p->factor + n;
@@ -95,6 +96,7 @@ int spectra_rotation(const struct solver *v, uint32_t head_side, const double *l
 
     if (!H)
         return -ENOMEM;
+
     for (size_t i = 0; i < r; i++)
         kept += lambda[i];
     rotation_matrix(r, splitmix64_seed(v->o.seed, head_side), H);
@@ -121,9 +123,11 @@ int spectra_make_head(struct solver *v, uint32_t head_side, const double *lambda
     }
     if (!(kept > 0)) /* rank 0, or a constant head */
         return 0;
+
     err = spectra_rotation(v, head_side, lambda, basis, r, h->t.enc, &scale);
     if (err < 0)
         return err;
+
     for (size_t i = 0; i < r * d; i++)
         h->t.dec[i] = h->t.enc[i] * scale * scale;
     h->t.n_coords = r;

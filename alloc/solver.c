@@ -19,9 +19,11 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
     r = solve_options_check(s, o, e);
     if (r < 0)
         return r;
+
     r = curve_model_init(&v->model, o->curve, o->quantiser);
     if (r < 0)
         return fail(e, r, "the quantiser has no levels");
+
     memcpy(v->levels[SIDE_K], v->model.levels, sizeof(v->model.levels));
     memcpy(v->levels[SIDE_V], v->model.levels, sizeof(v->model.levels));
     if (o->levels_from)
@@ -29,6 +31,7 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
     v->heads = calloc(head_side_count(g), sizeof(*v->heads));
     if (!v->heads)
         return fail(e, -ENOMEM, "out of memory for solving");
+
     for (uint32_t hs = 0; hs < head_side_count(g); hs++) {
         struct head *h = &v->heads[v->n_heads++];
         uint32_t layer = hs / (2 * g->n_kv_heads);
@@ -37,6 +40,7 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
         h->dec = malloc(d * d * sizeof(*h->dec));
         if (!h->mean || !h->dec || transform_init(&h->t, g->d) < 0)
             return fail(e, -ENOMEM, "out of memory for solving");
+
         memcpy(h->mean, s->mean + hs * d, d * sizeof(*h->mean));
         /* depth weights are KL per unit of the attention metric: they do not apply to other metrics */
         h->weight =
@@ -66,6 +70,7 @@ int solver_fail(uint32_t layer, uint32_t head, enum side side, int err, struct e
 
     if (err == -ENOMEM)
         return fail(e, -ENOMEM, "out of memory for layer %u, head %u, side %c", layer, head, letter);
+
     return fail(e, -EINVAL,
                 "layer %u, head %u, side %c: its covariance, metric or samples are too large for a "
                 "transform",

@@ -59,6 +59,7 @@ static int stats_check_options(const struct stats_options *o, struct errmsg *e)
         return fail(e, -EINVAL, "key stride %u is not in 1..%u", o->key_stride, STRIDE_MAX);
     if (!memchr(o->model_name, '\0', sizeof(o->model_name)))
         return fail(e, -EINVAL, "the model's name is not terminated");
+
     return 0;
 }
 
@@ -93,6 +94,7 @@ static bool stats_alloc_arrays(struct stats *s)
     if ((stats_wants_queries(s) && !s->query) || (s->o.want_attention && !s->metric) ||
         (s->o.want_output && !s->output))
         return false;
+
     return s->mean && s->scatter && s->depth && s->have_wo;
 }
 
@@ -103,13 +105,16 @@ int stats_alloc(const struct stats_options *o, size_t n_slots, struct stats **re
 
     if (r < 0)
         return r;
+
     s = calloc(1, sizeof(*s));
     if (!s)
         return fail(e, -ENOMEM, "out of memory for statistics");
+
     s->o = *o;
     if (!stats_alloc_arrays(s) || stats_grow_slots(s, n_slots) < 0)
         return fail(e, -ENOMEM, "out of memory: statistics of this model take %llu MiB",
                     (unsigned long long) (stats_bytes(o) >> 20));
+
     *ret_stats = take_ptr(s);
     return 0;
 }
@@ -123,6 +128,7 @@ struct stats *stats_free(struct stats *s)
 {
     if (!s)
         return NULL;
+
     free(s->mean);
     free(s->scatter);
     free(s->query);
@@ -167,6 +173,7 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
 
     if (layer >= g->n_layers || n_embd == 0)
         return fail(e, -EINVAL, "output projection of layer %u: the model has %u layers", layer, g->n_layers);
+
     for (size_t i = 0; i < n_embd * width; i++)
         if (!isfinite(wo[i]))
             return fail(e, -EINVAL, "the output projection of layer %u is not finite", layer);
@@ -174,6 +181,7 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
         s->wo = calloc((size_t) g->n_layers * g->n_heads * d * d, sizeof(double));
     if (!s->wo || !product)
         return fail(e, -ENOMEM, "out of memory for the output projections");
+
     for (uint32_t h = 0; h < g->n_heads; h++) {
         double *G = s->wo + ((size_t) layer * g->n_heads + h) * d * d;
 
@@ -249,6 +257,7 @@ static int stats_add_moments(struct stats *s, uint32_t layer, size_t n, size_t n
 
     if (!scatter || !floats)
         return -ENOMEM;
+
     m.centred = floats + d * d;
     for (uint32_t h = 0; h < g->n_kv_heads; h++)
         for (int side = SIDE_K; side <= SIDE_V; side++) {
@@ -269,6 +278,7 @@ int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, c
 
     if (!product)
         return -ENOMEM;
+
     for (uint32_t h = 0; h < g->n_heads; h++) {
         size_t kv = (size_t) layer * g->n_kv_heads + h / geometry_group(g);
 
@@ -319,6 +329,7 @@ static int stats_check_order(const struct stats *s, uint64_t document, uint64_t 
     if (stats_wants_queries(s) && !s->have_wo[layer])
         return fail(e, -EINVAL, "the %s metric needs the output projection of layer %u first",
                     s->o.want_output ? "output" : "attention", layer);
+
     return 0;
 }
 
@@ -332,12 +343,15 @@ static int stats_append_layer(struct stats *s, uint32_t layer, const float *q, c
     stats_sample_copy(s, layer, x);
     if (w->n <= w->n_first) /* the window holds sinks only */
         return 0;
+
     r = stats_add_moments(s, layer, w->n, w->n_first, rows);
     if (r < 0 || !stats_wants_queries(s))
         return r;
+
     r = stats_add_query(s, layer, w->n, w->n_first, q);
     if (r < 0)
         return r;
+
     return metric_sums_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position),
                            q, x[SIDE_K], x[SIDE_V], residual);
 }

@@ -17,6 +17,7 @@ int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, 
 {
     if (layer >= s->o.geometry.n_layers || !isfinite(kl) || !isfinite(D) || D < 0)
         return -EINVAL;
+
     s->depth[layer * 2 + side] = (struct depth_sums){.kl = kl > 0 ? kl : 0, .D = D, .n = 1};
     return 0;
 }
@@ -27,6 +28,7 @@ int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, doubl
 
     if (m->n == 0)
         return -ENODATA;
+
     *ret_kl = m->kl / (double) m->n;
     *ret_D = m->D / (double) m->n;
     return 0;

@@ -32,12 +32,14 @@ int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, 
 
     if (layer >= geometry->n_layers)
         return fail(e, -EINVAL, "gradients of layer %u: the model has %u layers", layer, geometry->n_layers);
+
     for (size_t i = 0; i < n * stride; i++)
         if (!isfinite(g[i]))
             return fail(e, -EINVAL, "a gradient of layer %u head %zu is not finite", layer,
                         i / d % geometry->n_kv_heads);
     if (!rows || stats_want_fisher(s) < 0)
         return fail(e, -ENOMEM, "out of memory for the Fisher metric");
+
     for (uint32_t h = 0; h < geometry->n_kv_heads; h++) {
         double *sum = s->fisher + (size_t) head_side_index(geometry, layer, h, side) * d * d;
 

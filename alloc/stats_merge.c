@@ -15,6 +15,7 @@ int stats_check_complete(const struct stats *s, struct errmsg *e)
     if (s->window.next_layer != 0)
         return fail(e, -EINVAL, "the statistics hold part of a window: layers %u to %u of it are missing",
                     s->window.next_layer, s->o.geometry.n_layers - 1);
+
     return 0;
 }
 
@@ -27,6 +28,7 @@ static int stats_merge_check_same(const struct stats_options *a, const struct st
     if (memcmp(a->model_digest, b->model_digest, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "the statistics are of different models: %s and %s", a->model_name,
                     b->model_name);
+
     geometry_digest(&a->geometry, geometry_a);
     geometry_digest(&b->geometry, geometry_b);
     if (memcmp(geometry_a, geometry_b, DIGEST_BYTES) != 0)
@@ -48,6 +50,7 @@ static int stats_merge_check_same(const struct stats_options *a, const struct st
     if (a->seed != b->seed)
         return fail(e, -EINVAL, "the statistics have different seeds: %llu and %llu",
                     (unsigned long long) a->seed, (unsigned long long) b->seed);
+
     return 0;
 }
 
@@ -77,11 +80,13 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
     if (s->n_sources + other->n_sources > STATS_SOURCES_MAX)
         return fail(e, -EINVAL, "the statistics are of %zu and %zu texts, more than %d together",
                     s->n_sources, other->n_sources, STATS_SOURCES_MAX);
+
     r = stats_sample_merge(s, other, e); /* the last step that can fail: it leaves @s unchanged then */
     for (size_t i = 0; r == 0 && i < other->n_sources; i++)
         r = stats_add_source(s, &other->sources[i], e);
     if (r < 0)
         return r;
+
     for (size_t hs = 0; hs < n_hs && other->n_tokens > 0; hs++)
         stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * dd, other->n_tokens,
                             other->mean + hs * d, other->scatter + hs * dd);

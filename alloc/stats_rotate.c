@@ -111,10 +111,9 @@ static int stats_rotate_duplicate(const struct stats *s, struct stats **ret_stat
     _cleanup_(stats_freep) struct stats *to = NULL;
     int r = stats_alloc(&s->o, s->n_held, &to, e);
 
-    if (r == 0 && s->fisher)
-        r = stats_want_fisher(to);
-    if (r < 0)
+    if (r < 0 || (s->fisher && (r = stats_want_fisher(to)) < 0))
         return fail(e, r, "out of memory for statistics of rotated keys");
+
     to->n_tokens = s->n_tokens;
     to->n_fisher = s->n_fisher;
     to->n_held = s->n_held;
@@ -148,9 +147,11 @@ int stats_rotated(const struct stats *s, struct stats **ret_stats, struct errmsg
         return fail(e, -EINVAL, "the statistics hold no sampled tokens to rotate");
     if (!scratch)
         return fail(e, -ENOMEM, "out of memory for statistics of rotated keys");
+
     r = stats_rotate_duplicate(s, &to, e);
     if (r < 0)
         return r;
+
     for (uint32_t hs = SIDE_K; hs < head_side_count(&s->o.geometry); hs += 2) {
         stats_rotate_samples(to, hs, scratch);
         if (to->query)

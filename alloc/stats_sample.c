@@ -54,17 +54,21 @@ int stats_grow_slots(struct stats *s, size_t n_slots)
         return 0;
     if (!checked_mul3(n_hs, n_slots, d, &floats))
         return -ENOMEM;
+
     grown = reallocarray(s->ids, n_slots, sizeof(*s->ids));
     if (!grown)
         return -ENOMEM;
+
     s->ids = grown;
     grown = reallocarray(s->window.picks, n_slots, sizeof(*s->window.picks));
     if (!grown)
         return -ENOMEM;
+
     s->window.picks = grown;
     samples = calloc(floats, sizeof(*samples));
     if (!samples)
         return -ENOMEM;
+
     for (size_t hs = 0; hs < n_hs && s->n_held > 0; hs++)
         memcpy(samples + hs * n_slots * d, s->samples + hs * s->n_slots * d,
                s->n_held * d * sizeof(*samples));
@@ -86,6 +90,7 @@ static int stats_sample_assign_slots(struct stats *s, struct candidate *c, size_
 
     if (!taken || stats_grow_slots(s, n_kept) < 0)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
     qsort(c, n, sizeof(*c), stats_sample_compare_candidates);
     for (size_t i = 1; i < n; i++)
         if (sample_id_compare(&c[i - 1].id, &c[i].id) == 0)
@@ -122,6 +127,7 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
 
     if (!c)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
     n = stats_sample_list_held(s, c);
     for (size_t row = w->n_first; row < w->n; row++) {
         uint64_t position = w->position + row;
@@ -134,6 +140,7 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
     /* also moves w->picks, which is read only after this */
     if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) < 0)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
     return stats_sample_assign_slots(s, c, n, w->picks, &w->n_picks, e);
 }
 
@@ -162,12 +169,14 @@ int stats_sample_merge(struct stats *s, const struct stats *other, struct errmsg
 
     if (!c || !picks)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
     n = stats_sample_list_held(s, c);
     for (size_t i = 0; i < other->n_held; i++)
         c[n++] = (struct candidate){.id = other->ids[i], .from = i};
     r = stats_sample_assign_slots(s, c, n, picks, &n_picks, e);
     if (r < 0)
         return r;
+
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
         for (size_t i = 0; i < n_picks; i++)
             memcpy(stats_sample_rows(s, hs) + picks[i].slot * d,
@@ -184,6 +193,7 @@ int stats_sort_samples(struct stats *s)
 
     if (!slots || !ids || !rows)
         return -ENOMEM;
+
     stats_sorted_slots(s, slots);
     for (size_t i = 0; i < s->n_held; i++)
         ids[i] = s->ids[slots[i]];

@@ -27,6 +27,7 @@ int stats_query_moment(const struct stats *s, uint32_t layer, uint32_t head, dou
 
     if (!s->query)
         return -ENODATA;
+
     for (size_t i = 0; i < dd; i++)
         ret[i] = s->query[at + i] / n;
     return 0;
@@ -47,6 +48,7 @@ int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, dou
 
     if (ret_query && !s->query)
         return -ENODATA;
+
     for (size_t p = 0; p < d / 2; p++) {
         /* half-split inside the rotated part, half-split inside the rest */
         size_t i = p < planes ? p : g->n_rot + (p - planes);

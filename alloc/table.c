@@ -29,6 +29,7 @@ static void table_owner_free(struct table_owner *o)
 {
     if (!o)
         return;
+
     free(o->bytes);
     free(o->codecs);
     free(o);
@@ -77,9 +78,11 @@ static int table_check_frame(const struct table *t, struct errmsg *e)
     if (h->n_bytes != t->n_bytes)
         return fail(e, -EBADMSG, "it has %zu bytes, its header says %llu: truncated or damaged", t->n_bytes,
                     (unsigned long long) h->n_bytes);
+
     (void) crypto_hash_sha256(digest, t->bytes, t->n_bytes - DIGEST_BYTES);
     if (memcmp(digest, (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "it is damaged: its SHA-256 does not match its contents");
+
     return 0;
 }
 
@@ -105,12 +108,14 @@ static int table_check_sections(const struct table *t, struct errmsg *e)
         if (!checked_align(end, TABLE_ALIGN, &off) || h->sections[i].off != off ||
             !range_inside(off, h->sections[i].bytes, limit) || !table_all_zero(bytes + end, off - end))
             return fail(e, -EBADMSG, "section %u is not where it must be", i);
+
         end = off + h->sections[i].bytes;
     }
     if (!checked_align(end, TABLE_ALIGN, &end) || end != limit ||
         !table_all_zero(bytes + h->sections[SECTION_GOLDEN].off + h->sections[SECTION_GOLDEN].bytes,
                         end - h->sections[SECTION_GOLDEN].off - h->sections[SECTION_GOLDEN].bytes))
         return fail(e, -EBADMSG, "it has bytes after its sections");
+
     return 0;
 }
 
@@ -130,9 +135,11 @@ static int table_read_geometry(struct table *t, struct errmsg *e)
     };
     if (h->n_rot > GEOMETRY_DIM_MAX || h->sections[SECTION_FREQ].bytes != h->n_rot / 2 * sizeof(double))
         return fail(e, -EBADMSG, "its %u rotary dimensions have no frequencies", h->n_rot);
+
     memcpy(g->freq, table_section(t, SECTION_FREQ), h->sections[SECTION_FREQ].bytes);
     if (geometry_validate(g, &why) < 0)
         return fail(e, -EBADMSG, "%s", why.text);
+
     geometry_digest(g, t->geometry_digest);
     return 0;
 }
@@ -150,6 +157,7 @@ static int table_read_header(struct table *t, struct errmsg *e)
         return fail(e, -EBADMSG, "it keeps %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
     if (h->n_golden != TABLE_GOLDEN_TOKENS || h->sections[SECTION_LEVELS].bytes != TABLE_LEVELS_BYTES)
         return fail(e, -EBADMSG, "its levels or golden vectors are not of this format");
+
     t->v_from = (enum prediction) h->v_from;
     t->n_sink = h->n_sink;
     memcpy(t->model_digest, h->model_digest, DIGEST_BYTES);
@@ -164,9 +172,11 @@ static int table_parse_codecs(struct table_owner *o, struct errmsg *e)
     /* before the allocation: a small file must not make us allocate a large directory */
     if (table_header(&o->table)->sections[SECTION_CODECS].bytes != n * sizeof(struct table_codec_entry))
         return fail(e, -EBADMSG, "its directory has not one codec for each of %zu head-sides", n);
+
     o->codecs = calloc(n, sizeof(*o->codecs));
     if (!o->codecs)
         return fail(e, -ENOMEM, "out of memory");
+
     return table_check_codecs(&o->table, o->codecs, e);
 }
 
@@ -181,13 +191,16 @@ int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, str
         return fail(e, -EBADMSG, "it is too short to be an allocation table");
     if (n_bytes > TABLE_FILE_BYTES_MAX || !checked_align(n_bytes, TABLE_ALIGN, &room))
         return fail(e, -EBADMSG, "it has more than %zu bytes", TABLE_FILE_BYTES_MAX);
+
     o = calloc(1, sizeof(*o));
     if (!o)
         return fail(e, -ENOMEM, "out of memory");
+
     atomic_init(&o->refs, 1);
     o->bytes = aligned_alloc(TABLE_ALIGN, room);
     if (!o->bytes)
         return fail(e, -ENOMEM, "out of memory: the table has %zu bytes", n_bytes);
+
     memcpy(o->bytes, bytes, n_bytes);
     t = &o->table;
     t->bytes = o->bytes;
@@ -198,6 +211,7 @@ int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, str
         (r = table_check_levels(t, e)) < 0 || (r = table_parse_codecs(o, e)) < 0 ||
         (r = table_check_provenance(t, e)) < 0 || (r = table_check_golden(t, e)) < 0)
         return r;
+
     *ret_table = &take_ptr(o)->table;
     return 0;
 }
@@ -212,8 +226,10 @@ int table_load(const char *path, struct table **ret_table, struct errmsg *e)
     r = atomic_file_read(path, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, e);
     if (r < 0)
         return r;
+
     r = table_parse(bytes, n_bytes, ret_table, &why);
     if (r < 0)
         return fail(e, r, "%s: %s", path, why.text);
+
     return 0;
 }

@@ -74,6 +74,7 @@ static int table_build_check_spec(struct builder *b)
         return fail(b->e, -EINVAL, "%u sinks requested, at most %u are possible", s->n_sink, TABLE_SINKS_MAX);
     if (strlen(s->provenance) >= TABLE_PROVENANCE_MAX)
         return fail(b->e, -EINVAL, "the provenance has more than %zu bytes", TABLE_PROVENANCE_MAX - 1);
+
     for (unsigned side = 0; side < 2; side++)
         for (unsigned bits = 1; bits <= TABLE_BITS_MAX; bits++)
             if (!levels_valid(&s->levels[side][bits], bits))
@@ -103,12 +104,14 @@ static int table_build_lay_out_codec(struct builder *b, uint32_t i)
 
     if (c->n_bands > TABLE_HALF_TILES_MAX)
         return table_build_bad_codec(b, i, "it has more bands than half-tiles");
+
     for (uint32_t k = 0; k < c->n_bands; k++)
         if (c->bands[k].bits > TABLE_BITS_MAX || c->bands[k].n_coords < 1 || c->bands[k].n_coords > 8)
             return table_build_bad_codec(b, i, "a band has an impossible width or number of coordinates");
     stored = table_band_order(c, order);
     if (stored > table_half_tiles_max(d))
         return table_build_bad_codec(b, i, "it has more bands with bits than its dimension has half-tiles");
+
     en->n_half = (uint16_t) (stored + stored % 2);
     en->r = (uint16_t) (8 * en->n_half);
     for (uint32_t k = 0; k < stored; k++) {
@@ -133,6 +136,7 @@ static int table_build_lay_out_matrices(struct builder *b, uint32_t i, size_t *c
                     "values would be predicted from %u key codes, at most %u are possible: predict them "
                     "from their own head's",
                     en->n_pred, TABLE_PRED_MAX);
+
     en->matrices_off = *cursor;
     table_matrix_floats(en->r, en->n_pred, b->spec->geometry->d, floats);
     for (unsigned m = 0; m < CODEC_MATRICES; m++)
@@ -152,10 +156,12 @@ static int table_build_lay_out(struct builder *b)
     b->codecs = calloc(b->n_sides, sizeof(*b->codecs));
     if (!b->entries || !b->codecs)
         return -ENOMEM;
+
     for (uint32_t i = 0; i < b->n_sides; i++) {
         r = table_build_lay_out_codec(b, i);
         if (r < 0)
             return r;
+
         golden +=
             TABLE_GOLDEN_TOKENS * (b->entries[i].r + (b->entries[i].r + s->geometry->d) * sizeof(float));
     }
@@ -177,6 +183,7 @@ static int table_build_lay_out(struct builder *b)
     }
     if (end > TABLE_FILE_BYTES_MAX - DIGEST_BYTES)
         return fail(b->e, -EINVAL, "the table would have more than %zu bytes", TABLE_FILE_BYTES_MAX);
+
     b->n_bytes = end + DIGEST_BYTES;
     return 0;
 }
@@ -319,6 +326,7 @@ static int table_build_fill_encoder_prediction(const struct builder *b, uint32_t
 
     if (!product)
         return -ENOMEM;
+
     for (uint32_t k = 0; k < stored; k++) {
         const struct band_spec *band = &c->bands[order[k]];
 
@@ -369,6 +377,7 @@ static int table_build_fill_codec(struct builder *b, uint32_t i)
         r = table_build_fill_encoder_prediction(b, i, m);
     if (r < 0)
         return r;
+
     return table_build_codec_finite(&b->codecs[i], d)
                ? 0
                : table_build_bad_codec(b, i, "a matrix is not finite in binary32");
@@ -409,6 +418,7 @@ static int table_build_fill_golden_head(const struct builder *b, const struct ta
     table_build_put_sums(sums, k->r, v->r, out + 2 * (size_t) d);
     if (!table_build_all_finite(out, 2 * (size_t) d + k->r + v->r))
         return table_build_bad_codec(b, hs_k, "golden vectors are not finite in binary32");
+
     *p += table_golden_head_bytes(k, v, d);
     return 0;
 }
@@ -462,9 +472,11 @@ int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_byte
 
     if ((r = table_build_check_spec(&b)) < 0 || (r = table_build_lay_out(&b)) < 0)
         return r;
+
     b.bytes = calloc(1, b.n_bytes);
     if (!b.bytes)
         return fail(e, -ENOMEM, "out of memory: the table has %zu bytes", b.n_bytes);
+
     table_build_fill_header(&b);
     table_build_fill_levels(&b);
     for (uint32_t i = 0; i < b.n_sides; i++) {
@@ -475,11 +487,13 @@ int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_byte
     r = table_build_fill_golden(&b);
     if (r < 0)
         return r;
+
     (void) crypto_hash_sha256(b.bytes + b.n_bytes - DIGEST_BYTES, b.bytes, b.n_bytes - DIGEST_BYTES);
 
     r = table_parse(b.bytes, b.n_bytes, &t, e);
     if (r < 0) /* the only check that table_parse() adds is for control characters in the provenance */
         return r == -EBADMSG ? -EINVAL : r;
+
     (void) table_unref(t);
     *ret_bytes = take_ptr(b.bytes);
     *ret_n_bytes = b.n_bytes;

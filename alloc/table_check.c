@@ -57,11 +57,13 @@ static bool table_check_bits_valid(const struct table_codec_entry *c, uint32_t d
 
     if (c->n_half % 2 != 0 || c->n_half > table_half_tiles_max(d))
         return false;
+
     for (unsigned i = 0; i < TABLE_HALF_TILES_MAX; i++) {
         unsigned max = i == 0 ? TABLE_BITS_MAX : c->bits[i - 1];
 
         if (c->bits[i] > (i < c->n_half ? max : 0) || (c->bits[i] == 0 && i + 1 < c->n_half))
             return false;
+
         sum += c->bits[i];
     }
     return c->r == 8 * c->n_half && c->code_bits == 8 * sum;
@@ -75,6 +77,7 @@ static bool table_check_take_matrices(size_t *cursor, const struct table_codec_e
 
     if (entry->matrices_off != *cursor)
         return false;
+
     table_matrix_floats(entry->r, entry->n_pred, d, floats); /* each at most (256 + 8192) * 256 */
     for (unsigned i = 0; i < CODEC_MATRICES; i++) {
         size_t bytes = floats[i] * sizeof(float);
@@ -99,6 +102,7 @@ static bool table_check_padding_zero(const struct codec *c, uint32_t d)
 {
     if (c->n_half == 0 || c->bits[c->n_half - 1] != 0)
         return true;
+
     for (unsigned i = c->r - 8u; i < c->r; i++) {
         for (uint32_t j = 0; j < d; j++)
             if (c->enc[(size_t) i * d + j] != 0.0f || c->dec[(size_t) j * c->r_in + c->n_pred + i] != 0.0f)
@@ -135,11 +139,13 @@ static int check_codec(const struct table *t, struct where w, const struct table
         return table_check_bad_codec(e, w, "it is predicted from more codes than a table may have");
     if (!table_check_take_matrices(cursor, entry, d, section_bytes))
         return table_check_bad_codec(e, w, "its matrices are not where they must be");
+
     table_codec_view(entry, d, table_section(t, SECTION_MATRICES), ret);
     if (!table_check_matrices_finite(ret, d))
         return table_check_bad_codec(e, w, "a matrix is not finite");
     if (!table_check_padding_zero(ret, d))
         return table_check_bad_codec(e, w, "an empty half-tile is not zero");
+
     return 0;
 }
 
@@ -169,10 +175,12 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
         if (r < 0)
             return r;
+
         code_bits += ret_codecs[i].code_bits;
     }
     if (cursor != table_header(t)->sections[SECTION_MATRICES].bytes)
         return fail(e, -EBADMSG, "its matrices section holds more than its codecs use");
+
     t->codecs = ret_codecs;
     t->bpd_code = (double) code_bits / ((double) n * t->geometry.d);
     return 0;
@@ -189,6 +197,7 @@ int table_check_provenance(struct table *t, struct errmsg *e)
 
     if (bytes == 0 || bytes > TABLE_PROVENANCE_MAX || p[bytes - 1] != '\0')
         return fail(e, -EBADMSG, "its provenance is not a terminated text");
+
     for (size_t i = 0; i + 1 < bytes; i++)
         if ((p[i] < ' ' && p[i] != '\n' && p[i] != '\t') || p[i] == 0x7f)
             return fail(e, -EBADMSG, "its provenance holds control characters");
@@ -231,11 +240,13 @@ static int check_golden_head(const struct table *t, uint32_t layer, uint32_t hea
 
     if (!table_check_codes_valid(v, p))
         return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
+
     table_decode_head(t, layer, head, codes_k, p, sums);
     if (!table_check_sums_agree(x[SIDE_K], &sums[SIDE_K], d) ||
         !table_check_sums_agree(x[SIDE_V], &sums[SIDE_V], d))
         return fail(e, -EBADMSG, "golden codes of layer %u, head %u do not decode to the stored vectors",
                     layer, head);
+
     table_encode_head(t, layer, head, codes_k, x, sums);
     stored += 2 * d;
     if (!table_check_sums_agree(stored, &sums[SIDE_K], k->r) ||
@@ -243,6 +254,7 @@ static int check_golden_head(const struct table *t, uint32_t layer, uint32_t hea
         return fail(e, -EBADMSG,
                     "golden vectors of layer %u, head %u do not encode to the stored coordinates", layer,
                     head);
+
     return 0;
 }
 
@@ -257,6 +269,7 @@ static int check_golden_token(const struct table *t, uint32_t layer, const uint8
 
         if (!table_check_codes_valid(k, *p))
             return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
+
         *p += k->r;
     }
     for (uint32_t head = 0; head < n_kv; head++) {
@@ -264,6 +277,7 @@ static int check_golden_token(const struct table *t, uint32_t layer, const uint8
 
         if (r < 0)
             return r;
+
         *p += table_golden_head_bytes(table_codec(t, layer, head, SIDE_K),
                                       table_codec(t, layer, head, SIDE_V), t->geometry.d);
     }
@@ -280,6 +294,7 @@ int table_check_golden(const struct table *t, struct errmsg *e)
                  (t->codecs[i].r + table_golden_head_bytes(&t->codecs[i], &t->codecs[i + 1], t->geometry.d));
     if (bytes != table_header(t)->sections[SECTION_GOLDEN].bytes)
         return fail(e, -EBADMSG, "its golden vectors are not those of its codecs");
+
     for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++)
         for (unsigned token = 0; token < TABLE_GOLDEN_TOKENS; token++) {
             int r = check_golden_token(t, layer, &p, e);

@@ -26,6 +26,7 @@ int transform_init(struct transform *t, uint32_t d)
     t->w = calloc(d + 2 * dd, sizeof(double));
     if (!t->w)
         return -ENOMEM;
+
     t->enc = t->w + d;
     t->dec = t->enc + dd;
     return 0;
@@ -88,6 +89,7 @@ static int transform_fit_basis(struct transform *t, const double *S, const doubl
     r = linalg_roots(d, product, A, inverse);
     if (r < 0)
         return r;
+
     linalg_product(d, d, d, A, S, product);
     linalg_product(d, d, d, product, A, t->enc);
     linalg_mirror(d, t->enc);
@@ -95,6 +97,7 @@ static int transform_fit_basis(struct transform *t, const double *S, const doubl
     r = linalg_eigen(d, product, t->w); /* rows of product: U' */
     if (r < 0)
         return r;
+
     linalg_product(d, d, d, product, A, t->enc);       /* U'A */
     linalg_product(d, d, d, product, inverse, t->dec); /* (A^-1 U)', A symmetric */
     return 0;
@@ -111,15 +114,18 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
     t->trace = 0;
     if (!isfinite(trace_M) || !isfinite(trace_S))
         return -EDOM;
-    if (!(trace_M > 0) || !(trace_S > 0) ||
-        !(ridge > 0)) /* no query reads this head-side, or it is constant */
+    /* no query reads this head-side, or it is constant */
+    if (!(trace_M > 0) || !(trace_S > 0) || !(ridge > 0))
         return 0;
+
     scratch = malloc(3 * d * d * sizeof(*scratch));
     if (!scratch)
         return -ENOMEM;
+
     r = transform_fit_basis(t, S, M, ridge, scratch);
     if (r < 0)
         return r;
+
     while (t->n_coords < d && t->w[t->n_coords] > RANK_FLOOR * t->w[0])
         t->trace += t->w[t->n_coords++];
     memset(t->w + t->n_coords, 0, (d - t->n_coords) * sizeof(double));
@@ -138,6 +144,7 @@ int transform_apply(const struct transform *t, const double *mean, const float *
         return -ENOMEM;
     if (r == 0)
         return 0;
+
     centred = enc + r * d;
     for (size_t i = 0; i < r * d; i++)
         enc[i] = (float) t->enc[i];

@@ -21,9 +21,11 @@ static int atomic_file_sync_folder_of(const char *path)
 
     if (!copy)
         return -ENOMEM;
+
     fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
+
     return fsync(fd) < 0 ? -errno : 0;
 }
 
@@ -34,6 +36,7 @@ static int atomic_file_draw_name(const char *path, char **ret_name)
 
     if (getrandom(&unique, sizeof(unique), 0) != sizeof(unique))
         return -EIO;
+
     return asprintf(ret_name, "%s.%016" PRIx64 ".tmp", path, unique) < 0 ? -ENOMEM : 0;
 }
 
@@ -48,6 +51,7 @@ static int atomic_file_open_unnamed(const char *path)
         return -ENOMEM;
     if (access("/proc/self/fd", X_OK) < 0)
         return -EOPNOTSUPP;
+
     fd = open(dirname(copy), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     return fd < 0 ? -errno : fd;
 }
@@ -65,6 +69,7 @@ static int atomic_file_open_named(const char *path, char **ret_name)
     fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return -errno;
+
     *ret_name = take_ptr(name);
     return fd;
 }
@@ -81,6 +86,7 @@ static int atomic_file_check_replaceable(const char *path, struct errmsg *e)
     if (!S_ISREG(st.st_mode))
         return fail(e, -EINVAL, "%s is %s, not a file that may be replaced: give another name", path,
                     S_ISLNK(st.st_mode) ? "a symbolic link" : "a device, a pipe or a socket");
+
     return 0;
 }
 
@@ -96,6 +102,7 @@ int atomic_file_check(const char *path, struct errmsg *e)
         return fail(e, -ENOENT, "cannot write a file without a name");
     if (access(dirname(copy), W_OK | X_OK) < 0) /* of the real user, which is who asks */
         return fail(e, -errno, "cannot create a file beside %s: %s", path, strerror(errno));
+
     return 0;
 }
 
@@ -106,6 +113,7 @@ int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *
 
     if (err < 0)
         return err;
+
     f.fd = atomic_file_open_unnamed(path);
     f.path = strdup(path);
     if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR ||
@@ -144,11 +152,13 @@ static int atomic_file_name(struct atomic_file *f)
 
     if (f->temporary)
         return 0;
+
     (void) snprintf(from, sizeof(from), "/proc/self/fd/%d", f->fd);
     if (linkat(AT_FDCWD, from, AT_FDCWD, f->path, AT_SYMLINK_FOLLOW) == 0)
         return 1;
     if (errno != EEXIST)
         return -errno;
+
     r = atomic_file_draw_name(f->path, &f->temporary);
     if (r < 0) {
         f->temporary = NULL;
@@ -176,6 +186,7 @@ int atomic_file_commit(struct atomic_file *f, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "cannot write %s: %s", f->path, strerror(-r));
+
     free(f->temporary);
     f->temporary = NULL;
     return 0;
@@ -202,6 +213,7 @@ int atomic_file_write(const char *path, const void *data, size_t bytes, struct e
 
     if (r < 0)
         return r;
+
     atomic_file_put(&f, data, bytes);
     return atomic_file_commit(&f, e);
 }
@@ -220,9 +232,11 @@ static int atomic_file_read_all(int fd, size_t max_bytes, void **ret_data, size_
         return -EINVAL;
     if ((uint64_t) st.st_size > max_bytes)
         return -EFBIG;
+
     data = malloc((size_t) st.st_size + 1);
     if (!data)
         return -ENOMEM;
+
     while (have < (size_t) st.st_size) {
         ssize_t n = read(fd, data + have, (size_t) st.st_size - have);
 
@@ -251,5 +265,6 @@ int atomic_file_read(const char *path, size_t max_bytes, void **ret_data, size_t
         return fail(e, r, "%s is not a regular file", path);
     if (r < 0)
         return fail(e, r, "cannot read %s: %s", path, strerror(-r));
+
     return 0;
 }

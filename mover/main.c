@@ -56,6 +56,7 @@ static int kvcobra_mover_lock_down(void)
         return -errno;
     if (unsetenv("NOTIFY_SOCKET") < 0 || unsetenv("WATCHDOG_USEC") < 0 || unsetenv("WATCHDOG_PID") < 0)
         return -errno;
+
     return 0;
 }
 

@@ -52,6 +52,7 @@ static int move_check_range(const struct range *range, uint64_t extent_bytes, st
         return fail(e, -EINVAL, "%llu bytes at %llu of a GPU extent of %llu",
                     (unsigned long long) range->bytes, (unsigned long long) range->offset,
                     (unsigned long long) extent_bytes);
+
     return 0;
 }
 
@@ -65,6 +66,7 @@ static int move_checksum(struct cuda_extent *x, const struct range *range, uint3
 
         if (r < 0)
             return r;
+
         crc = crc32c_continue(crc, piece, n);
         done += n;
     }
@@ -121,6 +123,7 @@ static int move_piece_out(struct cuda_extent *x, int file, const struct range *r
     r = fd_pwrite_all(file, piece, n, done);
     if (r < 0)
         return fail(e, -EBADMSG, "cannot write the file copied from the GPU: %s", strerror(-r));
+
     return 0;
 }
 

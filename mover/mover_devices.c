@@ -19,6 +19,7 @@ int mover_devices_find(struct mover_devices *d, uint32_t number, struct mover_de
 {
     if (number >= MOVER_DEVICES_MAX || !d->all[number].space)
         return fail(e, -ENODEV, "device %u is not open", number);
+
     *ret_device = &d->all[number];
     return 0;
 }
@@ -31,9 +32,11 @@ static int mover_devices_make_space(struct mover_devices *d, const struct cuda_d
 
     if (bytes == 0)
         return fail(e, -EINVAL, "a GPU is to be opened for extents of no bytes");
+
     r = cuda_space_new(d->driver, info, bytes < info->bytes ? bytes : info->bytes, &space, e);
     if (r < 0)
         return r;
+
     *device = (struct mover_device){.space = space, .info = *info};
     return 0;
 }
@@ -47,6 +50,7 @@ int mover_devices_open(struct mover_devices *d, uint32_t number, const char *uui
 
     if (number >= MOVER_DEVICES_MAX)
         return fail(e, -EINVAL, "device %u: at most %d can be open", number, MOVER_DEVICES_MAX);
+
     device = &d->all[number];
     r = d->driver ? 0 : cuda_driver_open(&d->driver, e);
     if (r == 0)
@@ -71,6 +75,7 @@ bool mover_devices_is_shared(const struct mover_devices *d, const struct mover_d
 
     if (d->driver->device_attribute(&mps, CU_ATTRIBUTE_MPS, device->info.ordinal) == CU_SUCCESS && mps)
         return true; /* older drivers do not know the question */
+
     return d->nvml && nvml_has_mps(d->nvml, &device->info.uuid);
 }
 
@@ -84,5 +89,6 @@ int mover_devices_list_processes(struct mover_devices *d, const struct mover_dev
     if (mover_devices_is_shared(d, device))
         return fail(e, -EOPNOTSUPP,
                     "processes on a GPU cannot be listed: an MPS server works there for others");
+
     return nvml_processes(d->nvml, &device->info.uuid, pids, max, ret_n, e);
 }

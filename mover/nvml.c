@@ -62,6 +62,7 @@ int nvml_open(struct nvml **ret_nvml, struct errmsg *e)
 
     if (!n)
         return fail(e, -ENOMEM, "out of memory");
+
     n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!n->library)
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: %s", dlerror());
@@ -78,6 +79,7 @@ int nvml_open(struct nvml **ret_nvml, struct errmsg *e)
     if (r != NVML_SUCCESS)
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: libnvidia-ml does not start: %s",
                     n->error(r));
+
     n->started = true;
     *ret_nvml = take_ptr(n);
     return 0;
@@ -93,6 +95,7 @@ static int nvml_find_device(const struct nvml *n, const struct cu_uuid *uuid, nv
     r = n->by_uuid(text, ret);
     if (r == NVML_SUCCESS)
         return r;
+
     memcpy(text, "MIG", 3);
     return n->by_uuid(text, ret) == NVML_SUCCESS ? NVML_SUCCESS : r;
 }
@@ -104,6 +107,7 @@ bool nvml_has_mps(struct nvml *n, const struct cu_uuid *uuid)
 
     if (!n->mps_processes || nvml_find_device(n, uuid, &device) != NVML_SUCCESS)
         return false;
+
     return n->mps_processes(device, &count, NULL) != NVML_SUCCESS ? count > 0
                                                                   : false; /* no room for any: too small */
 }
@@ -117,6 +121,7 @@ static bool nvml_is_mps_server(const struct nvml *n, unsigned pid)
 
     if (!n->process_name || n->process_name(pid, name, sizeof(name)) != NVML_SUCCESS)
         return false;
+
     name[sizeof(name) - 1] = '\0';
     base = strrchr(name, '/');
     return strncmp(base ? base + 1 : name, server, sizeof(server) - 1) == 0;
@@ -131,12 +136,14 @@ static int nvml_check_list(const struct nvml *n, const struct nvml_process *list
         if (nvml_is_mps_server(n, list[i].pid))
             return fail(e, -EOPNOTSUPP,
                         "processes on a GPU cannot be listed: an MPS server works there for others");
+
         has_us |= list[i].pid == (unsigned) getpid();
     }
     if (!has_us)
         return fail(e, -EOPNOTSUPP,
                     "processes on a GPU cannot be listed: the driver numbers processes otherwise than this "
                     "PID namespace");
+
     return 0;
 }
 
@@ -155,12 +162,14 @@ int nvml_processes(struct nvml *n, const struct cu_uuid *uuid, uint32_t *pids, s
     if (nvml_has_mps(n, uuid))
         return fail(e, -EOPNOTSUPP,
                     "processes on a GPU cannot be listed: an MPS server works there for others");
+
     r = nvml_check_list(n, list, count, e);
     if (r < 0)
         return r;
     if (count > max)
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: there are %u, more than %zu", count,
                     max);
+
     for (unsigned i = 0; i < count; i++)
         pids[i] = list[i].pid;
     *ret_n = count;

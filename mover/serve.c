@@ -35,6 +35,7 @@ static int serve_expect_fds(struct serve_turn *t, size_t n)
 {
     if (t->packet->n_fds != n)
         return fail(&t->error, -EINVAL, "%zu descriptors came where %zu belong", t->packet->n_fds, n);
+
     return 0;
 }
 
@@ -50,6 +51,7 @@ static int serve_open_device(struct serve_turn *t)
         r = mover_devices_open(t->devices, m->device, m->uuid, m->bytes, &device, &t->error);
     if (r < 0)
         return r;
+
     cuda_uuid_format(&device->info.uuid, t->uuid);
     kvcobra__mover_opened__init(o);
     o->uuid = t->uuid;
@@ -78,6 +80,7 @@ static int serve_create(struct serve_turn *t)
         r = move_create(device, m->bytes, &t->fd, &t->error);
     if (r < 0)
         return r;
+
     kvcobra__mover_created__init(&t->body.create);
     t->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_CREATE;
     t->reply.create = &t->body.create;
@@ -95,12 +98,14 @@ static int serve_check(struct serve_turn *t)
         r = mover_devices_find(t->devices, m->device, &device, &t->error);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < m->n_ranges; i++)
         ranges[i] = (struct range){m->ranges[i]->offset, m->ranges[i]->bytes};
     r = move_check(device, take_fd(&t->packet->fds[0]), m->extent_bytes, ranges, m->n_ranges, t->values,
                    &t->error);
     if (r < 0)
         return r;
+
     kvcobra__mover_checked__init(&t->body.check);
     t->body.check.crc32c = t->values;
     t->body.check.n_crc32c = m->n_ranges;
@@ -123,6 +128,7 @@ static int serve_copy(struct serve_turn *t)
                       m->to_extent, &t->error);
     if (r < 0)
         return r;
+
     kvcobra__mover_copied__init(&t->body.copy);
     t->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_COPY;
     t->reply.copy = &t->body.copy;
@@ -142,6 +148,7 @@ static int serve_list_processes(struct serve_turn *t)
         r = mover_devices_list_processes(t->devices, device, t->values, WIRE_ITEMS_MAX, &n, &t->error);
     if (r < 0)
         return r;
+
     kvcobra__mover_listed__init(&t->body.processes);
     t->body.processes.pids = t->values;
     t->body.processes.n_pids = n;
@@ -193,6 +200,7 @@ static int serve_take_turn(int socket, struct mover_devices *devices, const Kvco
     closep(&t.fd);
     if (r < 0)
         return fail(e, r, "cannot answer: %s", strerror(-r));
+
     return err == -EIO ? fail(e, err, "%s", t.error.text) : 0;
 }
 

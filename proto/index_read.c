@@ -17,13 +17,16 @@ int index_reader_init(struct index_reader *r, const void *object, size_t bytes, 
 
     if (bytes < sizeof(h) + sizeof(struct index_bucket))
         return fail(e, -EBADMSG, "index object: %zu bytes are too few", bytes);
+
     memcpy(&h, object, sizeof(h));
     if (h.magic != INDEX_MAGIC || h.version != INDEX_VERSION)
         return fail(e, -EBADMSG, "index object: magic %08x version %u, this library reads version %u",
                     h.magic, h.version, INDEX_VERSION);
+
     room = (bytes - sizeof(h)) / sizeof(struct index_bucket);
     if (h.n_buckets == 0 || h.n_buckets > room || h.n_buckets > UINT32_MAX)
         return fail(e, -EBADMSG, "index object: %" PRIu64 " buckets in %zu bytes", h.n_buckets, bytes);
+
     *r = (struct index_reader){.object = object, .bytes = bytes, .n_buckets = h.n_buckets};
     return 0;
 }
@@ -74,6 +77,7 @@ enum index_result index_lookup(const struct index_reader *r, const struct chunk_
     memcpy(words, key->bytes, sizeof(words));
     if (INDEX_LOAD(head->moved) != 0)
         return INDEX_MOVED;
+
     for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
         const struct index_bucket *b = &buckets[index_probe(words, i, r->n_buckets)];
         bool overflowed = false;

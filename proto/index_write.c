@@ -101,6 +101,7 @@ static unsigned index_write_choose(const struct index_writer *w, const uint64_t 
 
     if (first < INDEX_BUCKET_ENTRIES || second < INDEX_BUCKET_ENTRIES)
         return first <= second ? 0 : 1;
+
     for (unsigned i = 2; i < INDEX_PROBE_MAX; i++)
         if (index_write_n_used(index_write_bucket(w, key, i)) < INDEX_BUCKET_ENTRIES)
             return i;
@@ -129,6 +130,7 @@ int index_insert(struct index_writer *w, const struct chunk_key *key, const stru
     at = index_write_choose(w, words);
     if (at == INDEX_PROBE_MAX)
         return -ENOSPC;
+
     for (unsigned i = 0; i < at; i++) {
         struct index_bucket *b = index_write_bucket(w, words, i);
 

@@ -104,12 +104,14 @@ int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_he
         return fail(e, -EBADMSG, "page header: magic is %08x, not a page", page_get32(b + OFF_MAGIC));
     if (page_get32(b + OFF_HEADER_CRC) != crc32c(b, OFF_HEADER_CRC))
         return fail(e, -EBADMSG, "page header: its checksum does not match, the page is damaged");
+
     h.format_version = page_get16(b + OFF_VERSION);
     if (h.format_version != PAGE_FORMAT_VERSION)
         return fail(e, -EBADMSG, "page header: format version %u, this library reads %u", h.format_version,
                     PAGE_FORMAT_VERSION);
     if (memcmp(b + OFF_ZERO, zero, sizeof(zero)) != 0)
         return fail(e, -EBADMSG, "page header: reserved bytes are not zero");
+
     h.codec_id = page_get16(b + OFF_CODEC);
     memcpy(h.table_digest, b + OFF_TABLE, sizeof(h.table_digest));
     memcpy(h.model_digest, b + OFF_MODEL, sizeof(h.model_digest));

@@ -52,12 +52,15 @@ int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size
 
     if (bytes == 0 || bytes > WIRE_PACKET_BYTES_MAX)
         return -EBADMSG;
+
     r = wire_limits_check(type, packet, bytes);
     if (r < 0)
         return r;
+
     m = protobuf_c_message_unpack(type, &allocator, bytes, packet);
     if (!m)
         return budget.refused ? -ENOMEM : -EBADMSG;
+
     *ret = m;
     return 0;
 }
@@ -90,6 +93,7 @@ ssize_t wire_pack(const ProtobufCMessage *m, void *buf)
 
     if (bytes > WIRE_PACKET_BYTES_MAX)
         return -EMSGSIZE;
+
     return (ssize_t) protobuf_c_message_pack(m, buf);
 }
 
@@ -193,6 +197,7 @@ int wire_receive(int socket, void *buf, struct wire_packet *ret)
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
+
     whole = wire_packet_take_control(&msg, &p) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
     if (n == 0 || !whole) {
         wire_packet_close_fds(&p);

@@ -43,6 +43,7 @@ static int wire_limits_read_varint(const uint8_t **p, const uint8_t *end, uint64
 
         if (*p == end)
             return -EBADMSG;
+
         byte = *(*p)++;
         v |= (uint64_t) (byte & 0x7f) << shift;
         if (!(byte & 0x80)) {
@@ -79,6 +80,7 @@ static int wire_limits_read_value(struct frame *f, unsigned wire_type, const uin
     }
     if (r < 0 || n > (uint64_t) (f->end - f->p))
         return -EBADMSG;
+
     *ret_value = f->p;
     *ret_bytes = (size_t) n;
     f->p += n;
@@ -97,6 +99,7 @@ static uint32_t wire_limits_items_max(const ProtobufCFieldDescriptor *field)
         return WIRE_LIST_ITEMS_MAX;
     if (field->descriptor == &kvcobra__device_status__descriptor)
         return WIRE_DEVICES_MAX;
+
     return WIRE_ITEMS_MAX;
 }
 
@@ -110,6 +113,7 @@ static size_t wire_limits_packed_items(const ProtobufCFieldDescriptor *field, co
         return bytes / 8;
     if (field->type == PROTOBUF_C_TYPE_FIXED32)
         return bytes / 4;
+
     for (size_t i = 0; i < bytes; i++)
         n += !(p[i] & 0x80);
     return n;
@@ -126,6 +130,7 @@ static int wire_limits_count_repeated(struct frame *f, const ProtobufCFieldDescr
         items = wire_limits_packed_items(field, value, bytes);
     if (items > wire_limits_items_max(field) - *count)
         return -E2BIG;
+
     *count += (uint32_t) items;
     return 0;
 }
@@ -142,9 +147,11 @@ static int wire_limits_walk_field(struct frame *f, struct frame *ret_sub)
     r = wire_limits_read_varint(&f->p, f->end, &tag);
     if (r < 0 || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
         return -EBADMSG;
+
     r = wire_limits_read_value(f, tag & 7, &value, &bytes);
     if (r < 0)
         return r;
+
     field = protobuf_c_message_descriptor_get_field(f->type, (unsigned) (tag >> 3));
     if (!field)
         return 0; /* of a newer version; the allocator's budget limits how many are kept */
@@ -180,6 +187,7 @@ int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *pac
         if (f->p == f->end) {
             if (depth == 0)
                 return 0;
+
             depth--;
             continue;
         }
@@ -189,6 +197,7 @@ int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *pac
         if (sub.type) {
             if (depth + 1 == DEPTH_MAX)
                 return -EBADMSG;
+
             stack[++depth] = sub;
         }
     }

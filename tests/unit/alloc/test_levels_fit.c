@@ -36,7 +36,7 @@ static void test_fit_laplace(void)
     CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 2), 0.4198, 0.015);
     CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 3), 1.8340, 0.02);
     CU_ASSERT_DOUBLE_EQUAL(sample_mse(&l, 2, x, N), 0.1762, 0.003);
-    for (unsigned b = 1; b <= 8; b++) { /* never worse than where it started */
+    for (unsigned b = 1; b <= 8; b++) { /* never worse than the start */
         CU_ASSERT_EQUAL_FATAL(levels_fit(x, N / 10, b, &l), 0);
         CU_ASSERT_EQUAL_FATAL(levels_normal(QUANT_LLOYD_MAX, b, &normal), 0);
         CU_ASSERT(sample_mse(&l, b, x, N / 10) <= sample_mse(&normal, b, x, N / 10) * (1 + 1e-9));
@@ -56,7 +56,7 @@ static void test_fit_few_and_odd_samples(void)
     CU_ASSERT_EQUAL(levels_fit(x, LEVELS_FIT_MIN, 4, &l), 0);
     CU_ASSERT(levels_valid(&l, 4));
     CU_ASSERT(sample_mse(&l, 4, x, LEVELS_FIT_MIN) < sample_mse(&normal, 4, x, LEVELS_FIT_MIN) / 2);
-    for (size_t i = 0; i < LEVELS_FIT_MIN; i++) /* one value: levels must still be levels */
+    for (size_t i = 0; i < LEVELS_FIT_MIN; i++) /* equal samples: levels must stay valid */
         x[i] = 0.7f;
     CU_ASSERT_EQUAL(levels_fit(x, LEVELS_FIT_MIN, 4, &l), 0);
     CU_ASSERT(levels_valid(&l, 4));
