@@ -1,4 +1,4 @@
-/* Whole-file reading and atomic replacement; see atomic_file.h. */
+/* See atomic_file.h. */
 #include "base/atomic_file.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* The name is the last step that can be undone, so the folder is synced after it. */
+/* Syncs the folder of @path, so that the new name survives a power failure. */
 static int atomic_file_sync_folder_of(const char *path)
 {
     _cleanup_(freep) char *copy = strdup(path);
@@ -29,7 +29,7 @@ static int atomic_file_sync_folder_of(const char *path)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* A name beside @path that nothing has. */
+/* A random name beside @path that no file has. */
 static int atomic_file_draw_name(const char *path, char **ret_name)
 {
     uint64_t unique;
@@ -40,7 +40,7 @@ static int atomic_file_draw_name(const char *path, char **ret_name)
     return asprintf(ret_name, "%s.%016" PRIx64 ".tmp", path, unique) < 0 ? -ENOMEM : 0;
 }
 
-/* Without a name, so that nothing is left of it whatever happens to us; the name comes at the end, through
+/* Opens a file without a name, which disappears if the process ends. atomic_file_name() names it through
  * /proc. */
 static int atomic_file_open_unnamed(const char *path)
 {
@@ -56,7 +56,7 @@ static int atomic_file_open_unnamed(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-/* Not mkstemp: that would make every output 0600, whatever the umask says. */
+/* Not mkstemp(), which would make every output 0600 whatever the umask is. */
 static int atomic_file_open_named(const char *path, char **ret_name)
 {
     _cleanup_(freep) char *name = NULL;
@@ -74,7 +74,7 @@ static int atomic_file_open_named(const char *path, char **ret_name)
     return fd;
 }
 
-/* Renaming would put a file in the place of a device, or cut a link off from what it names. */
+/* Renaming would replace a device by a file, or a symbolic link instead of its target. */
 static int atomic_file_check_replaceable(const char *path, struct errmsg *e)
 {
     struct stat st;
@@ -100,7 +100,7 @@ int atomic_file_check(const char *path, struct errmsg *e)
         return r;
     if (*path == '\0')
         return fail(e, -ENOENT, "cannot write a file without a name");
-    if (access(dirname(copy), W_OK | X_OK) < 0) /* of the real user, which is who asks */
+    if (access(dirname(copy), W_OK | X_OK) < 0) /* checks the rights of the real user */
         return fail(e, -errno, "cannot create a file beside %s: %s", path, strerror(errno));
 
     return 0;
@@ -116,13 +116,18 @@ int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *
 
     f.fd = atomic_file_open_unnamed(path);
     f.path = strdup(path);
-    if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR ||
-        f.fd == -EINVAL) /* file systems that have no unnamed files */
+    /* file systems that have no unnamed files */
+    if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR || f.fd == -EINVAL)
         f.fd = atomic_file_open_named(path, &f.temporary);
     if (f.path && f.fd >= 0)
         f.stream = fdopen(f.fd, "w");
     if (!f.stream) {
-        int r = !f.path ? -ENOMEM : f.fd < 0 ? f.fd : -errno;
+        int r = -errno;
+
+        if (!f.path)
+            r = -ENOMEM;
+        else if (f.fd < 0)
+            r = f.fd;
 
         if (f.fd >= 0 && f.temporary)
             (void) unlink(f.temporary);
@@ -142,10 +147,10 @@ void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n)
 }
 
 /*
- * Gives an unnamed file its name. A link cannot replace a file: if there is one, ours gets a name beside it
- * first, and for the moment between two system calls a file is there that a kill would leave behind, whole.
+ * Names an unnamed file. linkat() cannot replace a file: if @path exists, the new file first gets a temporary
+ * name beside it. A kill between the two system calls leaves that whole file behind.
  */
-static int atomic_file_name(struct atomic_file *f)
+static int atomic_file_name(struct atomic_file *f) /* 1: named @path; 0: has a temporary name */
 {
     char from[64];
     int r;
@@ -171,13 +176,18 @@ static int atomic_file_finish(struct atomic_file *f)
 {
     int r = f->error;
 
-    if (r == 0 && (fflush(f->stream) != 0 || fsync(f->fd) < 0))
-        r = errno ? -errno : -EIO;
-    if (r == 0)
-        r = atomic_file_name(f);
+    if (r < 0)
+        return r;
+    if (fflush(f->stream) != 0 || fsync(f->fd) < 0)
+        return errno ? -errno : -EIO;
+
+    r = atomic_file_name(f);
+    if (r < 0)
+        return r;
     if (r == 0 && rename(f->temporary, f->path) < 0)
-        r = -errno;
-    return r < 0 ? r : atomic_file_sync_folder_of(f->path);
+        return -errno;
+
+    return atomic_file_sync_folder_of(f->path);
 }
 
 int atomic_file_commit(struct atomic_file *f, struct errmsg *e)
@@ -196,7 +206,7 @@ void atomic_file_deinit(struct atomic_file *f)
 {
     int saved = errno;
 
-    if (f->temporary) /* not committed, or failed after the renaming: then there is nothing of that name */
+    if (f->temporary) /* not committed; after a failure behind rename() no file has this name */
         (void) unlink(f->temporary);
     if (f->stream)
         (void) fclose(f->stream);
@@ -244,7 +254,7 @@ static int atomic_file_read_all(int fd, size_t max_bytes, void **ret_data, size_
             continue;
         if (n < 0)
             return -errno;
-        if (n == 0) /* truncated while we read: what is left is what there is */
+        if (n == 0) /* truncated while we read: return the bytes so far */
             break;
         have += (size_t) n;
     }

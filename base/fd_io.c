@@ -1,4 +1,4 @@
-/* Whole reads and writes; see fd_io.h. */
+/* See fd_io.h. */
 #include "base/fd_io.h"
 
 #include <errno.h>

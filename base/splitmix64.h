@@ -22,7 +22,8 @@ static inline uint64_t splitmix64_next(uint64_t *state)
     return splitmix64_mix(*state);
 }
 
-/* An independent seed for part @part of @seed. The factor is odd: distinct parts stay distinct. */
+/* A seed for part @part of what @seed belongs to, such as one head-side. The factor is odd: distinct parts
+ * get distinct seeds. */
 static inline uint64_t splitmix64_seed(uint64_t seed, uint64_t part)
 {
     return splitmix64_mix(seed + (part + 1) * 0xd1342543de82ef95u);

@@ -1,4 +1,4 @@
-/* UTF-8; see utf8.h. */
+/* See utf8.h. */
 #include "base/utf8.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Whether bytes are UTF-8 as RFC 3629 has it: nothing overlong, no surrogates, nothing above U+10FFFF. By
+/* Checks UTF-8 as defined by RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. Uses
  * libunistring. */
 #pragma once
 

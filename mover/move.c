@@ -1,4 +1,4 @@
-/* Making, checking and copying; see move.h. */
+/* Creates, checks and copies extents; see move.h. */
 #include "mover/move.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 enum { PIECE_BYTES = 1 << 20 };
 
-static uint8_t piece[PIECE_BYTES]; /* between device and file; the process has one thread */
+static uint8_t piece[PIECE_BYTES]; /* buffer between device and file; the process has one thread */
 
 static size_t move_piece_bytes(uint64_t left)
 {
@@ -32,7 +32,7 @@ int move_create(struct mover_device *device, uint64_t bytes, int *ret_fd, struct
 
     copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
-        return fail(e, -errno, "cannot copy a descriptor: %s", strerror(errno));
+        return fail(e, -errno, "cannot duplicate a descriptor: %s", strerror(errno));
 
     r = cuda_extent_import(device->space, copy, bytes, CU_ACCESS_READ_WRITE, &x, e);
     if (r < 0)
@@ -49,7 +49,7 @@ int move_create(struct mover_device *device, uint64_t bytes, int *ret_fd, struct
 static int move_check_range(const struct range *range, uint64_t extent_bytes, struct errmsg *e)
 {
     if (!range_inside(range->offset, range->bytes, extent_bytes))
-        return fail(e, -EINVAL, "%llu bytes at %llu of a GPU extent of %llu",
+        return fail(e, -EINVAL, "the range of %llu bytes at %llu is outside a GPU extent of %llu bytes",
                     (unsigned long long) range->bytes, (unsigned long long) range->offset,
                     (unsigned long long) extent_bytes);
 
@@ -99,7 +99,7 @@ int move_check(struct mover_device *device, int fd, uint64_t extent_bytes, const
     return 0;
 }
 
-/* One piece of the file to the same place of the range. */
+/* Copies one piece of the file to the same offset in the range. */
 static int move_piece_in(struct cuda_extent *x, int file, const struct range *range, uint64_t done, size_t n,
                          struct errmsg *e)
 {

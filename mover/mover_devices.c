@@ -1,4 +1,4 @@
-/* The driver, the management library and open devices; see mover_devices.h. */
+/* See mover_devices.h. */
 #include "mover/mover_devices.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static int mover_devices_make_space(struct mover_devices *d, const struct cuda_d
     int r;
 
     if (bytes == 0)
-        return fail(e, -EINVAL, "a GPU is to be opened for extents of no bytes");
+        return fail(e, -EINVAL, "a GPU cannot be opened for extents of 0 bytes");
 
     r = cuda_space_new(d->driver, info, bytes < info->bytes ? bytes : info->bytes, &space, e);
     if (r < 0)
@@ -52,19 +52,27 @@ int mover_devices_open(struct mover_devices *d, uint32_t number, const char *uui
         return fail(e, -EINVAL, "device %u: at most %d can be open", number, MOVER_DEVICES_MAX);
 
     device = &d->all[number];
-    r = d->driver ? 0 : cuda_driver_open(&d->driver, e);
-    if (r == 0)
-        r = cuda_device_find(d->driver, uuid[0] ? uuid : NULL, &info, e);
+    if (!d->driver) {
+        r = cuda_driver_open(&d->driver, e);
+        if (r < 0)
+            return r;
+    }
+
+    r = cuda_device_find(d->driver, uuid[0] ? uuid : NULL, &info, e);
     if (r < 0)
         return r;
-    if (!device->space)
+    if (device->space && uuid[0] && memcmp(&info.uuid, &device->info.uuid, sizeof(info.uuid)) != 0)
+        return fail(e, -EEXIST, "device %u is open already: it is %s, another GPU", number,
+                    device->info.name);
+
+    if (!device->space) {
         r = mover_devices_make_space(d, &info, bytes, device, e);
-    else if (uuid[0] && memcmp(&info.uuid, &device->info.uuid, sizeof(info.uuid)) != 0)
-        r = fail(e, -EEXIST, "device %u is open already, and it is %s", number, device->info.name);
-    if (r < 0)
-        return r;
+        if (r < 0)
+            return r;
+    }
+
     if (!d->nvml)
-        (void) nvml_open(&d->nvml, NULL); /* who wants a list is told why there is none */
+        (void) nvml_open(&d->nvml, NULL); /* mover_devices_list_processes() reports the error */
     *ret_device = device;
     return 0;
 }
@@ -73,8 +81,9 @@ bool mover_devices_is_shared(const struct mover_devices *d, const struct mover_d
 {
     int mps = 0;
 
+    /* older drivers do not have the attribute */
     if (d->driver->device_attribute(&mps, CU_ATTRIBUTE_MPS, device->info.ordinal) == CU_SUCCESS && mps)
-        return true; /* older drivers do not know the question */
+        return true;
 
     return d->nvml && nvml_has_mps(d->nvml, &device->info.uuid);
 }
@@ -82,13 +91,16 @@ bool mover_devices_is_shared(const struct mover_devices *d, const struct mover_d
 int mover_devices_list_processes(struct mover_devices *d, const struct mover_device *device, uint32_t *pids,
                                  size_t max, size_t *ret_n, struct errmsg *e)
 {
-    int r = d->nvml ? 0 : nvml_open(&d->nvml, e);
+    if (!d->nvml) {
+        int r = nvml_open(&d->nvml, e);
 
-    if (r < 0)
-        return r;
+        if (r < 0)
+            return r;
+    }
+
     if (mover_devices_is_shared(d, device))
         return fail(e, -EOPNOTSUPP,
-                    "processes on a GPU cannot be listed: an MPS server works there for others");
+                    "processes on a GPU cannot be listed: an MPS server runs the work of its clients");
 
     return nvml_processes(d->nvml, &device->info.uuid, pids, max, ret_n, e);
 }

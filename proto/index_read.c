@@ -1,6 +1,6 @@
 /*
- * The index as a client reads it: no system call, no lock, no trust. Whatever the object holds, a lookup
- * touches only the object and ends after a bounded number of reads.
+ * Reads the index in a client: no system call, no lock, no trust in the object. A lookup reads only inside
+ * the object and ends after a bounded number of reads, whatever bytes it holds. See index.h.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -31,9 +31,9 @@ int index_reader_init(struct index_reader *r, const void *object, size_t bytes, 
     return 0;
 }
 
-/* One consistent look at a bucket. */
-static enum index_result index_read_look(const struct index_bucket *b, const uint64_t key[2],
-                                         struct index_hit *ret_hit, bool *ret_overflowed)
+/* One consistent read of a bucket. */
+static enum index_result index_read_bucket(const struct index_bucket *b, const uint64_t key[2],
+                                           struct index_hit *ret_hit, bool *ret_overflowed)
 {
     for (unsigned attempt = 0; attempt < INDEX_RETRIES_MAX; attempt++) {
         enum index_result result = INDEX_MISS;
@@ -56,7 +56,7 @@ static enum index_result index_read_look(const struct index_bucket *b, const uin
             result = INDEX_FOUND;
             break;
         }
-        /* after the acquire loads above, so an entry that changed meanwhile shows here */
+        /* after the acquire loads above: a change of the entry meanwhile has changed the sequence */
         if (__atomic_load_n(&b->sequence, __ATOMIC_RELAXED) != before)
             continue;
         *ret_overflowed = used & INDEX_OVERFLOWED;
@@ -81,7 +81,7 @@ enum index_result index_lookup(const struct index_reader *r, const struct chunk_
     for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
         const struct index_bucket *b = &buckets[index_probe(words, i, r->n_buckets)];
         bool overflowed = false;
-        enum index_result result = index_read_look(b, words, ret_hit, &overflowed);
+        enum index_result result = index_read_bucket(b, words, ret_hit, &overflowed);
 
         if (result != INDEX_MISS || !overflowed)
             return result;

@@ -96,7 +96,7 @@ void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128
 int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_header, struct errmsg *e)
 {
     static const uint8_t zero[OFF_HEADER_CRC - OFF_ZERO];
-    uint8_t b[128]; /* the other side may still be writing: what is checked is what is used */
+    uint8_t b[128]; /* a copy, since another process may still write to @bytes */
     struct page_header h = {0};
 
     memcpy(b, bytes, sizeof(b));

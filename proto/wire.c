@@ -14,7 +14,7 @@
 /* ---- messages ---- */
 
 /*
- * What protobuf-c may take for one packet. Freed bytes are not given back to the budget: it bounds the work
+ * Heap that protobuf-c may take for one packet. Freed bytes still count, so that the budget bounds the work
  * too. Blocks come from malloc(), so that a message can outlive the budget and be freed with protobuf-c's own
  * allocator.
  */
@@ -109,7 +109,7 @@ ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf)
 
 /* ---- packets ---- */
 
-/* cmsghdr wants its own alignment, which a plain byte array does not promise. */
+/* Gives the buffer the alignment of struct cmsghdr. */
 union send_control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
@@ -142,7 +142,7 @@ int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size
     do
         n = sendmsg(socket, &msg, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : 0; /* SEQPACKET sends all or nothing */
+    return n < 0 ? -errno : 0; /* a SOCK_SEQPACKET socket sends all bytes or none */
 }
 
 bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
@@ -168,7 +168,7 @@ bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
                 memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
                 if (p->n_fds < WIRE_FDS_MAX) {
                     p->fds[p->n_fds++] = fd;
-                } else { /* without credentials their space holds descriptors too */
+                } else { /* without credentials, descriptors may fill their space too */
                     (void) close(fd);
                     ok = false;
                 }

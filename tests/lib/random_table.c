@@ -15,8 +15,7 @@ const uint8_t random_table_model_digest[DIGEST_BYTES] = "a model that exists in 
 
 enum { BAND = 8, BANDS_MAX = GEOMETRY_DIM_MAX / BAND };
 
-/* Everything that one head-side's codec_spec points to; stored band i holds coordinates 8 i .. 8 i + 7 of the
- * basis. */
+/* The arrays of one head-side's codec_spec. Stored band i holds coordinates 8 i .. 8 i + 7 of the basis. */
 struct side_spec {
     struct band_spec bands[BANDS_MAX];
     double mean[GEOMETRY_DIM_MAX];
@@ -52,7 +51,8 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
     return g;
 }
 
-/* A value of [-1, 1) that only depends on its arguments: tables must not depend on what a test drew before.
+/* A number in [-1, 1) that depends on the arguments only, so that tables do not depend on earlier random
+ * numbers of a test.
  */
 static double noise(uint64_t seed, uint64_t i)
 {
@@ -61,7 +61,7 @@ static double noise(uint64_t seed, uint64_t i)
     return (double) (int64_t) splitmix64_mix(at) * 0x1p-63;
 }
 
-/* Standard deviation of the coordinates of band @i: each band carries half a bit less than the one before. */
+/* Standard deviation of the coordinates of band @i: each band needs half a bit less than the one before. */
 static double spectrum(uint32_t i)
 {
     return 2 * pow(2, -0.5 * i);
@@ -80,10 +80,10 @@ static void spread_bits(uint32_t n_bands, double bpd, struct band_spec *bands)
         double worst = 0;
 
         for (uint32_t i = 0; i < n_bands; i++) {
-            double harm = spectrum(i) * spectrum(i) * pow(4, -bands[i].bits);
+            double distortion = spectrum(i) * spectrum(i) * pow(4, -bands[i].bits);
 
-            if (bands[i].bits < TABLE_BITS_MAX && harm > worst) {
-                worst = harm;
+            if (bands[i].bits < TABLE_BITS_MAX && distortion > worst) {
+                worst = distortion;
                 best = &bands[i];
             }
         }
@@ -93,7 +93,7 @@ static void spread_bits(uint32_t n_bands, double bpd, struct band_spec *bands)
     }
 }
 
-/* @seed belongs to this head-side alone. */
+/* @seed: of this head-side. */
 static void make_side(const struct geometry *g, uint64_t seed, double bpd, struct side_spec *s)
 {
     uint32_t d = g->d, n_bands = (d + BAND - 1) / BAND;
@@ -137,7 +137,7 @@ static size_t stored_coords(const struct geometry *g, const struct side_spec *s)
     return n;
 }
 
-/* A weak dependence of V number @i on the coordinates of its predictors, which the decoder counts a little
+/* A weak dependence of V number @i on the coordinates of its predictors, which the decoder weighs a little
  * higher. */
 static int add_prediction(const struct geometry *g, uint64_t seed, enum prediction v_from,
                           struct side_spec *sides, uint32_t i, struct codec_spec *ret)
