@@ -1,5 +1,6 @@
 /*
- * Distortion curves: what a band costs at each width. DESIGN 3.4.
+ * Distortion curves: the distortion of a band at each width (DESIGN 3.4). Solvers multiply them by the band's
+ * variance and the head's depth weight.
  */
 #pragma once
 

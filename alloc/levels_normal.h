@@ -9,9 +9,9 @@
 enum quantiser {
     QUANT_LLOYD_MAX = 0, /* least error on N(0,1); the default, and the start of levels_fit() */
     QUANT_UNIFORM = 1,   /* midrise, optimal step */
-    QUANT_UNIFORM_MIDTREAD =
-        2, /* the paper's (appendix "The uniform scalar quantizer"): codes -2^(b-1)..2^(b-1)-1,
-              step 2L/2^b, L the least-error loading factor on N(0,1) */
+    /* the paper's (appendix "The uniform scalar quantizer"): codes -2^(b-1)..2^(b-1)-1, step 2L/2^b, L the
+       least-error loading factor on N(0,1) */
+    QUANT_UNIFORM_MIDTREAD = 2,
 };
 
 /* The levels of a quantiser for N(0,1) in stored form. Return: 0; -EINVAL: @b is not in 1..8. */

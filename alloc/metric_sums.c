@@ -147,8 +147,8 @@ static void metric_sums_weigh_output(struct outputs *o, struct pass *p, const si
 }
 
 /* Second pass: the K metrics of one KV head from every stride-th key. A sum that is NULL is left out. */
-static void add_key_metrics(struct pass *p, struct outputs *o, uint32_t stride, uint64_t key_seed,
-                            double *attention, double *output)
+static void metric_sums_add_keys(struct pass *p, struct outputs *o, uint32_t stride, uint64_t key_seed,
+                                 double *attention, double *output)
 {
     size_t n_keys = p->n - p->n_first, step = stride < n_keys ? stride : n_keys;
     size_t offset = (size_t) (key_seed % step), n_sampled = (n_keys - offset + step - 1) / step;
@@ -174,8 +174,8 @@ static void add_key_metrics(struct pass *p, struct outputs *o, uint32_t stride, 
 }
 
 /* sum += B_h times the sum over queries of p^2, or of p^2 / r_m for the output metric. */
-static void add_value_metric(const struct pass *p, size_t j, const double *wo, const float *residual,
-                             double *sum)
+static void metric_sums_add_value(const struct pass *p, size_t j, const double *wo, const float *residual,
+                                  double *sum)
 {
     const float *squares = p->squares + j * p->n;
     double total = 0;
@@ -216,14 +216,14 @@ int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, u
             pass_queries(&p, j, head, q);
             pass_softmax(&p, j);
             if (s->metric)
-                add_value_metric(&p, j, wo, NULL, s->metric + at_v);
+                metric_sums_add_value(&p, j, wo, NULL, s->metric + at_v);
             if (s->output) {
-                add_value_metric(&p, j, wo, residual, s->output + at_v);
+                metric_sums_add_value(&p, j, wo, residual, s->output + at_v);
                 metric_sums_map_outputs(&o, &p, j, wo);
             }
         }
-        add_key_metrics(&p, &o, s->o.key_stride, key_seed, s->metric ? s->metric + at_k : NULL,
-                        s->output ? s->output + at_k : NULL);
+        metric_sums_add_keys(&p, &o, s->o.key_stride, key_seed, s->metric ? s->metric + at_k : NULL,
+                             s->output ? s->output + at_k : NULL);
     }
     return 0;
 }

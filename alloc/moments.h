@@ -23,9 +23,9 @@ struct moments;
 struct moments_options {
     struct geometry geometry;
     uint8_t model_digest[DIGEST_BYTES];
-    char
-        model_name[MOMENTS_NAME_BYTES]; /* for people; may be empty. Merging keeps the first non-empty name */
-    uint32_t n_sink;                    /* first tokens of a sequence that the caller leaves out */
+    /* shown to users; may be empty. Merging keeps the first non-empty name */
+    char model_name[MOMENTS_NAME_BYTES];
+    uint32_t n_sink; /* first tokens of a sequence that the caller leaves out */
 };
 
 /**

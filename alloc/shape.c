@@ -15,9 +15,8 @@
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 
-#define VARIANCE_FLOOR                                                                                       \
-    1e-12 /* of a coordinate scaled to about 1: a smaller variance is rounding                               \
-           */
+/* of a coordinate scaled to about 1: a smaller variance is rounding */
+#define VARIANCE_FLOOR 1e-12
 
 struct shape_work {
     size_t n, d;

@@ -46,9 +46,9 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
         return r;
 
     /* Build again: the provenance holds the errors that the first table was measured with. */
-    if (report.judged) {
+    if (report.measured) {
         free(take_ptr(bytes));
-        v.judged = true;
+        v.measured = true;
         v.expected[SIDE_K] = report.error_k;
         v.expected[SIDE_V] = report.error_v;
         r = solve_build(&v, &bytes, &n_bytes, e);

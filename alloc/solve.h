@@ -43,9 +43,9 @@ struct solve_report {             /* measured on the finished table; `kvcobra so
     double k_bpd, v_bpd;
     double distortion, distortion_k, distortion_v;
     double distortion_estimated; /* by the curves, before the table was built */
-    bool judged;                 /* the statistics have samples; else distortions and errors are 0 */
-    double error_k,
-        error_v; /* |x - decoded|^2 / |x - mean|^2, mean over layers; live errors are compared with these */
+    bool measured;               /* the statistics have samples; else distortions and errors are 0 */
+    /* |x - decoded|^2 / |x - mean|^2, mean over layers; live errors are compared with these */
+    double error_k, error_v;
 };
 
 /**

@@ -8,9 +8,8 @@
 #include <stdint.h>
 
 #define BANDS_OPTIONS 9 /* 0..8 bits */
-#define BANDS_GROUP_MAX                                                                                      \
-    64 /* bands of a group whose floor or ceiling can bind; a head-side has at most 32                       \
-        */
+/* bands of a group whose floor or ceiling can bind; a head-side has at most 32 */
+#define BANDS_GROUP_MAX 64
 #define BANDS_COORDS_MAX 256
 
 struct bands_problem {

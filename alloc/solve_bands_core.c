@@ -36,7 +36,7 @@ static int bands_core_compare_nearest(const void *pa, const void *pb)
 }
 
 /* The items that have a point within @gap, nearest first. */
-static size_t pick_core(struct bands_items *s, double lambda, double gap, struct core_item *ret)
+static size_t bands_core_pick(struct bands_items *s, double lambda, double gap, struct core_item *ret)
 {
     size_t n = 0;
 
@@ -134,7 +134,7 @@ int bands_improve(struct bands_items *s, double lambda, uint64_t leftover, doubl
     if (!core)
         return -ENOMEM;
 
-    n = pick_core(s, lambda, gap, core);
+    n = bands_core_pick(s, lambda, gap, core);
     if (n == 0)
         return 0;
 

@@ -41,7 +41,7 @@ static bool bands_exact_allowed(const struct bands_problem *p, size_t g, size_t 
 }
 
 /* Ascending groups, stable; also the largest cost of a group. */
-static size_t order_bands(struct exact *x)
+static size_t bands_exact_order(struct exact *x)
 {
     size_t n = 0, largest = 0, n_groups = bands_exact_grouped(x->p) ? x->p->n_groups : 1;
 
@@ -190,7 +190,7 @@ int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct b
     if (!x.order)
         return -ENOMEM;
 
-    largest = order_bands(&x);
+    largest = bands_exact_order(&x);
     r = bands_exact_check_least(&x, largest, ret);
     if (r < 0)
         return r;

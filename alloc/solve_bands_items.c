@@ -111,7 +111,7 @@ static void bands_items_add_point(struct bands_items *s, struct bands_item *it, 
     s->n_points++;
 }
 
-static struct bands_item *add_item(struct bands_items *s, size_t index)
+static struct bands_item *bands_items_append(struct bands_items *s, size_t index)
 {
     struct bands_item *it = &s->items[s->n_items++];
 
@@ -119,9 +119,9 @@ static struct bands_item *add_item(struct bands_items *s, size_t index)
     return it;
 }
 
-static void bands_items_add(struct bands_items *s, size_t i)
+static void bands_items_add_band(struct bands_items *s, size_t i)
 {
-    struct bands_item *it = add_item(s, i);
+    struct bands_item *it = bands_items_append(s, i);
     uint32_t cost = s->problem->coords[i] / s->unit_bits;
 
     for (unsigned b = 0; b < BANDS_OPTIONS; b++)
@@ -193,7 +193,7 @@ static void bands_items_group_dp_run(struct group_dp *dp, const struct bands_ite
 
 static int bands_items_add_group(struct bands_items *s, struct group_dp *dp, size_t g)
 {
-    struct bands_item *it = add_item(s, g);
+    struct bands_item *it = bands_items_append(s, g);
     uint64_t floor = bands_items_group_floor(s->problem, g), ceil = bands_items_group_ceil(s->problem, g);
 
     bands_items_group_dp_run(dp, s, g);
@@ -209,7 +209,7 @@ static int bands_items_add_group(struct bands_items *s, struct group_dp *dp, siz
 /* ---- problem ---- */
 
 /* Room for every point that could be added. */
-static int alloc_items(struct bands_items *s)
+static int bands_items_alloc(struct bands_items *s)
 {
     const struct bands_problem *p = s->problem;
     size_t n_items, n_points;
@@ -246,13 +246,13 @@ int bands_items_init(struct bands_items *s, const struct bands_problem *p)
     if (r < 0)
         return r;
 
-    r = alloc_items(s);
+    r = bands_items_alloc(s);
     if (r < 0)
         return r;
 
     for (size_t i = 0; i < p->n_bands; i++)
         if (!s->group_first || !bands_items_group_bound(s, p->group[i]))
-            bands_items_add(s, i);
+            bands_items_add_band(s, i);
     s->n_band_items = s->n_items;
     for (size_t g = 0; s->group_first && g < p->n_groups; g++)
         if (bands_items_group_bound(s, g)) {

@@ -230,7 +230,7 @@ struct core {
     uint64_t base;       /* bits of all cheapest remaining items */
     uint64_t budget;     /* units left above @base */
     uint64_t least_used; /* units: totals below leave so much unspent that no choice can be better */
-    uint64_t spread;     /* units that the heads still to come can add */
+    uint64_t spread;     /* units that the remaining heads can add */
     double *now, *next;  /* [width] least sum of rho at each total cost */
     uint64_t width;
 };

@@ -140,7 +140,7 @@ static void solve_predict_no_prediction(struct solver *v, uint32_t hs, float *re
     solver_covariance(v, hs, ret_S);
 }
 
-static int predict(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, double *ret_S)
+static int solve_predict_from_codes(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, double *ret_S)
 {
     size_t d = v->g->d, n = v->s->n_held;
     _cleanup_(freep) double *c = malloc(n * (m + d) * sizeof(*c));
@@ -204,7 +204,7 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
         solve_stored_order(&v->heads[hs_v - 1], &order);
         r = solve_predict_moments(v, hs_v - 1, hs_v, &order, ret_S);
     } else {
-        r = predict(v, hs_v, m, ret_u, ret_S);
+        r = solve_predict_from_codes(v, hs_v, m, ret_u, ret_S);
     }
     return r < 0 ? solver_fail(layer, head, SIDE_V, r, e) : 0;
 }

@@ -164,7 +164,7 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
     solve_provenance_set_text(root, "version", KVC_VERSION_STRING); /* of the program that solved */
     solve_provenance_describe_statistics(v, digest, statistics);
     solve_provenance_describe_options(v, options);
-    if (v->judged)
+    if (v->measured)
         solve_provenance_describe_expected(v, root);
     text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     if (!text)

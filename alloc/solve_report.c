@@ -287,6 +287,6 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
         }
     }
     ret->distortion = ret->distortion_k + ret->distortion_v;
-    ret->judged = true;
+    ret->measured = true;
     return 0;
 }

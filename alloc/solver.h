@@ -46,7 +46,7 @@ struct solver {
     uint32_t only_layer; /* ALL_LAYERS, or the only layer to be coded */
     enum side only_side; /* with only_layer */
     double estimated;    /* distortion of the last allocation, by the curves */
-    bool judged;         /* expected[] is set */
+    bool measured;       /* expected[] is set */
     double expected[2];  /* by side: the report's error_k and error_v, for the provenance */
 };
 

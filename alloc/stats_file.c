@@ -237,7 +237,7 @@ static int stats_file_check_header(const struct stats_header *h, size_t n_bytes,
         return fail(e, -EBADMSG, "statistics file of %llu texts, at most %d are possible",
                     (unsigned long long) h->n_sources, STATS_SOURCES_MAX);
     if (((h->flags & STATS_FLAG_FISHER) != 0) != (h->n_fisher > 0))
-        return fail(e, -EBADMSG, "statistics file whose gradient count and flags disagree");
+        return fail(e, -EBADMSG, "statistics file whose gradient count does not match its flags");
     if (!stats_file_all_zero(h->zero, sizeof(h->zero)))
         return fail(e, -EBADMSG, "statistics file with bytes other than zero in reserved fields");
 

@@ -59,8 +59,8 @@ struct stats {
     float *samples;         /* [n_head_sides, n_slots, d] */
     size_t n_held, n_slots; /* n_slots: up to o.n_samples; after parsing, as many as the file holds */
 
-    uint8_t moments_digest[DIGEST_BYTES],
-        metric_digest[DIGEST_BYTES]; /* with cross: digests of the moments and of the metric's statistics */
+    /* with cross: digests of the moments and of the metric's statistics */
+    uint8_t moments_digest[DIGEST_BYTES], metric_digest[DIGEST_BYTES];
     bool has_metric_digest;
 
     /* while adding; not stored */

@@ -31,16 +31,16 @@ struct errmsg;
 #define TABLE_HALF_TILES_MAX 32 /* ceil(256 / 16) * 2 */
 #define TABLE_RANK_MAX (TABLE_HALF_TILES_MAX * 8)
 #define TABLE_SINKS_MAX 16
-#define TABLE_PRED_MAX                                                                                       \
-    8192 /* K codes that a value may be predicted from: all codes of 32 heads of 256 dimensions */
+/* K codes that a value may be predicted from: all codes of 32 heads of 256 dimensions */
+#define TABLE_PRED_MAX 8192
 #define TABLE_FILE_BYTES_MAX ((size_t) 4 << 30)
 
 struct levels {
     float value[1 << TABLE_BITS_MAX]; /* [2^b], ascending; see above for the unit */
-    float
-        threshold[(1 << TABLE_BITS_MAX)]; /* [2^b - 1] ascending, in units of z; a tie takes the upper code */
-    int8_t value_i8[16];                  /* b <= 4: value as integer; else zeros */
-    float step;                           /* unit of value in z: the int8 step for b <= 4, 1 for b >= 5 */
+    /* [2^b - 1] ascending, in units of z; a tie takes the upper code */
+    float threshold[(1 << TABLE_BITS_MAX)];
+    int8_t value_i8[16]; /* b <= 4: value as integer; else zeros */
+    float step;          /* unit of value in z: the int8 step for b <= 4, 1 for b >= 5 */
 };
 
 /* The K codes that a V codec reads. The numbers are those of the file. */

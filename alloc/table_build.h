@@ -24,8 +24,8 @@ struct codec_spec {
     /* V from K: [d, n_coords of the stored bands of the heads it is predicted from, each in its stored
      * order], from K's z; NULL: no prediction. K: NULL. */
     const double *predict;
-    const double *enc_mean;    /* [d] what the encoder subtracts; NULL: mean */
-    const double *enc_predict; /* like predict, what the encoder subtracts; NULL: predict */
+    const double *enc_mean;    /* [d] subtracted by the encoder; NULL: mean */
+    const double *enc_predict; /* like predict, subtracted by the encoder; NULL: predict */
 };
 
 struct table_spec {

@@ -229,8 +229,8 @@ static bool table_check_sums_agree(const float *stored, const struct table_sums 
 }
 
 /* One token of one head; @p: V codes, k^, v^, z of K, z of V. */
-static int check_golden_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
-                             const uint8_t *p, struct errmsg *e)
+static int table_check_golden_head(const struct table *t, uint32_t layer, uint32_t head,
+                                   const uint8_t *codes_k, const uint8_t *p, struct errmsg *e)
 {
     const struct codec *k = table_codec(t, layer, head, SIDE_K), *v = table_codec(t, layer, head, SIDE_V);
     const float *stored = (const float *) (const void *) (p + v->r);
@@ -259,7 +259,8 @@ static int check_golden_head(const struct table *t, uint32_t layer, uint32_t hea
 }
 
 /* Moves @p past one token of one layer. */
-static int check_golden_token(const struct table *t, uint32_t layer, const uint8_t **p, struct errmsg *e)
+static int table_check_golden_token(const struct table *t, uint32_t layer, const uint8_t **p,
+                                    struct errmsg *e)
 {
     const uint8_t *codes_k = *p;
     uint32_t n_kv = t->geometry.n_kv_heads;
@@ -273,7 +274,7 @@ static int check_golden_token(const struct table *t, uint32_t layer, const uint8
         *p += k->r;
     }
     for (uint32_t head = 0; head < n_kv; head++) {
-        int r = check_golden_head(t, layer, head, codes_k, *p, e);
+        int r = table_check_golden_head(t, layer, head, codes_k, *p, e);
 
         if (r < 0)
             return r;
@@ -297,7 +298,7 @@ int table_check_golden(const struct table *t, struct errmsg *e)
 
     for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++)
         for (unsigned token = 0; token < TABLE_GOLDEN_TOKENS; token++) {
-            int r = check_golden_token(t, layer, &p, e);
+            int r = table_check_golden_token(t, layer, &p, e);
 
             if (r < 0)
                 return r;

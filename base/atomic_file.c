@@ -108,35 +108,33 @@ int atomic_file_check(const char *path, struct errmsg *e)
 
 int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *e)
 {
-    struct atomic_file f = {.fd = -1};
-    int err = atomic_file_check_replaceable(path, e);
+    _cleanup_(atomic_file_deinit) struct atomic_file f = {.fd = -1};
+    int fd, r = atomic_file_check_replaceable(path, e);
 
-    if (err < 0)
-        return err;
+    if (r < 0)
+        return r;
 
-    f.fd = atomic_file_open_unnamed(path);
     f.path = strdup(path);
+    if (!f.path)
+        return fail(e, -ENOMEM, "cannot create a file beside %s: %s", path, strerror(ENOMEM));
+
+    fd = atomic_file_open_unnamed(path);
     /* file systems that have no unnamed files */
-    if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR || f.fd == -EINVAL)
-        f.fd = atomic_file_open_named(path, &f.temporary);
-    if (f.path && f.fd >= 0)
-        f.stream = fdopen(f.fd, "w");
+    if (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -EINVAL)
+        fd = atomic_file_open_named(path, &f.temporary);
+    if (fd < 0)
+        return fail(e, fd, "cannot create a file beside %s: %s", path, strerror(-fd));
+
+    f.stream = fdopen(fd, "w");
     if (!f.stream) {
-        int r = -errno;
-
-        if (!f.path)
-            r = -ENOMEM;
-        else if (f.fd < 0)
-            r = f.fd;
-
-        if (f.fd >= 0 && f.temporary)
-            (void) unlink(f.temporary);
-        closep(&f.fd);
-        free(f.path);
-        free(f.temporary);
+        r = -errno;
+        (void) close(fd);
         return fail(e, r, "cannot create a file beside %s: %s", path, strerror(-r));
     }
+
+    f.fd = fd;
     *ret = f;
+    f = (struct atomic_file){.fd = -1};
     return 0;
 }
 

@@ -1,4 +1,7 @@
-/* SHA-256 digests in hexadecimal, for logs, output and JSON. */
+/*
+ * SHA-256 digests in hexadecimal, for logs, output, JSON and the names of table files. Tables, models and
+ * statistics are named by their digests.
+ */
 #pragma once
 
 #include <stddef.h>

@@ -30,7 +30,7 @@ static const char doc[] = "Make, check and copy GPU memory for kvcobrad."
 
 static const struct argp argp = {.doc = doc};
 
-static bool kvcobra_mover_is_started_by_daemon(void)
+static bool main_is_started_by_daemon(void)
 {
     int domain = 0, type = 0;
     socklen_t bytes = sizeof(int);
@@ -41,7 +41,7 @@ static bool kvcobra_mover_is_started_by_daemon(void)
 
 /* Closes the daemon's descriptors except for the socket, forbids new privileges, and prevents core files,
  * which could hold GPU memory of clients. */
-static int kvcobra_mover_lock_down(void)
+static int main_give_up_privileges(void)
 {
     /* Not 0: where cores are piped to a program, the kernel takes 0 for "no limit" and 1 for "none".
      */
@@ -67,12 +67,12 @@ int main(int argc, char **argv)
 
     argp_err_exit_status = EXIT_USAGE;
     (void) argp_parse(&argp, argc, argv, 0, NULL, NULL);
-    if (!kvcobra_mover_is_started_by_daemon()) {
+    if (!main_is_started_by_daemon()) {
         fprintf(stderr, "kvcobra-mover: kvcobrad starts it when a GPU is configured; do not start it by "
                         "hand\n");
         return EXIT_USAGE;
     }
-    r = kvcobra_mover_lock_down();
+    r = main_give_up_privileges();
     if (r < 0) {
         fprintf(stderr, "kvcobra-mover: cannot give up its privileges: %s\n", strerror(-r));
         return EXIT_FAILURE;

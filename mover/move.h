@@ -1,5 +1,7 @@
-/* Creates extents, computes checksums of pages, copies between extents and files. An extent is mapped during
- * the call only. */
+/*
+ * Creates extents, computes checksums of pages, copies between extents and files, for serve.c. An extent is
+ * mapped during the call only.
+ */
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,7 @@
-/* The driver, the management library and the open devices of kvcobra-mover, by the numbers that the daemon
- * gave them. serve.c opens and finds devices, move.c works on one. */
+/*
+ * The driver, the management library and the open devices of kvcobra-mover, by the numbers that the daemon
+ * gave them. serve.c opens and finds devices; move.c works on one.
+ */
 #pragma once
 
 #include <stdint.h>
@@ -16,7 +18,7 @@ struct mover_device {
 
 struct mover_devices {
     struct cuda_driver *driver; /* NULL: not needed yet, or not available */
-    struct nvml *nvml;          /* NULL: likewise */
+    struct nvml *nvml;          /* NULL: not needed yet, or not available */
     struct mover_device all[MOVER_DEVICES_MAX];
 };
 

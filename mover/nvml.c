@@ -32,7 +32,7 @@ struct nvml {
     int (*by_uuid)(const char *, nvml_device *);
     list_call processes;
     list_call mps_processes;                         /* NULL: missing in the library */
-    int (*process_name)(unsigned, char *, unsigned); /* likewise */
+    int (*process_name)(unsigned, char *, unsigned); /* NULL: missing in the library */
 };
 
 struct nvml *nvml_close(struct nvml *n)

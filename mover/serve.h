@@ -1,5 +1,7 @@
-/* The loop of kvcobra-mover: receives requests and sends replies, one after the other, until the daemon
- * closes the socket. */
+/*
+ * The loop of kvcobra-mover: receives requests and sends replies, one after the other, until the daemon
+ * closes the socket. It never trusts a request, and never maps memory of a client.
+ */
 #pragma once
 
 struct errmsg;

@@ -1,4 +1,6 @@
-/* The bytes of the index object, for index_read.c and index_write.c only. index.h draws them.
+/*
+ * The bytes of the index object, for index_read.c and index_write.c only. Clients and daemon use index.h,
+ * which also draws these bytes.
  */
 #pragma once
 

@@ -1,5 +1,7 @@
-/* Packets between kvcobrad and kvcobra-mover (mover.proto), with the limits of wire.h: each side treats the
- * other's bytes as hostile. */
+/*
+ * Packets between kvcobrad and kvcobra-mover (mover.proto), with the limits of wire.h: each side treats the
+ * other's bytes as hostile.
+ */
 #pragma once
 
 #include "proto/mover.pb-c.h"

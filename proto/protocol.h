@@ -1,5 +1,7 @@
-/* Every limit of the protocol. tests/unit/proto/test_wire.c encodes the worst case of each message within
- * them. */
+/*
+ * Every limit of the protocol, for both ends. tests/unit/proto/test_wire.c encodes the worst case of each
+ * message within them and compares it with the size of a packet.
+ */
 #pragma once
 
 #define PROTO_VERSION 1

@@ -45,8 +45,8 @@ struct control_page {
     uint32_t version;
     uint8_t boot_id[BOOT_ID_BYTES];
     _Atomic uint64_t moved; /* non-zero: obsolete, send OPEN_MODEL for the new one */
-    _Atomic uint64_t
-        pressure; /* extent to be reclaimed for its lender: release its pages and take no new ones; 0: none */
+    /* extent to be reclaimed for its lender: release its pages and take no new ones; 0: none */
+    _Atomic uint64_t reclaim;
     uint8_t reserved[24];
     struct control_model models[CONTROL_MODELS_MAX];
     _Atomic uint64_t shadow[CONTROL_MODELS_MAX];

@@ -26,13 +26,18 @@ struct side_spec {
     double *predict, *enc_predict; /* [d, coordinates predicted from] */
 };
 
-static void sides_free(struct side_spec *sides, uint32_t n)
+struct sides {
+    uint32_t n;
+    struct side_spec *all; /* [n] */
+};
+
+static void sides_deinit(struct sides *s)
 {
-    for (uint32_t i = 0; sides && i < n; i++) {
-        free(sides[i].predict);
-        free(sides[i].enc_predict);
+    for (uint32_t i = 0; s->all && i < s->n; i++) {
+        free(s->all[i].predict);
+        free(s->all[i].enc_predict);
     }
-    free(sides);
+    free(s->all);
 }
 
 struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d)
@@ -186,29 +191,37 @@ int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd
                              uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
 {
     uint32_t n = head_side_count(g);
-    struct side_spec *sides = calloc(n, sizeof(*sides));
+    _cleanup_(sides_deinit) struct sides sides = {.n = n, .all = calloc(n, sizeof(*sides.all))};
     _cleanup_(freep) struct codec_spec *codecs = calloc(n, sizeof(*codecs));
     _cleanup_(freep) struct levels(*levels)[TABLE_BITS_MAX + 1] = calloc(2, sizeof(*levels));
-    int r = sides && codecs && levels ? make_levels(levels) : -ENOMEM;
+    int r;
 
-    for (uint32_t i = 0; r == 0 && i < n; i++) {
-        make_side(g, seed * n + i, bpd, &sides[i]);
-        codecs[i] = codec_of(g, &sides[i]);
+    if (!sides.all || !codecs || !levels)
+        return -ENOMEM;
+
+    r = make_levels(levels);
+    if (r < 0)
+        return r;
+
+    for (uint32_t i = 0; i < n; i++) {
+        make_side(g, seed * n + i, bpd, &sides.all[i]);
+        codecs[i] = codec_of(g, &sides.all[i]);
     }
-    for (uint32_t i = SIDE_V; r == 0 && i < n; i += 2)
-        r = add_prediction(g, seed * n + i, v_from, sides, i, &codecs[i]);
-    if (r == 0)
-        r = table_build(
-            &(struct table_spec){
-                .geometry = g,
-                .model_digest = random_table_model_digest,
-                .n_sink = n_sink,
-                .v_from = v_from,
-                .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
-                .codecs = codecs,
-                .provenance = "{\"made_by\": \"random_table\"}",
-            },
-            ret_bytes, ret_n_bytes, NULL);
-    sides_free(sides, n);
-    return r;
+    for (uint32_t i = SIDE_V; i < n; i += 2) {
+        r = add_prediction(g, seed * n + i, v_from, sides.all, i, &codecs[i]);
+        if (r < 0)
+            return r;
+    }
+
+    return table_build(
+        &(struct table_spec){
+            .geometry = g,
+            .model_digest = random_table_model_digest,
+            .n_sink = n_sink,
+            .v_from = v_from,
+            .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
+            .codecs = codecs,
+            .provenance = "{\"made_by\": \"random_table\"}",
+        },
+        ret_bytes, ret_n_bytes, NULL);
 }

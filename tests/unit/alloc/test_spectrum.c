@@ -1,4 +1,4 @@
-/* Spectra against covariances whose eigenvalues are known by construction. */
+/* Spectra of covariances with known eigenvalues. */
 #include <errno.h>
 
 #include "alloc/spectrum.h"

@@ -63,7 +63,7 @@ static void test_write_and_replace(void)
     CU_ASSERT_EQUAL(atomic_file_write(path, "one", 3, &e), 0);
     expect("one");
     CU_ASSERT_EQUAL(stat(path, &st), 0);
-    CU_ASSERT_EQUAL(st.st_mode & 0777, 0640); /* as the umask says */
+    CU_ASSERT_EQUAL(st.st_mode & 0777, 0640); /* mode 0666 less the umask */
     CU_ASSERT_EQUAL(atomic_file_write(path, "longer", 6, &e), 0);
     expect("longer");
     CU_ASSERT_EQUAL(atomic_file_write(path, NULL, 0, &e), 0);
