@@ -39,7 +39,6 @@ static void solve_decode_keys_deinit(struct keys *k)
 static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32_t layer)
 {
     uint32_t n_kv = v->g->n_kv_heads;
-    int r = 0;
 
     for (uint32_t h = 0; h < n_kv; h++) {
         struct stored_order order;
@@ -53,13 +52,15 @@ static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32
     if (!k->codes)
         return -ENOMEM;
 
-    for (uint32_t h = 0; r == 0 && h < n_kv; h++) {
+    for (uint32_t h = 0; h < n_kv; h++) {
         uint32_t hs = head_side_index(v->g, layer, h, SIDE_K);
+        int r = solve_codes(v, hs, v->heads[hs].mean, stats_sample_rows(v->s, hs), k->codes + k->first[h],
+                            k->cols);
 
-        r = solve_codes(v, hs, v->heads[hs].mean, stats_sample_rows(v->s, hs), k->codes + k->first[h],
-                        k->cols);
+        if (r < 0)
+            return r;
     }
-    return r;
+    return 0;
 }
 
 /* One head-side: [n, ...] over samples. */

@@ -125,14 +125,21 @@ static int dp_curve_measure(const struct solver *v, uint32_t head_side, bool wei
     _cleanup_(dp_curve_trial_deinit) struct dp_curve_trial t = {0};
     int err = dp_curve_trial_init(&t, v, head_side);
 
-    for (uint32_t r = 0; err == 0 && r <= p->d; r += o->rank_step) {
+    if (err < 0)
+        return err;
+
+    for (uint32_t r = 0; r <= p->d; r += o->rank_step) {
         double tail = 0, scale = 0;
 
         for (uint32_t c = p->d; c-- > r;)
             tail += w[c];
-        if (r > 0)
+        if (r > 0) {
             err = dp_curve_project(&t, v, head_side, lambda, basis, r, &scale);
-        for (uint32_t b = o->b_min; err == 0 && b <= o->b_max; b++) {
+            if (err < 0)
+                return err;
+        }
+
+        for (uint32_t b = o->b_min; b <= o->b_max; b++) {
             double sum = 0;
 
             if (scale > 0) /* a head with scale 0 gets no codes from spectra_make_head() */
@@ -142,7 +149,7 @@ static int dp_curve_measure(const struct solver *v, uint32_t head_side, bool wei
             *ret_D++ = tail + scale * scale * sum / (double) t.n;
         }
     }
-    return err;
+    return 0;
 }
 
 int dp_head_curve(const struct solver *v, enum side side, const struct spectra *p, uint32_t i, double *ret_D)
@@ -150,16 +157,21 @@ int dp_head_curve(const struct solver *v, enum side side, const struct spectra *
     const struct paper_options *o = &v->o.paper;
     size_t n = (size_t) (p->d / o->rank_step + 1) * (o->b_max - o->b_min + 1);
     double q[TABLE_BITS_MAX + 1];
-    int r = 0;
 
     for (unsigned b = 0; b <= TABLE_BITS_MAX; b++)
         q[b] = v->o.curve == CURVE_GAUSSIAN ? v->model.mse[b] : paper_bennett(b);
-    if (v->o.curve == CURVE_MEASURED)
-        r = dp_curve_measure(v, i * 2 + (uint32_t) side, side == SIDE_K && v->o.metric == METRIC_QUERY, p, i,
-                             ret_D);
-    else
+    if (v->o.curve == CURVE_MEASURED) {
+        int r = dp_curve_measure(v, i * 2 + (uint32_t) side, side == SIDE_K && v->o.metric == METRIC_QUERY, p,
+                                 i, ret_D);
+
+        if (r < 0)
+            return r;
+    } else {
         dp_curve(p->w + (size_t) i * p->d, p->d, q, o, ret_D);
-    for (size_t k = 0; r == 0 && k < n; k++)
-        r = isfinite(ret_D[k]) ? 0 : -EDOM;
-    return r;
+    }
+
+    for (size_t k = 0; k < n; k++)
+        if (!isfinite(ret_D[k]))
+            return -EDOM;
+    return 0;
 }

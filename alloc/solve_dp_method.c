@@ -64,7 +64,6 @@ static int dp_method_choose(enum side side, uint32_t n_heads, double bits_per_he
                             struct dp_result *ret)
 {
     double leeway = 1 + 1e-12; /* rounding must not cost 2 bpd of 90 heads one bit */
-    int r = 0;
 
     if (side == SIDE_K)
         return dp_solve(&(struct dp_problem){n_heads, c->options, c->first,
@@ -72,19 +71,23 @@ static int dp_method_choose(enum side side, uint32_t n_heads, double bits_per_he
                         c->choice, ret);
 
     *ret = (struct dp_result){.D = 0};
-    for (uint32_t i = 0; r == 0 && i < n_heads; i++) {
+    for (uint32_t i = 0; i < n_heads; i++) {
         const size_t first[2] = {0, c->first[i + 1] - c->first[i]};
         struct dp_result one = {.D = 0};
+        int r;
 
         r = dp_solve(
             &(struct dp_problem){1, c->options + c->first[i], first, (uint64_t) (bits_per_head * leeway)},
             c->choice + i, &one);
-        ret->D += one.D;
-        ret->used_bits += one.used_bits;
         if (r == -ERANGE) /* the smallest budget is the same for every head: B_min */
             ret->used_bits = one.used_bits * n_heads;
+        if (r < 0)
+            return r;
+
+        ret->D += one.D;
+        ret->used_bits += one.used_bits;
     }
-    return r;
+    return 0;
 }
 
 static int dp_method_solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)

@@ -70,16 +70,19 @@ int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, 
 {
     struct head_run run = prediction_heads(v->o.v_from, v->g->n_kv_heads, head % v->g->n_kv_heads);
     uint32_t first = head / v->g->n_kv_heads * v->g->n_kv_heads + run.first;
-    int r = 0;
 
-    for (uint32_t h = first; r == 0 && h < first + run.n; h++) {
+    for (uint32_t h = first; h < first + run.n; h++) {
         struct stored_order order;
+        int r;
 
         solve_stored_order(&v->heads[2 * h], &order);
         r = solve_codes(v, 2 * h, v->heads[2 * h].mean, stats_sample_rows(v->s, 2 * h), ret_c, stride);
+        if (r < 0)
+            return r;
+
         ret_c += order.n_coords;
     }
-    return r;
+    return 0;
 }
 
 void solve_centre(double *a, size_t n, size_t m, double *ret_mean)

@@ -82,10 +82,14 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
                     s->n_sources, other->n_sources, STATS_SOURCES_MAX);
 
     r = stats_sample_merge(s, other, e); /* the last step that can fail: it leaves @s unchanged then */
-    for (size_t i = 0; r == 0 && i < other->n_sources; i++)
-        r = stats_add_source(s, &other->sources[i], e);
     if (r < 0)
         return r;
+
+    for (size_t i = 0; i < other->n_sources; i++) {
+        r = stats_add_source(s, &other->sources[i], e);
+        if (r < 0)
+            return r;
+    }
 
     for (size_t hs = 0; hs < n_hs && other->n_tokens > 0; hs++)
         stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * dd, other->n_tokens,

@@ -202,7 +202,10 @@ static int serve_send_reply(int socket, struct serve_call *c, int err, uint8_t *
     if (err < 0)
         c->reply.message = c->error.text;
     n = mover_reply_pack(&c->reply, packet);
-    return n < 0 ? (int) n : wire_send(socket, packet, (size_t) n, &c->fd, c->fd >= 0 ? 1 : 0);
+    if (n < 0)
+        return (int) n;
+
+    return wire_send(socket, packet, (size_t) n, &c->fd, c->fd >= 0 ? 1 : 0);
 }
 
 /* Return: 0; -EIO: the context is lost; errno of the socket. */
