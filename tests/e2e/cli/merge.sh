@@ -50,7 +50,7 @@ refused() {
 refused "the same file twice" "have the same contents, which would count twice" "$dir/a.stats" "$dir/a.stats"
 refused "the same moments twice" "have the same contents, which would count twice" "$dir/a.moments" "$dir/b.moments" "$dir/a.moments"
 calibrate longer.stats --text "$dir/a.txt" --tokens 2000 --samples 2000
-refused "the same text twice" "is counted already" "$dir/a.stats" "$dir/longer.stats"
+refused "the same text twice" "was added before" "$dir/a.stats" "$dir/longer.stats"
 calibrate seed.stats --text "$dir/b.txt" --seed 7 --samples 2000
 refused "another seed" "different seeds" "$dir/a.stats" "$dir/seed.stats"
 calibrate attention.stats --text "$dir/b.txt" --metric attention --no-depth-weights --samples 2000

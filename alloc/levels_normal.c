@@ -1,75 +1,28 @@
 /*
- * Levels for N(0,1), computed in binary64 when asked for: nothing is tabulated, so nothing can be mistyped,
- * and a width costs well under a millisecond. Fitting to samples is quant_fit.c.
+ * Levels for N(0,1), computed in binary64 at each call instead of tabulated: no constant can be mistyped, and
+ * a width takes well under a millisecond. See levels_normal.h.
  */
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "alloc/levels.h"
-#include "base/half.h"
-
 enum { N_MAX = 1 << TABLE_BITS_MAX };
 
-static double quant_density(double x)
+static double levels_normal_density(double x)
 {
     return isinf(x) ? 0.0 : exp(-0.5 * x * x) * (M_SQRT1_2 / sqrt(M_PI));
 }
 
-/* P(a < X < b), from whichever tail is the smaller, so that far cells keep their relative precision */
-static double quant_probability(double a, double b)
+/* P(a < X < b), computed from the smaller tail: cells far from 0 keep their relative precision. */
+static double levels_normal_probability(double a, double b)
 {
     if (a > 0)
         return 0.5 * (erfc(a * M_SQRT1_2) - erfc(b * M_SQRT1_2));
+
     return 0.5 * (erfc(-b * M_SQRT1_2) - erfc(-a * M_SQRT1_2));
-}
-
-/* ---- stored form ---- */
-
-static void quant_store_int8(const double *values, unsigned n, struct levels *l)
-{
-    double largest = 0;
-
-    for (unsigned i = 0; i < n; i++)
-        largest = fmax(largest, fabs(values[i]));
-    l->step = (float) (largest / 127.0);
-    for (unsigned i = 0; i < n; i++) {
-        double q = rint(values[i] / (double) l->step);
-
-        /* the largest is 127 after the step's own rounding too; NaN (step 0) becomes a duplicate 0 and is
-         * refused */
-        l->value_i8[i] = (int8_t) (q > 127 ? 127 : q < -127 ? -127 : isnan(q) ? 0 : q);
-        l->value[i] = (float) l->value_i8[i];
-    }
-}
-
-static void quant_store_binary16(const double *values, unsigned n, struct levels *l)
-{
-    l->step = 1.0f;
-    for (unsigned i = 0; i < n; i++)
-        l->value[i] = f16_to_f32(f32_to_f16((float) values[i]));
-}
-
-int levels_from_values(const double *values, unsigned b, struct levels *ret)
-{
-    struct levels l = {0};
-
-    assert(b >= 1 && b <= TABLE_BITS_MAX);
-    for (unsigned i = 0; i < 1u << b; i++)
-        if (!isfinite(values[i]))
-            return -EINVAL;
-    if (b <= LEVELS_INT8_BITS_MAX)
-        quant_store_int8(values, 1u << b, &l);
-    else
-        quant_store_binary16(values, 1u << b, &l);
-    levels_set_thresholds(&l, b);
-    if (!levels_valid(&l, b)) /* two levels became one, or overflowed */
-        return -EINVAL;
-    *ret = l;
-    return 0;
 }
 
 /* ---- error on N(0,1) ---- */
@@ -78,12 +31,12 @@ int levels_from_values(const double *values, unsigned b, struct levels *ret)
  * Integral of (x - y)^2 over a cell (a, b):
  *     (1 + y^2) P(a < X < b) + a phi(a) - b phi(b) - 2 y (phi(a) - phi(b)).
  */
-static double quant_cell_error(double a, double b, double y)
+static double levels_normal_cell_error(double a, double b, double y)
 {
-    double pa = quant_density(a), pb = quant_density(b);
+    double pa = levels_normal_density(a), pb = levels_normal_density(b);
     double edge = (isinf(a) ? 0 : a * pa) - (isinf(b) ? 0 : b * pb);
 
-    return (1.0 + y * y) * quant_probability(a, b) + edge - 2.0 * y * (pa - pb);
+    return (1.0 + y * y) * levels_normal_probability(a, b) + edge - 2.0 * y * (pa - pb);
 }
 
 double levels_normal_mse(const struct levels *l, unsigned b)
@@ -92,8 +45,8 @@ double levels_normal_mse(const struct levels *l, unsigned b)
     double sum = 0;
 
     for (unsigned q = 0; q < n; q++)
-        sum += quant_cell_error(q > 0 ? (double) l->threshold[q - 1] : -INFINITY,
-                                q + 1 < n ? (double) l->threshold[q] : INFINITY, level_z(l, q));
+        sum += levels_normal_cell_error(q > 0 ? (double) l->threshold[q - 1] : -INFINITY,
+                                        q + 1 < n ? (double) l->threshold[q] : INFINITY, level_z(l, q));
     return sum;
 }
 
@@ -112,16 +65,17 @@ struct newton {
 };
 
 /* Sets F and the Jacobian; returns max |F|. */
-static double quant_newton_eval(struct newton *s)
+static double levels_normal_newton_eval(struct newton *s)
 {
     double worst = 0;
 
     for (unsigned i = 0; i < s->m; i++) {
         double a = i > 0 ? 0.5 * (s->x[i - 1] + s->x[i]) : 0;
         double b = i + 1 < s->m ? 0.5 * (s->x[i] + s->x[i + 1]) : INFINITY;
-        double p = quant_probability(a, b), c = (quant_density(a) - quant_density(b)) / p;
-        double da = i > 0 ? 0.5 * quant_density(a) * (c - a) / p : 0; /* t_0 = 0 does not move */
-        double db = i + 1 < s->m ? 0.5 * quant_density(b) * (b - c) / p : 0;
+        double p = levels_normal_probability(a, b),
+               c = (levels_normal_density(a) - levels_normal_density(b)) / p;
+        double da = i > 0 ? 0.5 * levels_normal_density(a) * (c - a) / p : 0; /* t_0 = 0 is fixed */
+        double db = i + 1 < s->m ? 0.5 * levels_normal_density(b) * (b - c) / p : 0;
 
         s->f[i] = s->x[i] - c;
         s->lower[i] = -da;
@@ -133,7 +87,7 @@ static double quant_newton_eval(struct newton *s)
 }
 
 /* Thomas' algorithm: replaces f by the solution of J delta = f. */
-static void quant_newton_solve(struct newton *s)
+static void levels_normal_newton_solve(struct newton *s)
 {
     for (unsigned i = 1; i < s->m; i++) {
         double k = s->lower[i] / s->diag[i - 1];
@@ -146,7 +100,7 @@ static void quant_newton_solve(struct newton *s)
         s->f[i] = (s->f[i] - s->upper[i] * s->f[i + 1]) / s->diag[i];
 }
 
-static bool quant_ascending(const double *x, unsigned m)
+static bool levels_normal_ascending(const double *x, unsigned m)
 {
     for (unsigned i = 1; i < m; i++)
         if (x[i] <= x[i - 1])
@@ -154,23 +108,23 @@ static bool quant_ascending(const double *x, unsigned m)
     return x[0] > 0;
 }
 
-/* x <- x - damping * delta, the damping halved until the levels stay in order */
-static void quant_newton_step(struct newton *s)
+/* x <- x - damping * delta; the damping is halved until the levels stay in order. */
+static void levels_normal_newton_step(struct newton *s)
 {
     double next[N_MAX / 2];
 
     for (double damping = 1.0; damping > 1e-6; damping *= 0.5) {
         for (unsigned i = 0; i < s->m; i++)
             next[i] = s->x[i] - damping * s->f[i];
-        if (quant_ascending(next, s->m)) {
+        if (levels_normal_ascending(next, s->m)) {
             memcpy(s->x, next, s->m * sizeof(next[0]));
             return;
         }
     }
 }
 
-/* Upper p-quantile start: P(X > x) = p by bisection */
-static double quant_upper_quantile(double p)
+/* x with P(X > x) = p, by bisection. */
+static double levels_normal_upper_quantile(double p)
 {
     double lo = 0, hi = 10;
 
@@ -185,17 +139,18 @@ static double quant_upper_quantile(double p)
     return lo;
 }
 
-/* Companding (Panter and Dite): optimal levels lie about evenly under the cube root of the density, N(0, 3).
+/* Start from companding (Panter and Dite): optimal levels lie about evenly under the cube root of the
+ * density, N(0, 3).
  */
-static void quant_lloyd_max_normal(unsigned b, double *values)
+static void levels_normal_lloyd_max_normal(unsigned b, double *values)
 {
     struct newton s = {.m = 1u << b >> 1};
 
     for (unsigned i = 0; i < s.m; i++)
-        s.x[i] = sqrt(3.0) * quant_upper_quantile(0.5 - (i + 0.5) / (2.0 * s.m));
-    for (unsigned round = 0; round < 50 && quant_newton_eval(&s) > 1e-13; round++) {
-        quant_newton_solve(&s);
-        quant_newton_step(&s);
+        s.x[i] = sqrt(3.0) * levels_normal_upper_quantile(0.5 - (i + 0.5) / (2.0 * s.m));
+    for (unsigned round = 0; round < 50 && levels_normal_newton_eval(&s) > 1e-13; round++) {
+        levels_normal_newton_solve(&s);
+        levels_normal_newton_step(&s);
     }
     for (unsigned i = 0; i < s.m; i++) {
         values[s.m + i] = s.x[i];
@@ -205,7 +160,7 @@ static void quant_lloyd_max_normal(unsigned b, double *values)
 
 /* ---- uniform ---- */
 
-static void quant_uniform_values(enum quantiser q, unsigned b, double step, double *values)
+static void levels_normal_uniform_values(enum quantiser q, unsigned b, double step, double *values)
 {
     int half = 1 << b >> 1;
 
@@ -213,27 +168,28 @@ static void quant_uniform_values(enum quantiser q, unsigned b, double step, doub
         values[i] = (i - half + (q == QUANT_UNIFORM ? 0.5 : 0.0)) * step;
 }
 
-static double quant_uniform_mse(enum quantiser q, unsigned b, double step)
+static double levels_normal_uniform_mse(enum quantiser q, unsigned b, double step)
 {
     double v[N_MAX], sum = 0;
     unsigned n = 1u << b;
 
-    quant_uniform_values(q, b, step, v);
+    levels_normal_uniform_values(q, b, step, v);
     for (unsigned i = 0; i < n; i++)
-        sum += quant_cell_error(i > 0 ? 0.5 * (v[i - 1] + v[i]) : -INFINITY,
-                                i + 1 < n ? 0.5 * (v[i] + v[i + 1]) : INFINITY, v[i]);
+        sum += levels_normal_cell_error(i > 0 ? 0.5 * (v[i - 1] + v[i]) : -INFINITY,
+                                        i + 1 < n ? 0.5 * (v[i] + v[i + 1]) : INFINITY, v[i]);
     return sum;
 }
 
-/* The step of least error by golden-section search: the error falls, then rises (granular against overload).
+/* The step of least error by golden-section search: the error first falls with the step (overload), then
+ * rises (granular error).
  */
-static double quant_best_step(enum quantiser q, unsigned b)
+static double levels_normal_best_step(enum quantiser q, unsigned b)
 {
     const double golden = 0.5 * (sqrt(5.0) - 1.0);
     double cells = (double) (1u << b);
     double lo = 1.0 / cells, hi = 12.0 / cells; /* half the covered range: 0.5 to 6 standard deviations */
     double x1 = hi - golden * (hi - lo), x2 = lo + golden * (hi - lo);
-    double f1 = quant_uniform_mse(q, b, x1), f2 = quant_uniform_mse(q, b, x2);
+    double f1 = levels_normal_uniform_mse(q, b, x1), f2 = levels_normal_uniform_mse(q, b, x2);
 
     while (hi - lo > 1e-9) {
         if (f1 <= f2) {
@@ -241,23 +197,23 @@ static double quant_best_step(enum quantiser q, unsigned b)
             x2 = x1;
             f2 = f1;
             x1 = hi - golden * (hi - lo);
-            f1 = quant_uniform_mse(q, b, x1);
+            f1 = levels_normal_uniform_mse(q, b, x1);
         } else {
             lo = x1;
             x1 = x2;
             f1 = f2;
             x2 = lo + golden * (hi - lo);
-            f2 = quant_uniform_mse(q, b, x2);
+            f2 = levels_normal_uniform_mse(q, b, x2);
         }
     }
     return 0.5 * (lo + hi);
 }
 
-double quant_midtread_loading(unsigned b)
+double levels_normal_midtread_loading(unsigned b)
 {
     assert(b >= 1 && b <= TABLE_BITS_MAX);
     /* the paper's Delta = 2 L sigma / 2^b, solved for L */
-    return quant_best_step(QUANT_UNIFORM_MIDTREAD, b) * (double) (1u << b) / 2.0;
+    return levels_normal_best_step(QUANT_UNIFORM_MIDTREAD, b) * (double) (1u << b) / 2.0;
 }
 
 int levels_normal(enum quantiser q, unsigned b, struct levels *ret)
@@ -266,13 +222,14 @@ int levels_normal(enum quantiser q, unsigned b, struct levels *ret)
 
     if (b < 1 || b > TABLE_BITS_MAX)
         return -EINVAL;
+
     switch (q) {
     case QUANT_LLOYD_MAX:
-        quant_lloyd_max_normal(b, values);
+        levels_normal_lloyd_max_normal(b, values);
         return levels_from_values(values, b, ret);
     case QUANT_UNIFORM:
     case QUANT_UNIFORM_MIDTREAD:
-        quant_uniform_values(q, b, quant_best_step(q, b), values);
+        levels_normal_uniform_values(q, b, levels_normal_best_step(q, b), values);
         return levels_from_values(values, b, ret);
     }
     return -EINVAL;

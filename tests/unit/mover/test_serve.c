@@ -1,7 +1,7 @@
 /*
- * kvcobra-mover as the daemon meets it: what it makes, checks, copies and lists. The driver is the stand-in
- * of tests/standin; with TEST_GPU=1 in the environment it is the real one (tests/gpu/run.sh), of which less
- * is known beforehand.
+ * Requests to kvcobra-mover: opening, creating, checking, copying and listing. The driver is the stand-in of
+ * tests/standin; with TEST_GPU=1 in the environment it is the real one (tests/gpu/run.sh), of which tests
+ * know fewer numbers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/extent.h"
 #include "tests/lib/test.h"
-#include "tests/unit/mover/other_end.h"
+#include "tests/unit/mover/mover_process.h"
 
 /* ---- this process as a client ---- */
 
@@ -41,7 +41,7 @@ static void client_deinit(struct client *c)
     c->driver = cuda_driver_close(c->driver);
 }
 
-/* Reads or writes all of an extent. */
+/* Reads or writes a whole extent. */
 static void client_move(int fd, uint8_t *data, bool to_extent)
 {
     struct client c;
@@ -73,11 +73,11 @@ static void test_opening(void)
     Kvcobra__MoverReply *reply;
 
     if (on_real_gpu()) {
-        test_skip("UUIDs and sizes are the stand-in's");
+        test_skip("UUIDs and sizes are those of the stand-in");
         return;
     }
     CU_ASSERT_EQUAL(setenv("STANDIN_DEVICES", "2", 1), 0);
-    other_end_start(&mover);
+    mover_process_start(&mover);
     for (int again = 0; again < 2; again++) {
         reply = ask_open(1, second, EXTENT_BYTES);
         CU_ASSERT_FATAL(reply && reply->err == 0);
@@ -91,23 +91,23 @@ static void test_opening(void)
         CU_ASSERT_FALSE(reply->open->is_shared);
         mover_reply_free(reply);
     }
-    CU_ASSERT_EQUAL(answer_err(ask_open(1, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", EXTENT_BYTES)),
+    CU_ASSERT_EQUAL(reply_err(ask_open(1, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", EXTENT_BYTES)),
                     -EEXIST);
-    CU_ASSERT_EQUAL(answer_err(ask_open(0, "GPU-00000000-0000-0000-0000-000000000000", EXTENT_BYTES)),
+    CU_ASSERT_EQUAL(reply_err(ask_open(0, "GPU-00000000-0000-0000-0000-000000000000", EXTENT_BYTES)),
                     -ENODEV);
-    CU_ASSERT_PTR_NOT_NULL(strstr(answer_sentence, second)); /* what there is */
-    CU_ASSERT_EQUAL(answer_err(ask_open(0, "gpu", EXTENT_BYTES)), -EINVAL);
-    CU_ASSERT_EQUAL(answer_err(ask_open(17, "", EXTENT_BYTES)), -EINVAL);
-    CU_ASSERT_EQUAL(answer_err(ask_open(UINT32_MAX, "", EXTENT_BYTES)), -EINVAL);
-    CU_ASSERT_EQUAL(answer_err(ask_open(0, "", 0)), -EINVAL);
-    CU_ASSERT_EQUAL(answer_err(ask_open(15, "", UINT64_MAX)), 0); /* as many as it has */
-    CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, NULL), -ENODEV);     /* of device 0, which is not open */
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, second)); /* the sentence names the devices */
+    CU_ASSERT_EQUAL(reply_err(ask_open(0, "gpu", EXTENT_BYTES)), -EINVAL);
+    CU_ASSERT_EQUAL(reply_err(ask_open(17, "", EXTENT_BYTES)), -EINVAL);
+    CU_ASSERT_EQUAL(reply_err(ask_open(UINT32_MAX, "", EXTENT_BYTES)), -EINVAL);
+    CU_ASSERT_EQUAL(reply_err(ask_open(0, "", 0)), -EINVAL);
+    CU_ASSERT_EQUAL(reply_err(ask_open(15, "", UINT64_MAX)), 0); /* capped at the device's memory */
+    CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, NULL), -ENODEV);    /* device 0 is not open */
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
     CU_ASSERT_EQUAL(unsetenv("STANDIN_DEVICES"), 0);
 }
 
-/* Memory that the driver hands out has others' bytes in it; ours has zeros. */
-static void test_making(void)
+/* Memory from the driver holds bytes of other processes; extents are cleared. */
+static void test_creating(void)
 {
     uint8_t *data = malloc(EXTENT_BYTES);
     size_t n_set = 0;
@@ -124,12 +124,13 @@ static void test_making(void)
     CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES + 1, NULL), -EINVAL);
     CU_ASSERT_EQUAL(ask_create(0, NULL), -EINVAL);
     if (!on_real_gpu()) {
-        CU_ASSERT_EQUAL(ask_create(64 * MIB, NULL), -ENOMEM); /* the stand-in has 64, less what was made */
-        CU_ASSERT_PTR_NOT_NULL(strstr(answer_sentence, "GPU memory"));
+        CU_ASSERT_EQUAL(ask_create(64 * MIB, NULL),
+                        -ENOMEM); /* the stand-in has 64 MiB, less the extents in use */
+        CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "GPU memory"));
     }
     CU_ASSERT_EQUAL(ask_create(UINT64_MAX & ~(uint64_t) (EXTENT_BYTES - 1), NULL), -ENOMEM);
-    CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, NULL), 0); /* all that is survived */
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, NULL), 0); /* the mover works after these errors */
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
     CU_ASSERT_EQUAL(close(fd), 0);
     free(data);
 }
@@ -163,7 +164,7 @@ static int extent_of_noise(uint8_t **ret_data)
 
 static void test_checking(void)
 {
-    /* none, one byte, across pieces of a megabyte, all but the ends, the very end */
+    /* empty, one byte, across pieces of a megabyte, all but both ends, at the end */
     static const uint64_t ranges[][2] = {
         {5, 0}, {7, 1}, {MIB - 3, MIB + 9}, {1, EXTENT_BYTES - 2}, {EXTENT_BYTES - 4, 4}, {EXTENT_BYTES, 0}};
     static const uint64_t beyond[][2] = {{0, 1}, {EXTENT_BYTES - 4, 5}};
@@ -181,14 +182,14 @@ static void test_checking(void)
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, beyond, 2, crc), -EINVAL);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, wrapped, 1, crc), -EINVAL);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, 2 * EXTENT_BYTES, ranges, 1, crc),
-                    -ENOSPC); /* more than was opened for */
+                    -ENOSPC); /* more than the device was opened for */
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES - 1, NULL, 0, crc), -EINVAL);
-    if (!on_real_gpu()) /* what drivers say of other descriptors is written nowhere */
+    if (!on_real_gpu()) /* the error of a real driver for other descriptors is not documented */
         CU_ASSERT_EQUAL(ask_check(&foreign, 1, EXTENT_BYTES, ranges, 1, crc), -EBADMSG);
     CU_ASSERT_EQUAL(ask_check(NULL, 0, EXTENT_BYTES, ranges, 1, crc), -EINVAL);
     CU_ASSERT_EQUAL(ask_check((int[]){fd, fd}, 2, EXTENT_BYTES, ranges, 1, crc), -EINVAL);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, ranges, 6, crc), 0);
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
     (void) close(fd);
     (void) close(foreign);
     free(data);
@@ -213,18 +214,18 @@ static void test_copying(void)
     CU_ASSERT_EQUAL(ask_copy(fd, file, at + 1, n, true), 0);
     client_move(fd, got, false);
     memset(data + at + 1, 0x5a, n);
-    CU_ASSERT_EQUAL(memcmp(got, data, EXTENT_BYTES), 0); /* and nothing else */
+    CU_ASSERT_EQUAL(memcmp(got, data, EXTENT_BYTES), 0); /* the rest is unchanged */
 
     CU_ASSERT_EQUAL(ask_copy(fd, file, 0, 0, true), 0);
-    CU_ASSERT_EQUAL(ask_copy(fd, file, 0, n + 1, true), -EBADMSG); /* the file is shorter */
+    CU_ASSERT_EQUAL(ask_copy(fd, file, 0, n + 1, true), -EBADMSG); /* the file is shorter than the range */
     CU_ASSERT_EQUAL(ask_copy(fd, file, EXTENT_BYTES - n + 1, n, true), -EINVAL);
     if (!on_real_gpu())
-        CU_ASSERT_EQUAL(ask_copy(file, fd, 0, n, true), -EBADMSG); /* the other way round */
+        CU_ASSERT_EQUAL(ask_copy(file, fd, 0, n, true), -EBADMSG); /* descriptors swapped */
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
     read_only = open(path, O_RDONLY | O_CLOEXEC);
     CU_ASSERT_EQUAL(ask_copy(fd, read_only, 0, 1, false), -EBADMSG);
     CU_ASSERT_EQUAL(ask_copy(fd, file, 0, 1, false), 0);
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
     (void) close(read_only);
     (void) close(file);
     (void) close(fd);
@@ -238,8 +239,8 @@ static void test_listing(void)
 
     start_open();
     if (on_real_gpu() && ask_lists(mover.pid) == -EOPNOTSUPP) {
-        test_skip(answer_sentence); /* in a container, say */
-        CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+        test_skip(reply_message); /* for example in a container */
+        CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
         return;
     }
     CU_ASSERT_EQUAL(ask_lists(mover.pid), 1);
@@ -247,34 +248,35 @@ static void test_listing(void)
     client_init(&c);
     CU_ASSERT_EQUAL(ask_lists(getpid()), 1);
     client_deinit(&c);
-    if (!on_real_gpu()) /* whose driver may remember for a while */
+    if (!on_real_gpu()) /* a real driver may list a process for a while after its exit */
         CU_ASSERT_EQUAL(ask_lists(getpid()), 0);
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
 }
 
-/* A MIG partition has two names, of which the library knows one and the driver the other. */
-static void test_a_partition(void)
+/* A MIG partition has two UUIDs: one in the library, another in the driver. */
+static void test_partition(void)
 {
     if (on_real_gpu()) {
-        test_skip("whether a real GPU is partitioned is not for a test to decide");
+        test_skip("a test cannot partition a real GPU");
         return;
     }
     CU_ASSERT_EQUAL(setenv("STANDIN_MIG", "1", 1), 0);
     start_open();
     CU_ASSERT_EQUAL(ask_lists(mover.pid), 1);
     CU_ASSERT_EQUAL(ask_lists(getppid()), 0);
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
     CU_ASSERT_EQUAL(unsetenv("STANDIN_MIG"), 0);
 }
 
-/* Processes that the driver still has, and more than an answer takes: part of the list would be no answer. */
+/* Processes that the driver still lists, and more processes than a reply can hold: an error instead of a
+ * partial list. */
 static void test_long_lists(void)
 {
     char path[] = "/tmp/kvc-test-listed-XXXXXX";
     int file;
 
     if (on_real_gpu()) {
-        test_skip("the stand-in lists what it is told, a real driver does not");
+        test_skip("only the stand-in can list processes that do not exist");
         return;
     }
     file = mkstemp(path);
@@ -286,13 +288,13 @@ static void test_long_lists(void)
     for (int i = 0; i < WIRE_ITEMS_MAX; i++)
         CU_ASSERT(dprintf(file, "%d\n", 4000000 + i) > 0);
     CU_ASSERT_EQUAL(ask_lists(mover.pid), -EOPNOTSUPP);
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
     CU_ASSERT_EQUAL(unsetenv("STANDIN_ALSO_LISTED"), 0);
     (void) close(file);
     (void) unlink(path);
 }
 
-/* An MPS server, another PID namespace, a library that refuses: the truth is not to be had, and that is said.
+/* An MPS server, another PID namespace, a library that fails: an error instead of a wrong list.
  */
 static void test_no_list(void)
 {
@@ -300,7 +302,7 @@ static void test_no_list(void)
         {"STANDIN_MPS", "MPS"}, {"STANDIN_OTHER_NAMESPACE", "namespace"}, {"STANDIN_NO_LIST", "refuses"}};
 
     if (on_real_gpu()) {
-        test_skip("the stand-in fails on request, a real driver does not");
+        test_skip("only the stand-in can fail on request");
         return;
     }
     for (size_t i = 0; i < 3; i++) {
@@ -308,24 +310,23 @@ static void test_no_list(void)
         int fd = -1;
 
         CU_ASSERT_EQUAL(setenv(reasons[i][0], "1", 1), 0);
-        other_end_start(&mover);
+        mover_process_start(&mover);
         reply = ask_open(0, "", EXTENT_BYTES);
         CU_ASSERT_FATAL(reply && reply->err == 0);
         CU_ASSERT_FALSE(reply->open->lists_processes);
         CU_ASSERT_EQUAL(reply->open->is_shared, i == 0);
         mover_reply_free(reply);
         CU_ASSERT_EQUAL(ask_lists(getpid()), -EOPNOTSUPP);
-        CU_ASSERT_PTR_NOT_NULL(strstr(answer_sentence, reasons[i][1]));
-        CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, &fd), 0); /* all else works */
-        CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+        CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, reasons[i][1]));
+        CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, &fd), 0); /* other requests work */
+        CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
         CU_ASSERT_EQUAL(unsetenv(reasons[i][0]), 0);
         (void) close(fd);
     }
 }
 
-const char test_suite[] = "kvcobra-mover";
+const char test_suite[] = "serve";
 const struct test_case test_cases[] = {
-    TEST(test_opening),    TEST(test_making),  TEST(test_checking),
-    TEST(test_copying),    TEST(test_listing), TEST(test_a_partition),
-    TEST(test_long_lists), TEST(test_no_list), TEST_END,
+    TEST(test_opening),   TEST(test_creating),   TEST(test_checking), TEST(test_copying), TEST(test_listing),
+    TEST(test_partition), TEST(test_long_lists), TEST(test_no_list),  TEST_END,
 };

@@ -1,5 +1,5 @@
-/* Solving from moments: the normal model of codes against sampling, P and tables against those made of
- * vectors. */
+/* Solving from moments: the normal model of codes against sampling; P and tables against those from vectors.
+ */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void check_code(enum quantiser q, unsigned b, double variance)
     struct levels l;
 
     CU_ASSERT_EQUAL_FATAL(levels_normal(q, b, &l), 0);
-    l.threshold[0] -= 0.125f; /* not symmetric, as fitted levels are not */
+    l.threshold[0] -= 0.125f; /* asymmetric, like fitted levels */
     solve_gaussian_code(&l, b, variance, &code);
     for (double x = -10; x <= 10; x += step) {
         double c = level_z(&l, levels_quantise(&l, b, (float) (s * x)));
@@ -60,8 +60,8 @@ static void test_gaussian_code(void)
     CU_ASSERT_EQUAL(code.variance, 0);
 }
 
-/* Normal keys with falling spectra, turned; values are a linear map of them and noise. Full statistics and
- * moments of the same tokens. */
+/* Normal keys with falling spectra, rotated; values are a linear map of them plus noise. Statistics and
+ * moments hold the same tokens. */
 static void draw(const struct geometry *g, struct stats **ret_stats, struct moments **ret_moments)
 {
     struct moments_options mo = {.geometry = *g, .n_sink = 0, .model_name = "synthetic"};
@@ -101,7 +101,7 @@ static double solve(const struct stats *s, const struct stats *judge, const stru
     struct solve_options judged = *o;
     struct solve_report report;
     struct errmsg e = {""};
-    double harm[LAYERS * 2] = {0}, sum = 0;
+    double distortion[LAYERS * 2] = {0}, sum = 0;
     size_t n;
 
     CU_ASSERT_EQUAL(solve_table(s, o, &bytes, &n, &report, &e), 0);
@@ -113,16 +113,16 @@ static double solve(const struct stats *s, const struct stats *judge, const stru
     judged.curve = CURVE_GAUSSIAN;
     judged.fit_levels = false;
     judged.decoder = DECODER_INVERSE;
-    CU_ASSERT_EQUAL(solve_harm(judge, table, &judged, harm, &e), 0);
+    CU_ASSERT_EQUAL(solve_distortion(judge, table, &judged, distortion, &e), 0);
     for (size_t i = 0; i < LAYERS * 2; i++)
-        sum += harm[i];
+        sum += distortion[i];
     return sum;
 }
 
 /*
- * The same options on moments and on vectors: tables whose harm, judged by the vectors, agrees. P from 4000
- * samples has relative noise of sqrt(32 / 4000) = 9 % in what is left of it, whose share of the harm is
- * small: 3 % is allowed. Prediction itself is worth more than a fifth here.
+ * The same options on moments and on vectors: the distortions of both tables on the vectors agree. P from
+ * 4000 samples has a relative noise of sqrt(32 / 4000) = 9 %, whose share of the distortion is small: 3 % is
+ * allowed. Prediction lowers the distortion by more than a fifth here.
  */
 static void test_against_vectors(void)
 {
@@ -177,7 +177,7 @@ static void test_prediction(void)
     CU_ASSERT_EQUAL(solve_fit_side(&b, SIDE_K, &e) | solve_fit_side(&b, SIDE_V, &e) | solve_allocate(&b, &e),
                     0);
     for (uint32_t hs = 0; hs < a.n_heads;
-         hs++) /* up to rounding of the covariances the same; make it exactly that */
+         hs++) /* equal up to rounding of the covariances; make it exactly equal */
         memcpy(b.heads[hs].bits, a.heads[hs].bits, sizeof(a.heads[hs].bits));
     CU_ASSERT_EQUAL(solve_predict_head(&a, 1, 1, u, S_a, &e), 0);
     CU_ASSERT_EQUAL(solve_predict_head(&b, 1, 1, NULL, S_b, &e), 0);
@@ -187,8 +187,8 @@ static void test_prediction(void)
         trace += S_a[i * D + i];
     for (size_t i = 0; i < D * D; i++)
         worst = fmax(worst, fabs(S_a[i] - S_b[i]));
-    /* a covariance of 4000 tokens is known to sqrt(2 / 4000) = 2 % of the largest variance, here up to five
-     * times the mean variance; without prediction the trace would be several times this one */
+    /* a covariance of 4000 tokens has an error of sqrt(2 / 4000) = 2 % of the largest variance, here up to
+     * five times the mean variance; without prediction the trace would be several times this one */
     CU_ASSERT(worst <= 0.15 * trace / D);
     for (size_t i = 0; i < D; i++) {
         size_t n = a.heads[hs_v].n_predict;
@@ -199,7 +199,7 @@ static void test_prediction(void)
     }
 }
 
-static void test_kept_levels(void)
+static void test_levels_from_a_table(void)
 {
     struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
     _cleanup_(stats_freep) struct stats *full = NULL, *s = NULL;
@@ -221,7 +221,8 @@ static void test_kept_levels(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "without vectors"));
     o.curve = CURVE_GAUSSIAN;
     o.levels_from = first;
-    CU_ASSERT_EQUAL(solve_table(s, &o, &again, &n, &report, &e), -EINVAL); /* kept and fitted */
+    CU_ASSERT_EQUAL(solve_table(s, &o, &again, &n, &report, &e),
+                    -EINVAL); /* levels from a table and fitted levels */
     o.fit_levels = false;
     o.decoder = DECODER_INVERSE;
     CU_ASSERT_EQUAL_FATAL(solve_table(s, &o, &again, &n, &report, &e), 0);
@@ -244,7 +245,7 @@ static void test_refusals(void)
     mo = *moments_get_options(m);
     CU_ASSERT_EQUAL_FATAL(moments_new(&mo, &none, &e), 0);
     CU_ASSERT_EQUAL(stats_from_moments(none, full, &s, &e), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "of no token"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "hold no token"));
     full->o.model_digest[0] ^= 1;
     CU_ASSERT_EQUAL(stats_from_moments(m, full, &s, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "different models: synthetic and synthetic"));
@@ -260,7 +261,7 @@ static void test_refusals(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_gaussian_code), TEST(test_against_vectors), TEST(test_prediction),
-    TEST(test_kept_levels),   TEST(test_refusals),        TEST_END,
+    TEST(test_gaussian_code),       TEST(test_against_vectors), TEST(test_prediction),
+    TEST(test_levels_from_a_table), TEST(test_refusals),        TEST_END,
 };
-const char test_suite[] = "solve_moments";
+const char test_suite[] = "solve_predict_moments";

@@ -1,5 +1,5 @@
-/* Starting, asking, stopping; see other_end.h. */
-#include "tests/unit/mover/other_end.h"
+/* See mover_process.h. */
+#include "tests/unit/mover/mover_process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 #include "tests/lib/test.h"
 
-void other_end_start(struct other_end *o)
+void mover_process_start(struct mover_process *o)
 {
     int pair[2];
 
@@ -23,7 +23,7 @@ void other_end_start(struct other_end *o)
     if (o->pid == 0) {
         (void) dup2(pair[1], MOVER_SOCKET_FD);
         (void) fcntl(MOVER_SOCKET_FD, F_SETFD, 0);
-        (void) dup2(STDERR_FILENO, 77); /* something of the daemon's that should not be there */
+        (void) dup2(STDERR_FILENO, 77); /* a descriptor of the daemon, which the mover must close */
         (void) execl(MOVER, "kvcobra-mover", (char *) NULL);
         _exit(99);
     }
@@ -31,7 +31,7 @@ void other_end_start(struct other_end *o)
     o->socket = pair[0];
 }
 
-int other_end_wait(struct other_end *o)
+int mover_process_wait(struct mover_process *o)
 {
     int status;
 
@@ -42,15 +42,15 @@ int other_end_wait(struct other_end *o)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
 }
 
-int other_end_stop(struct other_end *o)
+int mover_process_stop(struct mover_process *o)
 {
     (void) close(o->socket);
     o->socket = -1;
-    return other_end_wait(o);
+    return mover_process_wait(o);
 }
 
-Kvcobra__MoverReply *other_end_ask(struct other_end *o, Kvcobra__MoverRequest *m, const int *fds,
-                                   size_t n_fds, int *ret_fd)
+Kvcobra__MoverReply *mover_process_ask(struct mover_process *o, Kvcobra__MoverRequest *m, const int *fds,
+                                       size_t n_fds, int *ret_fd)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
     static uint64_t id;
@@ -73,16 +73,16 @@ Kvcobra__MoverReply *other_end_ask(struct other_end *o, Kvcobra__MoverRequest *m
     return reply;
 }
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
-struct other_end mover;
-char answer_sentence[WIRE_TEXT_BYTES_MAX + 1];
+struct mover_process mover;
+char reply_message[WIRE_TEXT_BYTES_MAX + 1];
 
-int answer_err(Kvcobra__MoverReply *reply)
+int reply_err(Kvcobra__MoverReply *reply)
 {
     int err = reply ? reply->err : -ENOTCONN;
 
-    (void) snprintf(answer_sentence, sizeof(answer_sentence), "%s", reply ? reply->message : "");
+    (void) snprintf(reply_message, sizeof(reply_message), "%s", reply ? reply->message : "");
     mover_reply_free(reply);
     return err;
 }
@@ -93,11 +93,11 @@ Kvcobra__MoverReply *ask_open(uint32_t number, const char *uuid, uint64_t bytes)
     Kvcobra__MoverRequest m = KVCOBRA__MOVER_REQUEST__INIT;
 
     open.device = number;
-    open.uuid = (char *) uuid; /* it is only read */
+    open.uuid = (char *) uuid; /* packing only reads it */
     open.bytes = bytes;
     m.body_case = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
     m.open = &open;
-    return other_end_ask(&mover, &m, NULL, 0, NULL);
+    return mover_process_ask(&mover, &m, NULL, 0, NULL);
 }
 
 int ask_create(uint64_t bytes, int *ret_fd)
@@ -108,7 +108,7 @@ int ask_create(uint64_t bytes, int *ret_fd)
     c.bytes = bytes;
     m.body_case = KVCOBRA__MOVER_REQUEST__BODY_CREATE;
     m.create = &c;
-    return answer_err(other_end_ask(&mover, &m, NULL, 0, ret_fd));
+    return reply_err(mover_process_ask(&mover, &m, NULL, 0, ret_fd));
 }
 
 int ask_check(const int *fds, size_t n_fds, uint64_t extent_bytes, const uint64_t (*ranges)[2], size_t n,
@@ -130,12 +130,12 @@ int ask_check(const int *fds, size_t n_fds, uint64_t extent_bytes, const uint64_
     c.n_ranges = n;
     m.body_case = KVCOBRA__MOVER_REQUEST__BODY_CHECK;
     m.check = &c;
-    reply = other_end_ask(&mover, &m, fds, n_fds, NULL);
+    reply = mover_process_ask(&mover, &m, fds, n_fds, NULL);
     if (reply && reply->err == 0) {
         CU_ASSERT_EQUAL_FATAL(reply->check->n_crc32c, n);
         memcpy(ret_crc, reply->check->crc32c, n * sizeof(*ret_crc));
     }
-    return answer_err(reply);
+    return reply_err(reply);
 }
 
 int ask_copy(int extent, int file, uint64_t offset, uint64_t bytes, bool to_extent)
@@ -150,7 +150,7 @@ int ask_copy(int extent, int file, uint64_t offset, uint64_t bytes, bool to_exte
     c.to_extent = to_extent;
     m.body_case = KVCOBRA__MOVER_REQUEST__BODY_COPY;
     m.copy = &c;
-    return answer_err(other_end_ask(&mover, &m, fds, 2, NULL));
+    return reply_err(mover_process_ask(&mover, &m, fds, 2, NULL));
 }
 
 int ask_lists(pid_t pid)
@@ -162,9 +162,9 @@ int ask_lists(pid_t pid)
 
     m.body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;
     m.processes = &p;
-    reply = other_end_ask(&mover, &m, NULL, 0, NULL);
+    reply = mover_process_ask(&mover, &m, NULL, 0, NULL);
     if (!reply || reply->err < 0)
-        return answer_err(reply);
+        return reply_err(reply);
     for (size_t i = 0; i < reply->processes->n_pids; i++)
         found |= reply->processes->pids[i] == (uint32_t) pid;
     mover_reply_free(reply);
@@ -173,6 +173,6 @@ int ask_lists(pid_t pid)
 
 void start_open(void)
 {
-    other_end_start(&mover);
-    CU_ASSERT_EQUAL_FATAL(answer_err(ask_open(0, "", EXTENT_BYTES)), 0);
+    mover_process_start(&mover);
+    CU_ASSERT_EQUAL_FATAL(reply_err(ask_open(0, "", EXTENT_BYTES)), 0);
 }

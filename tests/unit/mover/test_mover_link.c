@@ -1,5 +1,5 @@
-/* The daemon's link with the real kvcobra-mover: what a lost GPU and a missing driver look like to who asks
- * again. */
+/* daemon/gpu/mover.c with the real kvcobra-mover: a lost GPU, a killed mover and a missing driver, with
+ * requests that are retried. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,7 +51,8 @@ static void on_tick(void *ctx)
     ev_stop(t.ev);
 }
 
-/* Asks until it is taken, as who waits for a mover that died; returns its errno. */
+/* Retries a request until it is accepted, as callers do while a mover restarts. Returns the errno of the
+ * reply. */
 static int ask(Kvcobra__MoverRequest *m)
 {
     int r;
@@ -100,9 +101,9 @@ static uint64_t restarts(pid_t *ret_pid)
     return n;
 }
 
-/* Its context is lost in the middle of the work: an answer, and another process that knows what was open does
- * the next. */
-static void test_a_lost_gpu(void)
+/* A request that loses the context gets a reply; a new process, with the same devices open, serves the next.
+ */
+static void test_lost_gpu(void)
 {
     pid_t pid;
 
@@ -113,14 +114,14 @@ static void test_a_lost_gpu(void)
     CU_ASSERT_EQUAL(ask_create(), -EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(t.message, "cannot clear GPU memory"));
     CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
-    while (ask_create() == -ECONNRESET) /* of the one that is ending */
+    while (ask_create() == -ECONNRESET) /* from the process that is exiting */
         ;
     CU_ASSERT_EQUAL(t.err, 0);
     CU_ASSERT_EQUAL(restarts(&pid), 1);
     end();
 }
 
-/* Killed at any moment: between two answers, or with work before it. Who asks again is served. */
+/* Killed between two replies or during work: a retried request is served. */
 static void test_killed(void)
 {
     begin();
@@ -139,7 +140,7 @@ static void test_killed(void)
     end();
 }
 
-static void test_a_driver_that_comes_later(void)
+static void test_driver_installed_later(void)
 {
     char before[400];
 
@@ -154,16 +155,16 @@ static void test_a_driver_that_comes_later(void)
         pid_t pid;
 
         (void) restarts(&pid);
-        CU_ASSERT_EQUAL(kill(pid, SIGKILL), 0); /* as a restart of the machine's driver asks for */
+        CU_ASSERT_EQUAL(kill(pid, SIGKILL), 0); /* as before a restart of the driver */
     }
     while (ask_create() == -ECONNRESET)
         ;
-    CU_ASSERT_EQUAL(t.err, -ENODEV); /* what failed is not opened again by itself */
+    CU_ASSERT_EQUAL(t.err, -ENODEV); /* a device whose opening failed is not opened again automatically */
     CU_ASSERT_EQUAL(ask_open(), 0);
     CU_ASSERT_EQUAL(ask_create(), 0);
     end();
 }
 
 const char test_suite[] = "mover and daemon";
-const struct test_case test_cases[] = {TEST(test_a_lost_gpu), TEST(test_killed),
-                                       TEST(test_a_driver_that_comes_later), TEST_END};
+const struct test_case test_cases[] = {TEST(test_lost_gpu), TEST(test_killed),
+                                       TEST(test_driver_installed_later), TEST_END};

@@ -1,6 +1,6 @@
-/* Solving what is hard: key biases of norm 900, odd head dimensions, budgets below one bit per band,
- * rank-deficient and constant heads; from vectors and from moments, under every metric that needs no
- * gradients. */
+/* Solving extreme inputs, from vectors and from moments, under every metric that needs no gradients: key
+ * biases of norm 900, head dimensions that are no power of two, budgets below one bit per band,
+ * rank-deficient and constant heads. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,14 +15,14 @@
 
 enum { WINDOW = 150, WINDOWS = 6 };
 
-/* What is done to a head's keys before they are counted. */
-struct trouble {
+/* Changes to the vectors before they are added. */
+struct changes {
     double bias;   /* norm of a constant added to the keys of head 0 */
-    uint32_t rank; /* keys of the last head have so many coordinates that vary; 0: all */
-    bool constant; /* values of head 0 are all alike */
+    uint32_t rank; /* number of coordinates of the last head's keys that vary; 0: all */
+    bool constant; /* values of head 0 are constant */
 };
 
-static void apply(const struct trouble *t, const struct geometry *g, struct shape_data *x)
+static void apply(const struct changes *t, const struct geometry *g, struct shape_data *x)
 {
     size_t d = g->d, width = g->n_kv_heads * d, last = (g->n_kv_heads - 1) * d;
     double root = sqrt((double) d);
@@ -48,7 +48,7 @@ static void sums_deinit(struct sums *s)
     (void) moments_free(s->moments);
 }
 
-static struct sums count(const struct geometry *g, const struct trouble *t)
+static struct sums count(const struct geometry *g, const struct changes *t)
 {
     struct moments_options mo = {.geometry = *g};
     float residual[WINDOW];
@@ -110,24 +110,24 @@ static struct answer solve(const struct stats *s, enum metric metric, double bpd
     return a;
 }
 
-/* Squared error of the keys by layer and side, of head sums, judged by sampled vectors. */
+/* Squared error of the keys over the sampled vectors, summed over heads. */
 static double key_error(const struct stats *s, const struct table *t)
 {
     struct solve_options o;
     struct errmsg e = {""};
-    double harm[2] = {0};
+    double distortion[2] = {0};
 
     solve_options_default(&o, 2);
     o.metric = METRIC_MSE;
-    CU_ASSERT_EQUAL(solve_harm(s, t, &o, harm, &e), 0);
-    return harm[SIDE_K];
+    CU_ASSERT_EQUAL(solve_distortion(s, t, &o, distortion, &e), 0);
+    return distortion[SIDE_K];
 }
 
 /*
  * A bias of norm 900 on keys of deviation 1: what is coded is the difference to the mean. With 64 dimensions
  * a coordinate has 112, whose last place in binary32 is 2^-17 = 8e-6, and the transform's products add some
  * ten of those; the error of 2 bits is 0.1 of a deviation. So the error with the bias is that without it up
- * to 1 %. Vectors drawn anew differ by more: both are made of the same.
+ * to 1 %. New random vectors would differ by more: both use the same.
  */
 static void test_huge_bias(void)
 {
@@ -136,7 +136,7 @@ static void test_huge_bias(void)
     double error[2], from_moments[2];
 
     for (int i = 0; i < 2; i++) {
-        struct trouble t = {.bias = i ? 900 : 0};
+        struct changes t = {.bias = i ? 900 : 0};
         _cleanup_(sums_deinit) struct sums s = {0};
         _cleanup_(stats_freep) struct stats *m = NULL;
         struct answer a;
@@ -150,7 +150,8 @@ static void test_huge_bias(void)
         a = solve(m, METRIC_MSE, 2);
         from_moments[i] = key_error(s.stats, a.table);
         (void) table_unref(a.table);
-        if (i == 1) /* softmax of scores in the hundreds: metrics are lopsided, but tables come out of them */
+        if (i == 1) /* softmax of scores in the hundreds: metrics have few large entries, and solving still
+                       works */
             for (int metric = METRIC_QUERY; metric <= METRIC_OUTPUT; metric++)
                 if (metric != METRIC_FISHER)
                     (void) table_unref(solve(s.stats, (enum metric) metric, 2).table);
@@ -160,7 +161,7 @@ static void test_huge_bias(void)
     CU_ASSERT_DOUBLE_EQUAL(from_moments[1], from_moments[0], 0.01 * from_moments[0]);
 }
 
-/* Dimensions that are no powers of two: every metric, and more bits mean less harm. */
+/* Dimensions that are no powers of two: every metric works, and more bits mean less distortion. */
 static void test_dimensions(void)
 {
     static const uint32_t dims[] = {80, 96, 112};
@@ -168,7 +169,7 @@ static void test_dimensions(void)
 
     for (size_t i = 0; i < 3; i++) {
         struct geometry g = shape(1, 2, 1, dims[i], i == 1 ? 48 : dims[i]);
-        _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble){0});
+        _cleanup_(sums_deinit) struct sums s = count(&g, &(struct changes){0});
         _cleanup_(stats_freep) struct stats *m = NULL;
         struct errmsg e = {""};
 
@@ -189,11 +190,11 @@ static void test_dimensions(void)
 }
 
 /* 64 numbers per token: a band of 8 coordinates costs 8 bits at least. Below that nothing is stored and the
- * mean comes back; at it one band is. */
+ * decoder gives the mean; at 8 bits one band is stored. */
 static void test_tiny_budgets(void)
 {
     struct geometry g = shape(1, 1, 1, 32, 32);
-    _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble){0});
+    _cleanup_(sums_deinit) struct sums s = count(&g, &(struct changes){0});
     struct answer none = solve(s.stats, METRIC_OUTPUT, 0.12), one = solve(s.stats, METRIC_OUTPUT, 0.125),
                   two = solve(s.stats, METRIC_OUTPUT, 0.25);
 
@@ -210,12 +211,12 @@ static void test_tiny_budgets(void)
     (void) table_unref(two.table);
 }
 
-/* Keys of rank 5 beside a constant: no bits for what does not vary, and what varies is coded. */
+/* Keys of rank 5 beside a constant: no bits for constant directions; directions that vary are coded. */
 static void test_degenerate(void)
 {
     static const enum metric metrics[] = {METRIC_MSE, METRIC_QUERY, METRIC_ATTENTION, METRIC_OUTPUT};
     struct geometry g = shape(1, 4, 2, 32, 32);
-    _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble){.rank = 5, .constant = true});
+    _cleanup_(sums_deinit) struct sums s = count(&g, &(struct changes){.rank = 5, .constant = true});
     _cleanup_(stats_freep) struct stats *m = NULL;
     struct errmsg e = {""};
 
@@ -234,4 +235,4 @@ static void test_degenerate(void)
 const struct test_case test_cases[] = {
     TEST(test_huge_bias), TEST(test_dimensions), TEST(test_tiny_budgets), TEST(test_degenerate), TEST_END,
 };
-const char test_suite[] = "solve_hard";
+const char test_suite[] = "solve_extremes";

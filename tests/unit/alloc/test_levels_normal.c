@@ -1,12 +1,10 @@
+/* Levels computed for N(0,1), against published tables and quadrature. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "alloc/levels.h"
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 
 /* Positive Lloyd-Max levels of N(0,1): Max 1960 and later tables. */
 static const double lloyd_max[5][8] = {
@@ -90,7 +88,7 @@ static void test_midtread_loading(void)
     static const double want[9] = {0, 1.22, 2.10, 2.41, 2.71, 3.02, 3.33, 3.64, 3.94};
 
     for (unsigned b = 1; b <= 8; b++) {
-        double loading = quant_midtread_loading(b), delta = 2 * loading / (double) (1u << b);
+        double loading = levels_normal_midtread_loading(b), delta = 2 * loading / (double) (1u << b);
         struct levels l;
 
         CU_ASSERT_DOUBLE_EQUAL(loading, want[b], 0.0051);
@@ -140,127 +138,18 @@ static void test_mse_against_quadrature(void)
         }
 }
 
-static void test_quantise_counts_thresholds(void)
+static void test_unknown_widths(void)
 {
-    for (unsigned b = 1; b <= 8; b++) {
-        struct levels l;
+    struct levels l;
 
-        CU_ASSERT_EQUAL_FATAL(levels_normal(QUANT_LLOYD_MAX, b, &l), 0);
-        for (unsigned i = 0; i < 2000; i++) {
-            float z = (float) test_rand_normal() * 2;
-            unsigned want = 0;
-
-            if (i < (1u << b) - 1) /* exactly on a threshold: the upper code */
-                z = l.threshold[i];
-            while (want < (1u << b) - 1 && l.threshold[want] <= z)
-                want++;
-            CU_ASSERT_EQUAL(levels_quantise(&l, b, z), want);
-        }
-        CU_ASSERT_EQUAL(levels_quantise(&l, b, NAN), 0);
-        CU_ASSERT_EQUAL(levels_quantise(&l, b, -INFINITY), 0);
-        CU_ASSERT_EQUAL(levels_quantise(&l, b, INFINITY), (1u << b) - 1);
-    }
-}
-
-static void test_stored_form(void)
-{
-    double v[16] = {-1.0, 0.245, 0.5, 2.54};
-    struct levels l, keep;
-
-    CU_ASSERT_EQUAL_FATAL(levels_from_values(v, 2, &l), 0);
-    CU_ASSERT_EQUAL(l.step, (float) (2.54 / 127));
-    CU_ASSERT_EQUAL(l.value_i8[0], -50);
-    CU_ASSERT_EQUAL(l.value_i8[1], 12); /* 12.25 */
-    CU_ASSERT_EQUAL(l.value_i8[2], 25);
-    CU_ASSERT_EQUAL(l.value_i8[3], 127);
-    CU_ASSERT_DOUBLE_EQUAL((double) l.threshold[2], (25 + 127) * 0.5 * 0.02, 1e-6);
-    CU_ASSERT(levels_valid(&l, 2));
-
-    keep = l;
-    v[1] = -0.999; /* rounds onto its neighbour */
-    CU_ASSERT_EQUAL(levels_from_values(v, 2, &l), -EINVAL);
-    v[1] = NAN;
-    CU_ASSERT_EQUAL(levels_from_values(v, 2, &l), -EINVAL);
-    memset(v, 0, sizeof(v));
-    CU_ASSERT_EQUAL(levels_from_values(v, 2, &l), -EINVAL);
-    v[0] = -1e300, v[1] = 0, v[2] = 1, v[3] = 1e300; /* the step is infinite in binary32 */
-    CU_ASSERT_EQUAL(levels_from_values(v, 2, &l), -EINVAL);
-    CU_ASSERT_EQUAL(memcmp(&keep, &l, sizeof(l)), 0);
     CU_ASSERT_EQUAL(levels_normal(QUANT_UNIFORM, 0, &l), -EINVAL);
     CU_ASSERT_EQUAL(levels_normal(QUANT_UNIFORM, 9, &l), -EINVAL);
-
-    l.threshold[1] = nextafterf(l.threshold[1], 9);
-    CU_ASSERT_FALSE(levels_valid(&l, 2));
-}
-
-static double sample_mse(const struct levels *l, unsigned b, const float *x, size_t n)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        double e = (double) x[i] - level_z(l, levels_quantise(l, b, x[i]));
-
-        sum += e * e;
-    }
-    return sum / (double) n;
-}
-
-/* Laplacian samples: the optimal 2-bit levels are known, +-0.4198 and +-1.8340 at unit variance, error
- * 0.1762. */
-static void test_fit_laplace(void)
-{
-    enum { N = 400000 };
-    _Alignas(8) static float x[N];
-    struct levels l, normal;
-
-    for (size_t i = 0; i < N; i++) {
-        double u = test_rand_uniform() - 0.5;
-
-        x[i] = (float) (-copysign(1 / M_SQRT2, u) * log(1 - 2 * fabs(u)));
-    }
-    CU_ASSERT_EQUAL_FATAL(levels_fit(x, N, 2, &l), 0);
-    /* n = 4e5: sample error of a level about 1/sqrt(n p) < 0.006, int8 rounding 0.0073 */
-    CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 2), 0.4198, 0.015);
-    CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 3), 1.8340, 0.02);
-    CU_ASSERT_DOUBLE_EQUAL(sample_mse(&l, 2, x, N), 0.1762, 0.003);
-    for (unsigned b = 1; b <= 8; b++) { /* never worse than where it started */
-        CU_ASSERT_EQUAL_FATAL(levels_fit(x, N / 10, b, &l), 0);
-        CU_ASSERT_EQUAL_FATAL(levels_normal(QUANT_LLOYD_MAX, b, &normal), 0);
-        CU_ASSERT(sample_mse(&l, b, x, N / 10) <= sample_mse(&normal, b, x, N / 10) * (1 + 1e-9));
-    }
-}
-
-static void test_fit_few_and_odd_samples(void)
-{
-    static float x[LEVELS_FIT_MIN];
-    struct levels l, normal;
-
-    CU_ASSERT_EQUAL_FATAL(levels_normal(QUANT_LLOYD_MAX, 4, &normal), 0);
-    for (size_t i = 0; i < LEVELS_FIT_MIN; i++)
-        x[i] = (float) (test_rand_uniform() + 1); /* nothing below zero */
-    CU_ASSERT_EQUAL(levels_fit(x, LEVELS_FIT_MIN - 1, 4, &l), 0);
-    CU_ASSERT_EQUAL(memcmp(&l, &normal, sizeof(l)), 0);
-    CU_ASSERT_EQUAL(levels_fit(x, LEVELS_FIT_MIN, 4, &l), 0);
-    CU_ASSERT(levels_valid(&l, 4));
-    CU_ASSERT(sample_mse(&l, 4, x, LEVELS_FIT_MIN) < sample_mse(&normal, 4, x, LEVELS_FIT_MIN) / 2);
-    for (size_t i = 0; i < LEVELS_FIT_MIN; i++) /* one value: levels must still be levels */
-        x[i] = 0.7f;
-    CU_ASSERT_EQUAL(levels_fit(x, LEVELS_FIT_MIN, 4, &l), 0);
-    CU_ASSERT(levels_valid(&l, 4));
-    CU_ASSERT_EQUAL(levels_fit(NULL, 0, 8, &l), 0);
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_lloyd_max_levels),
-    TEST(test_lloyd_max_error),
-    TEST(test_lloyd_max_is_centroid),
-    TEST(test_midtread_loading),
-    TEST(test_uniform_midrise),
-    TEST(test_mse_against_quadrature),
-    TEST(test_quantise_counts_thresholds),
-    TEST(test_stored_form),
-    TEST(test_fit_laplace),
-    TEST(test_fit_few_and_odd_samples),
-    TEST_END,
+    TEST(test_lloyd_max_levels),      TEST(test_lloyd_max_error),
+    TEST(test_lloyd_max_is_centroid), TEST(test_midtread_loading),
+    TEST(test_uniform_midrise),       TEST(test_mse_against_quadrature),
+    TEST(test_unknown_widths),        TEST_END,
 };
-const char test_suite[] = "quant";
+const char test_suite[] = "levels_normal";

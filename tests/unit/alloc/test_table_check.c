@@ -1,5 +1,4 @@
-/* Tables that are not what they should be: damaged, cut, forged and signed again, or built of impossible
- * parts. */
+/* Refused tables: damaged, truncated, forged with a correct digest, or built of impossible parts. */
 #include <errno.h>
 #include <math.h>
 #include <sodium.h>
@@ -25,7 +24,7 @@ static void refused(const void *bytes, size_t n, const char *word)
     CU_ASSERT_PTR_NULL(t);
     if (word && !strstr(e.text, word)) {
         CU_FAIL("wrong sentence");
-        printf("    wanted \"%s\", got \"%s\"\n", word, e.text);
+        printf("    expected \"%s\", got \"%s\"\n", word, e.text);
     }
     CU_ASSERT_EQUAL(table_parse(bytes, n, &t, NULL), -EBADMSG);
 }
@@ -47,12 +46,12 @@ static void test_damaged(void)
         void *cut = malloc(i ? i : 1); /* of its exact size, so that a sanitizer sees one byte too many */
 
         memcpy(cut, bytes, i);
-        refused(cut, i, i < 288 ? "too short" : "cut short");
+        refused(cut, i, i < 288 ? "too short" : "truncated");
         free(cut);
     }
 }
 
-/* Every line changes one thing and signs the table again: the digest alone must not be what protects us. */
+/* Each line changes one thing and corrects the digest: other checks must find the change. */
 static void test_hostile(void)
 {
     _cleanup_(freep) void *good = NULL;
@@ -92,7 +91,7 @@ static void test_hostile(void)
     HOSTILE(h->magic[0] = 'X', "not an allocation table");
     HOSTILE(h->version = 1, "version 1");
     HOSTILE(h->version = 3, "version 3");
-    HOSTILE(h->n_bytes++, "cut short");
+    HOSTILE(h->n_bytes++, "truncated");
     HOSTILE(h->v_from = 3, "predicts");
     HOSTILE(h->v_from = UINT32_MAX, "predicts");
     HOSTILE(h->reserved0 = 1, "fields");
@@ -132,10 +131,10 @@ static void test_hostile(void)
     HOSTILE(c[0].bits[31] = 1, "bit widths");
     HOSTILE(c[0].code_bits += 8, "bit widths");
     HOSTILE(c[0].r -= 8, "bit widths");
-    HOSTILE(c[1].n_pred -= 32, "number of codes");
-    HOSTILE(c[1].n_pred = UINT32_MAX, "number of codes");
-    HOSTILE(c[0].n_pred = 32, "number of codes");
-    HOSTILE(h->v_from = PREDICT_NONE, "number of codes");
+    HOSTILE(c[1].n_pred -= 32, "number of predicting codes");
+    HOSTILE(c[1].n_pred = UINT32_MAX, "number of predicting codes");
+    HOSTILE(c[0].n_pred = 32, "number of predicting codes");
+    HOSTILE(h->v_from = PREDICT_NONE, "number of predicting codes");
     HOSTILE(c[0].reserved0 = 1, "fields");
     HOSTILE(c[0].reserved1 = 1, "fields");
     HOSTILE(c[1].reserved2 = 1, "fields");
@@ -150,7 +149,7 @@ static void test_hostile(void)
     HOSTILE(bad[h->sections[SECTION_PROVENANCE].off + h->sections[SECTION_PROVENANCE].bytes - 1] = 'x',
             "terminated");
     HOSTILE(bad[h->sections[SECTION_GOLDEN].off] ^= 0x80, "widths"); /* first code has 7 bits */
-    /* 1e-3 of one entry: 2^13 times what rounding explains of a term, in sums of some forty terms */
+    /* 1e-3 of one entry: 2^13 times the rounding of a term, in sums of some forty terms */
     HOSTILE(matrices[at[0][4]] *= 1.001f, "do not decode");
     HOSTILE(matrices[at[1][4] + 33] *= 1.001f, "do not decode"); /* V, a column of its own codes */
     HOSTILE(matrices[at[1][4] + 8] *= 1.001f, "do not decode");  /* V, a column of P */
@@ -162,7 +161,7 @@ static void test_hostile(void)
     CU_ASSERT_EQUAL(c[0].n_half, 4);
 }
 
-/* An empty half-tile must be zero: kernels multiply it without looking. */
+/* An empty half-tile must be zero: kernels multiply it without a check. */
 static void test_empty_half_tile(void)
 {
     static const uint8_t odd[2][N_BANDS] = {{2, 0, 4, 2, 0}, {1, 0, 0, 0, 0}};
@@ -210,7 +209,7 @@ static void build_refused(const struct fixture *f, const char *word)
     CU_ASSERT_EQUAL(n, 77);
     if (!strstr(e.text, word)) {
         CU_FAIL("wrong sentence");
-        printf("    wanted \"%s\", got \"%s\"\n", word, e.text);
+        printf("    expected \"%s\", got \"%s\"\n", word, e.text);
     }
 }
 
@@ -229,8 +228,8 @@ static void test_build_refuses(void)
     REFUSED(f.enc[0][0] = 1e39, "layer 0, head 0, side K");
     REFUSED(f.dec[1][0] = INFINITY, "side V");
     REFUSED(f.predict[1][0] = -1e300, "side V");
-    REFUSED(f.codecs[0].predict = f.predict[0], "announce");
-    REFUSED(f.v_from = PREDICT_NONE, "announce");
+    REFUSED(f.codecs[0].predict = f.predict[0], "predicts no values");
+    REFUSED(f.v_from = PREDICT_NONE, "predicts no values");
     /* finite entries, but the sum of 28 random levels of deviation 1 times them is not */
     REFUSED(for (unsigned j = 0; j < D * D; j++) f.dec[0][j] = 3e38, "golden vectors");
     REFUSED(f.bands[0][0].bits = 9, "impossible");
@@ -245,4 +244,4 @@ static void test_build_refuses(void)
 const struct test_case test_cases[] = {
     TEST(test_damaged), TEST(test_hostile), TEST(test_empty_half_tile), TEST(test_build_refuses), TEST_END,
 };
-const char test_suite[] = "table_hostile";
+const char test_suite[] = "table_check";

@@ -1,5 +1,5 @@
-/* What kvcobra-mover does without a driver, with packets that are none, when a context is lost, and when the
- * daemon is gone. */
+/* kvcobra-mover without a driver, with hostile packets, after the loss of its context, and after the exit of
+ * the daemon. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "tests/lib/test.h"
-#include "tests/unit/mover/other_end.h"
+#include "tests/unit/mover/mover_process.h"
 
-/* A folder with what is called like a library before others: the stand-in driver, or a text. */
+/* Puts a file with the name of a library into a folder that is searched first: a link to @target, or a text.
+ */
 static void library_path(char *folder, const char *name, const char *target)
 {
     char path[400], value[800];
@@ -31,7 +32,7 @@ static void library_path(char *folder, const char *name, const char *target)
     CU_ASSERT_EQUAL(setenv("LD_LIBRARY_PATH", value, 1), 0);
 }
 
-static void test_libraries_that_are_none(void)
+static void test_broken_libraries(void)
 {
     char folder[] = "/tmp/kvc-test-driver-XXXXXX", path[64], before[400];
     Kvcobra__MoverReply *reply;
@@ -40,22 +41,23 @@ static void test_libraries_that_are_none(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
     library_path(folder, "libnvidia-ml.so.1", NULL);
     library_path(folder, "libcuda.so.1", NULL);
-    other_end_start(&mover);
-    CU_ASSERT_EQUAL(answer_err(ask_open(0, "", EXTENT_BYTES)), -EOPNOTSUPP);
-    CU_ASSERT_PTR_NOT_NULL(strstr(answer_sentence, "no usable NVIDIA driver"));
+    mover_process_start(&mover);
+    CU_ASSERT_EQUAL(reply_err(ask_open(0, "", EXTENT_BYTES)), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "no usable NVIDIA driver"));
     (void) snprintf(path, sizeof(path), "%s/libcuda.so.1", folder);
     CU_ASSERT_EQUAL(unlink(path), 0);
     library_path(folder, "libcuda.so.1", STANDIN_CUDA_OLD "/libcuda.so.1");
-    CU_ASSERT_EQUAL(answer_err(ask_open(0, "", EXTENT_BYTES)), -EOPNOTSUPP);
-    CU_ASSERT_PTR_NOT_NULL(strstr(answer_sentence, "too old"));
+    CU_ASSERT_EQUAL(reply_err(ask_open(0, "", EXTENT_BYTES)), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "too old"));
     CU_ASSERT_EQUAL(unlink(path), 0);
     library_path(folder, "libcuda.so.1", STANDIN_CUDA "/libcuda.so.1");
-    reply = ask_open(0, "", EXTENT_BYTES); /* installed meanwhile; still nothing that lists processes */
+    reply = ask_open(0, "",
+                     EXTENT_BYTES); /* the driver is installed now; the library that lists processes is not */
     CU_ASSERT_FATAL(reply && reply->err == 0);
     CU_ASSERT_FALSE(reply->open->lists_processes);
     mover_reply_free(reply);
     CU_ASSERT_EQUAL(ask_lists(getpid()), -EOPNOTSUPP);
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
     CU_ASSERT_EQUAL(setenv("LD_LIBRARY_PATH", before, 1), 0);
     CU_ASSERT_EQUAL(unlink(path), 0);
     (void) snprintf(path, sizeof(path), "%s/libnvidia-ml.so.1", folder);
@@ -75,27 +77,28 @@ static void test_hostile_packets(void)
     for (size_t i = 0; i < sizeof(packets) / sizeof(packets[0]); i++) {
         start_open();
         CU_ASSERT_EQUAL(wire_send(mover.socket, packets[i].bytes, packets[i].n, NULL, 0), 0);
-        CU_ASSERT_EQUAL(recv(mover.socket, &byte, 1, 0), 0); /* it is gone, without an answer */
-        CU_ASSERT_EQUAL(other_end_wait(&mover), 1);
+        CU_ASSERT_EQUAL(recv(mover.socket, &byte, 1, 0), 0); /* it has exited without a reply */
+        CU_ASSERT_EQUAL(mover_process_wait(&mover), 1);
     }
-    other_end_start(&mover);
-    CU_ASSERT_EQUAL(answer_err(other_end_ask(&mover, &nothing, NULL, 0, NULL)),
-                    -EOPNOTSUPP); /* of a newer daemon: an answer */
-    CU_ASSERT_EQUAL(answer_err(other_end_ask(&mover, &nothing, (int[]){0, 1, 2, 0}, 4, NULL)), -EOPNOTSUPP);
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    mover_process_start(&mover);
+    CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &nothing, NULL, 0, NULL)),
+                    -EOPNOTSUPP); /* a request of a newer daemon gets a reply */
+    CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &nothing, (int[]){0, 1, 2, 0}, 4, NULL)),
+                    -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
 }
 
-/* It says so, and ends: its context is of no use any more. */
-static void test_a_lost_context(void)
+/* After the loss of its context, the mover replies with -EIO and exits. */
+static void test_lost_context(void)
 {
     CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", "cuMemsetD8_v2:2:719", 1), 0);
     start_open();
     CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
     CU_ASSERT_EQUAL(ask_create(MIB, NULL), 0);
     CU_ASSERT_EQUAL(ask_create(MIB, NULL), -EIO);
-    CU_ASSERT_PTR_NOT_NULL(strstr(answer_sentence, "(CUDA_ERROR"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "(CUDA_ERROR"));
     CU_ASSERT_EQUAL(ask_create(MIB, NULL), -ENOTCONN);
-    CU_ASSERT_EQUAL(other_end_wait(&mover), 1);
+    CU_ASSERT_EQUAL(mover_process_wait(&mover), 1);
 }
 
 static bool line_in(const char *file, const char *line)
@@ -117,16 +120,16 @@ static void test_locked_down(void)
 {
     char path[64];
 
-    start_open(); /* which it answers after that */
+    start_open(); /* locking down comes before the first reply */
     CU_ASSERT_TRUE(line_in("status", "NoNewPrivs:\t1"));
     CU_ASSERT_TRUE(line_in("limits", "Max core file size        1                    1 "));
     (void) snprintf(path, sizeof(path), "/proc/%d/fd/77",
-                    (int) mover.pid); /* which other_end_start() left open */
+                    (int) mover.pid); /* mover_process_start() left it open */
     CU_ASSERT_EQUAL(access(path, F_OK), -1);
-    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
 }
 
-/* Its parent is killed while somebody else keeps the socket open. */
+/* The mover exits when its parent is killed, although another process keeps the socket open. */
 static void test_the_daemon_dies(void)
 {
     int pair[2], status;
@@ -139,7 +142,7 @@ static void test_the_daemon_dies(void)
         Kvcobra__MoverReply *reply;
 
         start_open();
-        if (wire_send(pair[1], "x", 1, &mover.socket, 1) < 0) /* a copy outlives us */
+        if (wire_send(pair[1], "x", 1, &mover.socket, 1) < 0) /* this copy of the socket stays open */
             _exit(1);
         do
             reply = ask_open(0, "", EXTENT_BYTES);
@@ -153,7 +156,7 @@ static void test_the_daemon_dies(void)
         CU_ASSERT_EQUAL_FATAL(wire_receive(pair[0], packet, &p), 0);
         CU_ASSERT_EQUAL(kill(parent, SIGKILL), 0);
         CU_ASSERT_EQUAL(waitpid(parent, &status, 0), parent);
-        while (recv(p.fds[0], &byte, 1, 0) > 0) /* answers that nobody read, then the end */
+        while (recv(p.fds[0], &byte, 1, 0) > 0) /* unread replies, then the end of the stream */
             ;
         wire_packet_close_fds(&p);
     }
@@ -161,9 +164,8 @@ static void test_the_daemon_dies(void)
     (void) close(pair[1]);
 }
 
-const char test_suite[] = "kvcobra-mover's end";
+const char test_suite[] = "serve_ends";
 const struct test_case test_cases[] = {
-    TEST(test_libraries_that_are_none), TEST(test_hostile_packets),
-    TEST(test_a_lost_context),          TEST(test_locked_down),
-    TEST(test_the_daemon_dies),         TEST_END,
+    TEST(test_broken_libraries), TEST(test_hostile_packets), TEST(test_lost_context),
+    TEST(test_locked_down),      TEST(test_the_daemon_dies), TEST_END,
 };
