@@ -1,5 +1,5 @@
 /* The threads of a block as contexts that take turns; see cuda_on_cpu.h. */
-#include "gpu/cuda/kernels/device.h" /* includes cuda_on_cpu.h */
+#include "gpu/cuda/kernels/device.h" /* and with it backend/device.h of this folder */
 
 #include <cassert>
 #include <cstdio>

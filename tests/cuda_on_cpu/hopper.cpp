@@ -1,5 +1,5 @@
 /* Barriers, copies and products of compute capability 9.0; see hopper.h. */
-#include "gpu/cuda/kernels/hopper.h" /* includes tests/cuda_on_cpu/hopper.h */
+#include "gpu/cuda/kernels/hopper.h" /* and with it backend/hopper.h of this folder */
 
 #include <cstdio>
 #include <map>

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "gpu/cuda/kernels/device.h" /* includes cuda_on_cpu.h */
+#include "gpu/cuda/kernels/device.h" /* and with it backend/device.h of this folder */
 #include "tests/cuda_on_cpu/entries.h"
 
 #define DECLARE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, plan_attend)

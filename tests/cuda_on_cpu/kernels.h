@@ -1,4 +1,4 @@
-/* The kernels of gpu/cuda/kernels as functions that run on the CPU (cuda_on_cpu.h). */
+/* The kernels of gpu/cuda/kernels as functions that run on the CPU (backend/device.h). */
 #pragma once
 
 #include <stddef.h>

@@ -5,7 +5,8 @@
  * other. A barrier that not all threads reach, and a warp operation that not all lanes reach, end the
  * program.
  *
- * gpu/cuda/kernels/device.h includes this in place of CUDA's own headers; a test includes the kernel's file.
+ * gpu/cuda/kernels/device.h finds this file by the include path of the tests, where nvcc finds
+ * gpu/cuda/backend/device.h.
  */
 #pragma once
 
