@@ -77,8 +77,9 @@ void attend_merge(const struct attend_args *a, const float *partials, size_t n_s
 void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials,
                        size_t n_shares);
 
-/* What folding does to a call: planes whose keys are formed and turned, of all d / 2, and what the others may
- * add to a score, over the size of the row's scores about their mean. Planes and 0 where nothing is folded.
+/* What folding does to a call: planes whose keys are formed and rotated, of all d / 2, and what the others
+ * may add to a score, over the size of the row's scores about their mean. Planes and 0 where nothing is
+ * folded.
  */
 struct attend_folding {
     size_t planes, formed;

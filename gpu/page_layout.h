@@ -80,8 +80,3 @@ static inline size_t page_v_off(const struct codec *k)
 
 /* Offset, in a payload of class first, of the binary16 sink rows [n_sink, d] of one (layer, head, side). */
 size_t page_sink_off(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side);
-
-/* One code of a half-tile, by the map above. For tests, tools and the reference kernels. */
-unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord);
-void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
-                   unsigned code);

@@ -41,10 +41,10 @@ DEVICE float exp2_fast(float x)
     return y;
 }
 
-/* Of @turns whole turns; without the reduction of large angles, which would cost local memory. */
-DEVICE void cos_sin_of_turns(float turns, float *ret_cosine, float *ret_sine)
+/* Of @revolutions; without the reduction of large angles, which would cost local memory. */
+DEVICE void cos_sin_of_revolutions(float revolutions, float *ret_cosine, float *ret_sine)
 {
-    sincospif(2 * turns, ret_sine, ret_cosine);
+    sincospif(2 * revolutions, ret_sine, ret_cosine);
 }
 
 /* Rounded one by one, never fused: codes have the same bits on every device. */

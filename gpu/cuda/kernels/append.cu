@@ -3,7 +3,7 @@
  * tail are packed into pages, keys before values, since those are residuals of what the stored keys' codes
  * predict; then the new rows are stored behind the tail, which first moves to the front of its buffer where
  * they would not fit. The last block of a sequence in the last launch sets its lengths, which all launches
- * before decided by plan_step(), so that nothing depends on the host.
+ * before decided by append_step(), so that nothing depends on the host.
  *
  * Grids are as large as the largest item needs: blocks that an item of fewer chunks or tokens has no work for
  * end at once.
@@ -12,11 +12,11 @@
 
 /* What this block is of: grids count items times KV heads first. */
 struct place {
-    const struct plan_append_item *item;
+    const struct launch_append_item *item;
     uint32_t kv_head;
 };
 
-DEVICE struct place place_of(const struct plan_append *a)
+DEVICE struct place place_of(const struct launch_append *a)
 {
     uint32_t n_heads = a->table->n_kv_heads;
 
@@ -25,18 +25,18 @@ DEVICE struct place place_of(const struct plan_append *a)
 
 /* A layer of a sequence as it was when the launches began, and what they do to it. */
 struct task {
-    struct plan_seq seq;
-    struct plan_step step;
+    struct device_seq seq;
+    struct append_step step;
     bool fits; /* the host kept its promise of memory */
 };
 
-DEVICE struct task task_of(const struct plan_append *a, const struct plan_append_item *item)
+DEVICE struct task task_of(const struct launch_append *a, const struct launch_append_item *item)
 {
     struct task t;
 
     t.seq = *item->seq;
-    t.step = plan_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, item->n_new,
-                       item->n_pack, a->given);
+    t.step = append_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, item->n_new,
+                         item->n_pack, a->given);
     t.fits = t.step.n_exact <= t.seq.exact_ld && t.seq.n_pages + t.step.n_pack <= t.seq.n_claimed;
     return t;
 }
@@ -45,9 +45,9 @@ DEVICE struct task task_of(const struct plan_append *a, const struct plan_append
 
 /* One chunk of one head and side, and where it goes. */
 struct chunk {
-    const struct plan_head *head;
-    const struct plan_codes *codes;
-    const struct plan_encoder *encoder;
+    const struct device_head *head;
+    const struct device_codes *codes;
+    const struct device_encoder *encoder;
     const uint16_t *rows; /* [TOKENS][d] */
     const float *mean;    /* that was subtracted from them */
     uint8_t *payload;
@@ -55,11 +55,11 @@ struct chunk {
     bool is_key;
 };
 
-DEVICE struct chunk chunk_of(const struct plan_append *a, const struct task *t, uint32_t kv_head, uint32_t i,
-                             bool is_key)
+DEVICE struct chunk chunk_of(const struct launch_append *a, const struct task *t, uint32_t kv_head,
+                             uint32_t i, bool is_key)
 {
-    const struct plan_table *table = a->table;
-    const struct plan_head *head = table->heads + a->layer * table->n_kv_heads + kv_head;
+    const struct device_table *table = a->table;
+    const struct device_head *head = table->heads + a->layer * table->n_kv_heads + kv_head;
     size_t first = (size_t) kv_head * t->seq.exact_ld + t->seq.first_row + TOKENS * i;
     struct chunk c;
 
@@ -74,23 +74,23 @@ DEVICE struct chunk chunk_of(const struct plan_append *a, const struct task *t, 
     return c;
 }
 
-DEVICE void store_sinks(const struct plan_table *t, const struct chunk *c)
+DEVICE void store_sinks(const struct device_table *t, const struct chunk *c)
 {
     uint16_t *to = (uint16_t *) (c->payload + (c->is_key ? c->head->sinks_k : c->head->sinks_v));
 
-    for (uint32_t i = threadIdx.x; i < c->n_sink * t->d; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < c->n_sink * t->d; i += LAUNCH_THREADS)
         to[i] = c->rows[i];
 }
 
 /* What the encoder takes, to shared [d][COLUMN_LD]: rows with their mean, less the encoder's; sinks are put
  * at the latter. */
-DEVICE void load_centred(const struct plan_table *t, const struct chunk *c, float *ret)
+DEVICE void load_centred(const struct device_table *t, const struct chunk *c, float *ret)
 {
     const uint32_t *pairs = (const uint32_t *) c->rows;
     uint32_t first =
         threadIdx.x / 16; /* which of two goes first: so the lanes of a warp write to all banks */
 
-    for (uint32_t i = threadIdx.x; i < TOKENS * t->d / 2; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < TOKENS * t->d / 2; i += LAUNCH_THREADS) {
         uint32_t token = 2 * i / t->d, col = 2 * i % t->d, pair = pairs[i];
 
         for (uint32_t x = 0; x < 2; x++) {
@@ -105,11 +105,11 @@ DEVICE void load_centred(const struct plan_table *t, const struct chunk *c, floa
 }
 
 /* Less what the predictors' stored codes say. @space: of a chunk's levels. */
-DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *c, struct share mine,
+DEVICE void subtract_predicted(const struct launch_append *a, const struct chunk *c, struct share mine,
                                float *space, float z[ROWS][MINE])
 {
-    const struct plan_table *t = a->table;
-    const struct plan_head *from = t->heads + a->layer * t->n_kv_heads + c->head->first_predictor;
+    const struct device_table *t = a->table;
+    const struct device_head *from = t->heads + a->layer * t->n_kv_heads + c->head->first_predictor;
     const float *enc = c->encoder->enc_k + (size_t) mine.row * c->encoder->n_pred;
     float all[ROWS][MINE] = {{0}};
 
@@ -174,8 +174,8 @@ DEVICE uint32_t pack_word(const uint8_t *codes, unsigned b, bool is_key, unsigne
 }
 
 /* This thread's codes, to [8][TOKENS] of its half-tile; how many are saturated. */
-DEVICE unsigned store_codes(const struct plan_table *t, const struct chunk *c, unsigned b, struct share mine,
-                            const float z[ROWS][MINE], uint8_t *codes)
+DEVICE unsigned store_codes(const struct device_table *t, const struct chunk *c, unsigned b,
+                            struct share mine, const float z[ROWS][MINE], uint8_t *codes)
 {
     unsigned at = (c->is_key ? 0 : WIDTHS) + b, saturated = 0;
 
@@ -191,14 +191,14 @@ DEVICE unsigned store_codes(const struct plan_table *t, const struct chunk *c, u
 }
 
 /* A tile's half-tiles, one per warp; the last may be without codes. */
-DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint32_t tile)
+DEVICE void encode_tile(const struct launch_append *a, const struct chunk *c, uint32_t tile)
 {
-    const struct plan_table *t = a->table;
+    const struct device_table *t = a->table;
     struct share mine = share_of(tile);
     uint32_t half = mine.row / 8;
     unsigned b = half < c->codes->n_half ? c->codes->bits[half] : 0, saturated = 0;
     float *space = (float *) dynamic_shared; /* vectors, then levels */
-    uint8_t *codes = dynamic_shared + plan_coding_floats(t->d, t->rank_max) * sizeof(float) +
+    uint8_t *codes = dynamic_shared + launch_coding_floats(t->d, t->rank_max) * sizeof(float) +
                      threadIdx.x / 32 * 8 * TOKENS;
     float z[ROWS][MINE] = {{0}};
 
@@ -218,7 +218,7 @@ DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint
             pack_word(codes, b, c->is_key, w);
 }
 
-DEVICE void pack(const struct plan_append *a, bool is_key)
+DEVICE void pack(const struct launch_append *a, bool is_key)
 {
     struct place at = place_of(a);
     struct chunk c;
@@ -237,19 +237,19 @@ DEVICE void pack(const struct plan_append *a, bool is_key)
 }
 
 /* Grid of both: (items x KV heads, chunks, tiles of the side's widest head, one at least). */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_pack_keys(PARAMETER struct plan_append a)
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_pack_keys(PARAMETER struct launch_append a)
 {
     pack(&a, true);
 }
 
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_pack_values(PARAMETER struct plan_append a)
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_pack_values(PARAMETER struct launch_append a)
 {
     pack(&a, false);
 }
 
 /* ---- to the tail ---- */
 
-enum { SLICE_PAIRS = PLAN_SLICE / 2, PASS = PLAN_THREADS / SLICE_PAIRS, PASSES = 4 };
+enum { SLICE_PAIRS = LAUNCH_SLICE / 2, PASS = LAUNCH_THREADS / SLICE_PAIRS, PASSES = 4 };
 
 /* A block's share of a layer: some columns of one side and head, and of the new rows every @n_shares-th few.
  */
@@ -262,15 +262,15 @@ struct slice {
     bool any; /* this thread has columns */
 };
 
-DEVICE struct slice slice_of(const struct plan_append *a, const struct task *t, uint32_t kv_head)
+DEVICE struct slice slice_of(const struct launch_append *a, const struct task *t, uint32_t kv_head)
 {
-    const struct plan_table *table = a->table;
+    const struct device_table *table = a->table;
     struct slice s;
 
     s.kv_head = kv_head;
     s.side = blockIdx.z % 2;
     s.share = blockIdx.z / 2;
-    s.col = PLAN_SLICE * blockIdx.y + threadIdx.x % SLICE_PAIRS * 2;
+    s.col = LAUNCH_SLICE * blockIdx.y + threadIdx.x % SLICE_PAIRS * 2;
     s.row = threadIdx.x / SLICE_PAIRS;
     s.ld = table->d / 2;
     s.rows = (uint32_t *) (s.side ? t->seq.exact_v : t->seq.exact_k) +
@@ -299,11 +299,11 @@ DEVICE void move_to_front(const struct slice *s, uint32_t from, uint32_t n)
 }
 
 /* Element @i of an array of @dtype. */
-DEVICE float element(const void *x, enum plan_dtype dtype, size_t i)
+DEVICE float element(const void *x, enum launch_dtype dtype, size_t i)
 {
-    if (dtype == PLAN_F32)
+    if (dtype == LAUNCH_F32)
         return ((const float *) x)[i];
-    if (dtype == PLAN_F16)
+    if (dtype == LAUNCH_F16)
         return half_to_float(((const uint16_t *) x)[i]);
     return bfloat_to_float(((const uint16_t *) x)[i]);
 }
@@ -319,12 +319,12 @@ DEVICE bool is_finite_half(uint32_t x)
 }
 
 /* Of the new rows @first .. @end - 1, which go to rows @to + number, every @n_shares-th few. */
-DEVICE void store_rows(const struct plan_append *a, const struct plan_append_item *item,
+DEVICE void store_rows(const struct launch_append *a, const struct launch_append_item *item,
                        const struct slice *s, uint32_t first, uint32_t end, uint32_t to, uint32_t share,
                        uint32_t n_shares, uint32_t *faults)
 {
-    const struct plan_table *t = a->table;
-    const struct plan_head *head = t->heads + a->layer * t->n_kv_heads + s->kv_head;
+    const struct device_table *t = a->table;
+    const struct device_head *head = t->heads + a->layer * t->n_kv_heads + s->kv_head;
     const float *mean = (s->side ? head->mean_v : head->decode_mean_k) + s->col;
     const void *x = s->side ? item->v : item->k;
     bool finite = true;
@@ -338,11 +338,11 @@ DEVICE void store_rows(const struct plan_append *a, const struct plan_append_ite
         finite = finite && is_finite_half(pair) && is_finite_half(pair >> 16);
     }
     if (!finite)
-        raise(faults, PLAN_NOT_FINITE);
+        raise(faults, DEVICE_NOT_FINITE);
 }
 
 /* By the last of an item's @n_blocks, whichever that is: all others have read the lengths. */
-DEVICE void set_lengths(struct plan_seq *seq, const struct task *t, uint32_t n_blocks)
+DEVICE void set_lengths(struct device_seq *seq, const struct task *t, uint32_t n_blocks)
 {
     __syncthreads();
     if (threadIdx.x != 0 || !is_last(&seq->n_done, n_blocks))
@@ -355,11 +355,11 @@ DEVICE void set_lengths(struct plan_seq *seq, const struct task *t, uint32_t n_b
     seq->first_row = t->step.first_row;
 }
 
-/* Grid: (items x KV heads, slices of PLAN_SLICE columns, 2 sides x shares of the most new rows). */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_append_rows(PARAMETER struct plan_append a)
+/* Grid: (items x KV heads, slices of LAUNCH_SLICE columns, 2 sides x shares of the most new rows). */
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_append_rows(PARAMETER struct launch_append a)
 {
     struct place at = place_of(&a);
-    uint32_t n_new = at.item->n_new, n_shares = plan_append_shares(n_new), from, n_left, to, low, high;
+    uint32_t n_new = at.item->n_new, n_shares = launch_append_shares(n_new), from, n_left, to, low, high;
     struct slice s;
     struct task t;
 
@@ -373,7 +373,7 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_append_rows(PARAMETER struct pla
     low = lesser(from > n_left ? from - n_left : 0, n_new);
     high = lesser(from, n_new);
     if (!t.fits) {
-        raise(t.seq.faults, PLAN_NO_ROOM);
+        raise(t.seq.faults, DEVICE_NO_ROOM);
     } else if (t.step.first_row == from) {
         store_rows(&a, at.item, &s, 0, n_new, to, s.share, n_shares, t.seq.faults);
     } else {

@@ -25,7 +25,7 @@ template <int D, int K, int V, int R> struct size_80 {
         SETS = BOTH ? 1 : 2 * ROW_TILES,
         WEIGHT_TILES = BOTH ? 1 : 2 * ROW_TILES, /* of 8 columns: upper bytes of weights, lower ones */
         PAIRS = D / 4,                           /* of planes */
-        ITEMS = (R * PAIRS + PLAN_THREADS - 1) / PLAN_THREADS, /* pairs of planes that a thread turns */
+        ITEMS = (R * PAIRS + LAUNCH_THREADS - 1) / LAUNCH_THREADS, /* pairs of planes that a thread turns */
     };
 };
 
@@ -40,7 +40,7 @@ enum { TILE_THERE = 1, TILE_KEY = 2, TILE_ELSEWHERE = 4 };
 
 struct shared_80 {
     unsigned char *base;
-    struct plan_80_shape at;
+    struct attend_80_shape at;
 };
 
 DEVICE struct words4 narrow_table(struct shared_80 s, unsigned kind, unsigned b)
@@ -50,7 +50,7 @@ DEVICE struct words4 narrow_table(struct shared_80 s, unsigned kind, unsigned b)
 
 DEVICE const uint16_t *wide_table(struct shared_80 s, unsigned side)
 {
-    return (const uint16_t *) (s.base + s.at.wide) + side * PLAN_80_WIDE_LEVELS;
+    return (const uint16_t *) (s.base + s.at.wide) + side * ATTEND_80_WIDE_LEVELS;
 }
 
 /* Word of one of the three operands B of queries: four per lane and step. */

@@ -20,9 +20,9 @@ template <int D, int R> struct size_90 {
         EXACT_TILES = D / 64,
         N_ROWS = R,
         ROW_TILES = R / 8,
-        TURNS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
-        QUERY_STAGES = PLAN_90_QUERY_STAGES(D),
-        BLOCKS = PLAN_90_BLOCKS(D, R),
+        ROTATIONS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
+        QUERY_STAGES = ATTEND_90_QUERY_STAGES(D),
+        BLOCKS = ATTEND_90_BLOCKS(D, R),
     };
 };
 
@@ -30,7 +30,7 @@ template <int D, int R> struct size_90 {
  */
 enum {
     FETCHING = 32, /* threads */
-    FILLING = PLAN_90_THREADS - FETCHING,
+    FILLING = ATTEND_90_THREADS - FETCHING,
     ATTENDING = 128, /* threads */
     ATTENDING_WARPS = ATTENDING / 32,
     ATTENDING_BARRIER = 1,
@@ -38,35 +38,35 @@ enum {
 };
 
 struct block_90 {
-    struct plan_90_shape shape;
+    struct attend_90_shape shape;
     uint64_t *full, *empty;             /* [n_stages] of pages' blocks */
     uint64_t *query_full, *query_empty; /* [S::QUERY_STAGES] */
     struct levels_90 levels;            /* of K; V's are behind each */
     uint32_t *key_tiles,
-        *column_tiles;      /* [PLAN_HALVES_MAX / 2][4], [4 (warps)][PLAN_HALVES_MAX / 4][4]: see tile_at() */
+        *column_tiles; /* [DEVICE_HALVES_MAX / 2][4], [4 (warps)][DEVICE_HALVES_MAX / 4][4]: see tile_at() */
     unsigned char *dec_k;   /* operand B of keys: blocks of 8 planes by 8 coordinates, planes of a step of
                                coordinates first */
     unsigned char *queries; /* [S::QUERY_STAGES], see attend_90.h */
     float
         *start; /* [N_ROWS][2][planes] queries in the frame of the tile's first one, times scale and log2 e */
-    uint32_t *weights;   /* [2][N_ROWS][PLAN_90_WEIGHT_LD] */
+    uint32_t *weights;   /* [2][N_ROWS][ATTEND_90_WEIGHT_LD] */
     float *rows;         /* [2][ATTENDING_WARPS][N_ROWS] what warps tell each other of rows */
     unsigned char *ring; /* [n_stages][stage_bytes] */
 };
 
-template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
+template <class S> DEVICE struct block_90 block_of(const struct device_table *t)
 {
     unsigned char *at = dynamic_shared;
     struct block_90 b;
 
-    b.shape = plan_90_shape(S::DIMS, S::N_ROWS, t->key_rank_max, t->block_bytes_max);
+    b.shape = attend_90_shape(S::DIMS, S::N_ROWS, t->key_rank_max, t->block_bytes_max);
     b.full = (uint64_t *) at;
-    b.empty = b.full + PLAN_90_STAGES_MAX;
-    b.query_full = b.empty + PLAN_90_STAGES_MAX;
-    b.query_empty = b.query_full + PLAN_90_QUERY_STAGES_MAX;
+    b.empty = b.full + ATTEND_90_STAGES_MAX;
+    b.query_full = b.empty + ATTEND_90_STAGES_MAX;
+    b.query_empty = b.query_full + ATTEND_90_QUERY_STAGES_MAX;
     b.levels = {at + b.shape.narrow, (const uint16_t *) (at + b.shape.wide)};
     b.key_tiles = (uint32_t *) (at + b.shape.tiles);
-    b.column_tiles = b.key_tiles + PLAN_HALVES_MAX / 2 * 4;
+    b.column_tiles = b.key_tiles + DEVICE_HALVES_MAX / 2 * 4;
     b.dec_k = at + b.shape.dec_k;
     b.queries = at + b.shape.queries;
     b.start = (float *) (at + b.shape.start);
@@ -76,7 +76,7 @@ template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
     return b;
 }
 
-DEVICE void fill_levels(const struct plan_table *t, struct block_90 b)
+DEVICE void fill_levels(const struct device_table *t, struct block_90 b)
 {
     enum { OF_SIDE = (NARROW_BITS + 1) * 4 };
 
@@ -87,7 +87,7 @@ DEVICE void fill_levels(const struct plan_table *t, struct block_90 b)
         ((uint32_t *) b.levels.wide)[i] = t->wide[i];
 }
 
-template <class S> DEVICE void fill_dec_k(const struct plan_head *head, struct block_90 b)
+template <class S> DEVICE void fill_dec_k(const struct device_head *head, struct block_90 b)
 {
     for (uint32_t i = threadIdx.x - FETCHING; i < S::DIMS * (head->k.r / 8u); i += FILLING) {
         uint32_t plane = i % S::DIMS, coords = i / S::DIMS;
@@ -101,7 +101,7 @@ template <class S> DEVICE void fill_dec_k(const struct plan_head *head, struct b
 /* All rows as they stand to the tile's first query; those that are none are zero. */
 template <class S> DEVICE void fill_start(const struct work *w, struct block_90 b)
 {
-    const struct plan_table *t = w->table;
+    const struct device_table *t = w->table;
 
     for (uint32_t i = threadIdx.x - FETCHING; i < S::N_ROWS * S::PLANES; i += FILLING) {
         uint32_t row = i / S::PLANES, p = i % S::PLANES, at = row * S::DIMS + p;
@@ -123,7 +123,7 @@ template <class S> DEVICE void fill_start(const struct work *w, struct block_90 
 
 /* ---- what a warp knows of its head ---- */
 
-DEVICE void put_tile(const struct plan_codes *codes, uint32_t tile, bool of_key, uint32_t *ret)
+DEVICE void put_tile(const struct device_codes *codes, uint32_t tile, bool of_key, uint32_t *ret)
 {
     uint32_t b0 = codes->bits[2 * tile], b1 = codes->bits[2 * tile + 1];
 
@@ -135,7 +135,7 @@ DEVICE void put_tile(const struct plan_codes *codes, uint32_t tile, bool of_key,
 
 /* Tiles of K; and of columns, which are K's coordinates where V is predicted from them and V's behind: tile i
  * is warp i % 4's. */
-DEVICE void fill_tiles(const struct plan_head *head, struct block_90 b)
+DEVICE void fill_tiles(const struct device_head *head, struct block_90 b)
 {
     uint32_t n_keys = head->k.n_half / 2u, n_predicting = head->n_predictors > 0 ? n_keys : 0,
              n_values = head->v.n_half / 2u;
@@ -143,7 +143,8 @@ DEVICE void fill_tiles(const struct plan_head *head, struct block_90 b)
     for (uint32_t i = threadIdx.x - FETCHING; i < n_keys; i += FILLING)
         put_tile(&head->k, i, true, b.key_tiles + 4 * i);
     for (uint32_t i = threadIdx.x - FETCHING; i < n_predicting + n_values; i += FILLING) {
-        uint32_t *at = b.column_tiles + 4 * (i % ATTENDING_WARPS * PLAN_HALVES_MAX / 4 + i / ATTENDING_WARPS);
+        uint32_t *at =
+            b.column_tiles + 4 * (i % ATTENDING_WARPS * DEVICE_HALVES_MAX / 4 + i / ATTENDING_WARPS);
 
         if (i < n_predicting)
             put_tile(&head->k, i, true, at);
@@ -158,7 +159,7 @@ struct head_90 {
     float key_scale, mean_scale;
 };
 
-DEVICE struct head_90 head_of(const struct plan_head *h, unsigned warp)
+DEVICE struct head_90 head_of(const struct device_head *h, unsigned warp)
 {
     uint32_t n_tiles = (h->n_predictors > 0 ? h->k.n_half / 2u : 0) + h->v.n_half / 2u;
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
 /* Codes of one half-tile that belong to @lane in field @j: column 2t in the low half-word, 2t + 1 in the high
  * one. */
@@ -36,7 +36,7 @@ DEVICE uint32_t level_pair(const uint16_t *levels, uint32_t codes)
 }
 
 /* Two levels that stand side by side in a fragment; an empty half-tile has zeros. */
-DEVICE uint32_t levels_at(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+DEVICE uint32_t levels_at(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
                           unsigned half, unsigned lane, unsigned j)
 {
     unsigned b = codes->bits[half];
@@ -45,7 +45,7 @@ DEVICE uint32_t levels_at(const uint16_t *levels, const struct plan_codes *codes
 }
 
 /* Level of K's (token, coordinate), for values that are predicted from it: there coordinates are rows. */
-DEVICE uint32_t key_level(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+DEVICE uint32_t key_level(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
                           unsigned token, unsigned coord)
 {
     uint32_t pair =

@@ -12,18 +12,18 @@
 
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/device.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
 enum {
     TOKENS = 64,
-    ROWS = 4,                    /* of a thread */
-    LANE_TOKENS = 16,            /* lanes with the same rows; */
-    MINE = TOKENS / LANE_TOKENS, /* tokens of a thread, so many apart */
-    HALVES = PLAN_THREADS / 32,  /* half-tiles of a block */
+    ROWS = 4,                     /* of a thread */
+    LANE_TOKENS = 16,             /* lanes with the same rows; */
+    MINE = TOKENS / LANE_TOKENS,  /* tokens of a thread, so many apart */
+    HALVES = LAUNCH_THREADS / 32, /* half-tiles of a block */
     WIDTHS = 9,
     LEVELS = 256,
-    COLUMN_LD = TOKENS + 1,    /* floats between columns of vectors, which are written along a row */
-    LEVEL_LD = PLAN_CODING_LD, /* between columns of levels, which are written as fragments lie */
+    COLUMN_LD = TOKENS + 1,      /* floats between columns of vectors, which are written along a row */
+    LEVEL_LD = LAUNCH_CODING_LD, /* between columns of levels, which are written as fragments lie */
 };
 
 /* What a thread sums up: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
@@ -35,7 +35,7 @@ DEVICE struct share share_of(uint32_t tile)
 {
     uint32_t lane = threadIdx.x % 32;
 
-    return {lane % LANE_TOKENS, PLAN_TILE_ROWS * tile + 8 * (threadIdx.x / 32) + lane / LANE_TOKENS * ROWS};
+    return {lane % LANE_TOKENS, LAUNCH_TILE_ROWS * tile + 8 * (threadIdx.x / 32) + lane / LANE_TOKENS * ROWS};
 }
 
 /*
@@ -82,12 +82,12 @@ DEVICE void add_shares(float sum[ROWS][MINE], const float term[ROWS][MINE], bool
 }
 
 /* Levels of all of a head-side's coordinates of 64 tokens to shared [r][LEVEL_LD]. Ends with a barrier. */
-DEVICE void load_levels(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+DEVICE void load_levels(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
                         bool is_key, float *ret)
 {
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane >> 2, column = 2 * (lane & 3);
 
-    for (uint32_t i = warp; i < 8u * codes->n_half; i += PLAN_THREADS / 32) {
+    for (uint32_t i = warp; i < 8u * codes->n_half; i += LAUNCH_THREADS / 32) {
         uint32_t half = i / 8, j = i % 8, pair = levels_at(levels, codes, block, half, lane, j);
         float *at = ret + (8 * half + (is_key ? column : row)) * LEVEL_LD + 8 * j + (is_key ? row : column);
 
@@ -98,7 +98,7 @@ DEVICE void load_levels(const uint16_t *levels, const struct plan_codes *codes, 
 }
 
 /* Levels of one side. */
-DEVICE const uint16_t *levels_of(const struct plan_table *t, bool is_key)
+DEVICE const uint16_t *levels_of(const struct device_table *t, bool is_key)
 {
     return t->levels + (is_key ? 0 : WIDTHS * LEVELS);
 }

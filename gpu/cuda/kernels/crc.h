@@ -6,13 +6,13 @@
  */
 #pragma once
 
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
 #define CRC_POLYNOMIAL 0x82f63b78u
 #define CRC_ONE 0x80000000u
 
 /* a b mod P */
-PLAN_INLINE uint32_t crc_product(uint32_t a, uint32_t b)
+DEVICE_INLINE uint32_t crc_product(uint32_t a, uint32_t b)
 {
     uint32_t sum = 0;
 
@@ -24,7 +24,7 @@ PLAN_INLINE uint32_t crc_product(uint32_t a, uint32_t b)
 }
 
 /* s x^32n mod P; @powers: [i] = x^(32 2^i), as far as n has bits. */
-PLAN_INLINE uint32_t crc_shift(uint32_t s, uint64_t n, const uint32_t *powers)
+DEVICE_INLINE uint32_t crc_shift(uint32_t s, uint64_t n, const uint32_t *powers)
 {
     for (unsigned i = 0; n >> i != 0; i++)
         if (n >> i & 1)

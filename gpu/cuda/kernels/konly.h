@@ -13,21 +13,21 @@ extern "C" {
 enum { KONLY_D = 128, KONLY_ROWS = 4, KONLY_STAGES = 2 };
 
 struct konly_attend {
-    struct plan_attend attend; /* one query per item; nothing is exact; partials: [items][KV
+    struct launch_attend attend; /* one query per item; nothing is exact; partials: [items][KV
                                   heads][n_splits][KONLY_PARTIAL_FLOATS] */
-    const uint16_t *v;         /* [items][KV heads][ld][KONLY_D] binary16, aligned to 16 */
-    uint32_t ld;               /* rows of a (sequence, KV head): 64 n_pages at least */
+    const uint16_t *v;           /* [items][KV heads][ld][KONLY_D] binary16, aligned to 16 */
+    uint32_t ld;                 /* rows of a (sequence, KV head): 64 n_pages at least */
 };
 
-/* Maxima and sums per row, then [KONLY_D][PLAN_GROUP_MAX]. */
-#define KONLY_PARTIAL_FLOATS (PLAN_GROUP_MAX * (2u + KONLY_D))
+/* Maxima and sums per row, then [KONLY_D][DEVICE_GROUP_MAX]. */
+#define KONLY_PARTIAL_FLOATS (DEVICE_GROUP_MAX * (2u + KONLY_D))
 
 /* X(name, most coordinates of K) */
 #define KONLY_ATTEND_KERNELS(X) X(kvc_konly_rank_64, 64) X(kvc_konly_rank_128, 128)
 #define KONLY_MERGE_KERNELS(X) X(kvc_konly_merge, konly_attend)
 
 /* Offset of values in shared memory, [KONLY_STAGES][2 pages][64][KONLY_D] binary16. */
-PLAN_INLINE uint32_t konly_values_at(const struct plan_80_shape *s)
+DEVICE_INLINE uint32_t konly_values_at(const struct attend_80_shape *s)
 {
     return (s->ring + KONLY_STAGES * 2 * s->block_bytes + 127) / 128 * 128;
 }

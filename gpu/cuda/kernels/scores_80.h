@@ -1,5 +1,5 @@
 /*
- * Queries and scores of attend_80.cu: queries turned from page to page, keys out of codes, their scores, the
+ * Queries and scores of attend_80.cu: queries rotated from page to page, keys out of codes, their scores, the
  * key mean's share.
  *
  * Angles are loaded where they are needed: in registers for all planes they would cost a third of the blocks
@@ -20,24 +20,26 @@
 
 /* Pairs of planes of some rows, in the frame of the next page to be put: rows first_row + i row_step, planes
  * p and p + 1. */
-template <class S> struct turning_80 {
+template <class S> struct rotation_80 {
     float lo[S::ITEMS][2], hi[S::ITEMS][2];
     float cosine[2], sine[2]; /* of a page */
     float mean_lo[2], mean_hi[2];
     uint32_t plane;
 };
 
-enum { TURNS_MAX = 128 }; /* pages after which queries are formed anew: a turn errs by 2^-25 of a radian */
+enum {
+    ROTATIONS_MAX = 128
+}; /* pages after which queries are formed anew: a turn errs by 2^-25 of a radian */
 
 template <class S> DEVICE unsigned row_of_item(unsigned item)
 {
-    return threadIdx.x / S::PAIRS + item * (PLAN_THREADS / S::PAIRS);
+    return threadIdx.x / S::PAIRS + item * (LAUNCH_THREADS / S::PAIRS);
 }
 
 /* In the frame of page @page. Rows that are none are zero. */
 template <class S>
-DEVICE void begin_queries(const struct plan_table *t, const struct rows *rows, uint32_t page,
-                          struct turning_80<S> *q)
+DEVICE void begin_queries(const struct device_table *t, const struct rows *rows, uint32_t page,
+                          struct rotation_80<S> *q)
 {
     float scale = t->attn_scale * LOG2_E;
 
@@ -66,19 +68,20 @@ DEVICE void begin_queries(const struct plan_table *t, const struct rows *rows, u
 }
 
 template <class S>
-DEVICE void init_queries(const struct plan_table *t, const struct plan_head *head, struct turning_80<S> *q)
+DEVICE void init_queries(const struct device_table *t, const struct device_head *head,
+                         struct rotation_80<S> *q)
 {
     q->plane = 2 * (threadIdx.x % S::PAIRS);
     UNROLL
     for (unsigned i = 0; i < 2; i++) {
-        q->cosine[i] = t->page_turn[2 * (q->plane + i)];
-        q->sine[i] = t->page_turn[2 * (q->plane + i) + 1];
+        q->cosine[i] = t->page_rotation[2 * (q->plane + i)];
+        q->sine[i] = t->page_rotation[2 * (q->plane + i) + 1];
         q->mean_lo[i] = head->mean_k[q->plane + i] / head->mean_scale;
         q->mean_hi[i] = head->mean_k[t->n_planes + q->plane + i] / head->mean_scale;
     }
 }
 
-/* Two numbers to binary16 and what that lost. */
+/* Two numbers to binary16 and what that residual. */
 DEVICE void split_pair(float x, float y, uint32_t *ret_pair, uint32_t *ret_rest)
 {
     uint32_t pair = pack_halves(x, y);
@@ -87,8 +90,8 @@ DEVICE void split_pair(float x, float y, uint32_t *ret_pair, uint32_t *ret_rest)
     *ret_rest = pack_halves(x - half_to_float((uint16_t) pair), y - half_to_float((uint16_t) (pair >> 16)));
 }
 
-/* The queries as they stand to page @page (0, 1) of a pair, as operands B; then turned to the next one. */
-template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, struct turning_80<S> *q)
+/* The queries as they stand to page @page (0, 1) of a pair, as operands B; then rotated to the next one. */
+template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, struct rotation_80<S> *q)
 {
     UNROLL
     for (unsigned item = 0; item < S::ITEMS; item++) {
@@ -102,7 +105,7 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
             continue; /* of a small head dimension */
         uint32_t *queries = query_words<S>(s, 0, set, q->plane / 16, lane) + at;
         uint32_t *factors = query_words<S>(s, 1, set, q->plane / 16, lane) + at;
-        uint32_t *rests = query_words<S>(s, 2, set, q->plane / 16, lane) + at;
+        uint32_t *residuals = query_words<S>(s, 2, set, q->plane / 16, lane) + at;
 
         queries[0] = pack_halves(lo[0], lo[1]);
         queries[2] = pack_halves(hi[0], hi[1]);
@@ -111,8 +114,8 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
             c[i] = lo[i] * q->mean_lo[i] + hi[i] * q->mean_hi[i];
             sn[i] = hi[i] * q->mean_lo[i] - lo[i] * q->mean_hi[i];
         }
-        split_pair(c[0], c[1], &factors[0], &rests[0]);
-        split_pair(sn[0], sn[1], &factors[2], &rests[2]);
+        split_pair(c[0], c[1], &factors[0], &residuals[0]);
+        split_pair(sn[0], sn[1], &factors[2], &residuals[2]);
         UNROLL
         for (unsigned i = 0; i < 2; i++) {
             float x = lo[i], y = hi[i];
@@ -130,13 +133,13 @@ struct angles_80 {
     struct words4 cosine, sine;
 };
 
-DEVICE struct angles_80 angles_of(const struct plan_table *t, unsigned rest, unsigned warp, unsigned step,
-                                  unsigned lane)
+DEVICE struct angles_80 angles_of(const struct device_table *t, unsigned residual, unsigned warp,
+                                  unsigned step, unsigned lane)
 {
     const uint32_t *at =
-        t->turns + ((rest * (t->n_planes / 16) + step) * 2 * PLAN_THREADS + 32 * warp + lane) * 4;
+        t->rotations + ((residual * (t->n_planes / 16) + step) * 2 * LAUNCH_THREADS + 32 * warp + lane) * 4;
 
-    return {load_16_bytes(at), load_16_bytes(at + 4 * PLAN_THREADS)};
+    return {load_16_bytes(at), load_16_bytes(at + 4 * LAUNCH_THREADS)};
 }
 
 /* Levels of a half-tile of K for this warp's tokens: columns 2t, 2t + 1 of tokens 16 w + g, then of 16 w + 8
@@ -176,19 +179,19 @@ DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 
 {
     const uint32_t *halves = (const uint32_t *) (s.base + s.at.halves);
     unsigned n_steps = n_half / 2,
-             of_warp = n_steps < PLAN_80_LEVEL_STEPS ? n_steps : (unsigned) PLAN_80_LEVEL_STEPS;
+             of_warp = n_steps < ATTEND_80_LEVEL_STEPS ? n_steps : (unsigned) ATTEND_80_LEVEL_STEPS;
     uint32_t *own = (uint32_t *) (s.base + s.at.levels) + (warp * of_warp * 32 + lane) * 4;
 
     UNROLL
-    for (unsigned first = 0; first < S::KEY_STEPS; first += PLAN_80_LEVEL_STEPS) {
+    for (unsigned first = 0; first < S::KEY_STEPS; first += ATTEND_80_LEVEL_STEPS) {
         NOT_UNROLLED
-        for (unsigned half = 2 * first; half < n_half && half < 2 * (first + PLAN_80_LEVEL_STEPS); half++) {
+        for (unsigned half = 2 * first; half < n_half && half < 2 * (first + ATTEND_80_LEVEL_STEPS); half++) {
             uint32_t *to = own + (half / 2 - first) * 128 + half % 2 * 2;
 
             key_levels(s, block + (halves[half] & 0xffffff), halves[half] >> 24, warp, lane, &to[0], &to[1]);
         }
         UNROLL
-        for (unsigned i = 0; i < PLAN_80_LEVEL_STEPS; i++) {
+        for (unsigned i = 0; i < ATTEND_80_LEVEL_STEPS; i++) {
             if (first + i >= n_steps)
                 break;
             struct words4 w = words_at(own + 128 * i);
@@ -201,7 +204,7 @@ DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 
 }
 
 /*
- * Keys of 16 planes and both pages, turned by their offsets in the page, as operands A: of planes' first
+ * Keys of 16 planes and both pages, rotated by their offsets in the page, as operands A: of planes' first
  * dimensions, then of their second ones.
  */
 template <class S>
@@ -262,16 +265,16 @@ DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
 }
 
 /* Scores of the key mean of 16 planes, times head->mean_scale; as exactly as the host found that they must be
- * (PLAN_MEAN_*). */
+ * (DEVICE_MEAN_*). */
 template <class S>
-DEVICE void score_mean(const struct plan_table *t, const struct plan_head *head, unsigned step,
+DEVICE void score_mean(const struct device_table *t, const struct device_head *head, unsigned step,
                        struct angles_80 angles, unsigned warp, unsigned lane, struct shared_80 s,
                        float c[S::SETS][4])
 {
     uint32_t how = head->mean_steps >> 2 * step & 3;
-    struct angles_80 lost;
+    struct angles_80 residual;
 
-    if (how == PLAN_MEAN_NONE)
+    if (how == DEVICE_MEAN_NONE)
         return;
     UNROLL
     for (unsigned set = 0; set < S::SETS; set++) {
@@ -280,24 +283,24 @@ DEVICE void score_mean(const struct plan_table *t, const struct plan_head *head,
         mma_16x8x16(c[set], angles.cosine.word, factor.word[0], factor.word[1]);
         mma_16x8x16(c[set], angles.sine.word, factor.word[2], factor.word[3]);
     }
-    if (how == PLAN_MEAN_ROUNDED)
+    if (how == DEVICE_MEAN_ROUNDED)
         return;
-    lost = angles_of(t, 1, warp, step, lane);
+    residual = angles_of(t, 1, warp, step, lane);
     UNROLL
     for (unsigned set = 0; set < S::SETS; set++) {
         struct words4 factor = words_at(query_words<S>(s, 1, set, step, lane));
-        struct words4 rest = words_at(query_words<S>(s, 2, set, step, lane));
+        struct words4 factor_residual = words_at(query_words<S>(s, 2, set, step, lane));
 
-        mma_16x8x16(c[set], angles.cosine.word, rest.word[0], rest.word[1]);
-        mma_16x8x16(c[set], angles.sine.word, rest.word[2], rest.word[3]);
-        mma_16x8x16(c[set], lost.cosine.word, factor.word[0], factor.word[1]);
-        mma_16x8x16(c[set], lost.sine.word, factor.word[2], factor.word[3]);
+        mma_16x8x16(c[set], angles.cosine.word, factor_residual.word[0], factor_residual.word[1]);
+        mma_16x8x16(c[set], angles.sine.word, factor_residual.word[2], factor_residual.word[3]);
+        mma_16x8x16(c[set], residual.cosine.word, factor.word[0], factor.word[1]);
+        mma_16x8x16(c[set], residual.sine.word, factor.word[2], factor.word[3]);
     }
 }
 
 /* Scores of this warp's tokens of a pair of pages. */
 template <class S>
-DEVICE void score_pair(const struct plan_table *t, const struct plan_head *head, const uint8_t *blocks,
+DEVICE void score_pair(const struct device_table *t, const struct device_head *head, const uint8_t *blocks,
                        struct shared_80 s, unsigned warp, unsigned lane, float ret[S::SETS][4])
 {
     const uint32_t *dec = (const uint32_t *) (s.base + s.at.dec_k);

@@ -8,7 +8,7 @@
  * Eight threads per row. Weights are rounded to binary16 before they are summed, so that they and their sum
  * agree.
  */
-DEVICE void softmax(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n,
+DEVICE void softmax(const struct launch_attend *a, const struct rows *rows, uint32_t first, uint32_t n,
                     uint32_t n_exact, struct shared s)
 {
     unsigned row = threadIdx.x / 8, sub = threadIdx.x % 8;

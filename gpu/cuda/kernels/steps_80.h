@@ -15,10 +15,10 @@ struct span {
 
 /* Everything that does not change from pair to pair. */
 struct job_80 {
-    const struct plan_attend *a;
-    const struct plan_table *t;
-    const struct plan_seq *seq;
-    const struct plan_head *head;
+    const struct launch_attend *a;
+    const struct device_table *t;
+    const struct device_seq *seq;
+    const struct device_head *head;
     struct rows rows;
     struct shared_80 s;
     struct span span;
@@ -26,9 +26,10 @@ struct job_80 {
 };
 
 /* Work is divided by pages and what exact rows are worth in pages; pages that no row sees are left out. */
-DEVICE struct span span_of(const struct plan_attend *a, const struct plan_seq *seq, const struct rows *rows)
+DEVICE struct span span_of(const struct launch_attend *a, const struct device_seq *seq,
+                           const struct rows *rows)
 {
-    uint32_t all = seq->n_pages + seq->n_exact / PLAN_80_EXACT_ROWS,
+    uint32_t all = seq->n_pages + seq->n_exact / ATTEND_80_EXACT_ROWS,
              share = (all + a->n_splits - 1) / a->n_splits;
     uint32_t low, unused, high = (rows->position + (rows->n - 1) / rows->group) / TOKENS + 1;
     struct span x = {blockIdx.y * share, blockIdx.y * share + share, false, blockIdx.y + 1 == a->n_splits};
@@ -45,17 +46,17 @@ DEVICE struct span span_of(const struct plan_attend *a, const struct plan_seq *s
 /* Tables to shared memory; copies of dec are begun. */
 DEVICE void load_tables(const struct job_80 *j)
 {
-    const struct plan_table *t = j->t;
+    const struct device_table *t = j->t;
     struct shared_80 s = j->s;
     uint32_t n_dec = t->n_planes / 8 * (j->head->k.n_half / 2u) * 32; /* of 16 bytes */
 
-    for (uint32_t i = threadIdx.x; i < n_dec; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < n_dec; i += LAUNCH_THREADS)
         copy_begin(s.base + s.at.dec_k + 16 * i, j->head->dec_k_fragments + 4 * i);
-    for (uint32_t i = threadIdx.x; i < j->head->k.n_half; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < j->head->k.n_half; i += LAUNCH_THREADS)
         ((uint32_t *) (s.base + s.at.halves))[i] = j->head->k.offset[i] | (uint32_t) j->head->k.bits[i] << 24;
-    for (uint32_t i = threadIdx.x; i < 3 * 5 * 4; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < 3 * 5 * 4; i += LAUNCH_THREADS)
         ((uint32_t *) (s.base + s.at.narrow))[i] = t->narrow[i];
-    for (uint32_t i = threadIdx.x; i < PLAN_80_WIDE_LEVELS; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < ATTEND_80_WIDE_LEVELS; i += LAUNCH_THREADS)
         ((uint32_t *) (s.base + s.at.wide))[i] = t->wide[i];
 }
 
@@ -75,7 +76,7 @@ template <class V> DEVICE void fetch(const struct job_80 *j, uint32_t pair, cons
         for (unsigned page = 0; page < 2; page++) {
             const uint8_t *from = j->seq->payloads[page_at(j, pair, page)] + j->head->block;
 
-            for (uint32_t at = 16 * threadIdx.x; at < j->head->block_bytes; at += 16 * PLAN_THREADS)
+            for (uint32_t at = 16 * threadIdx.x; at < j->head->block_bytes; at += 16 * LAUNCH_THREADS)
                 copy_begin(to + page * j->s.at.block_bytes + at, from + at);
             values->fetch(j, pair, page);
         }
@@ -88,7 +89,7 @@ DEVICE void wait_for_next(const struct job_80 *j)
     if (j->s.at.n_stages == 2)
         copies_wait<0>();
     else
-        copies_wait<PLAN_80_STAGES_MAX - 2>();
+        copies_wait<ATTEND_80_STAGES_MAX - 2>();
 }
 
 /*
@@ -102,7 +103,7 @@ DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *val
 {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     struct shared_80 s = j->s;
-    struct turning_80<S> queries;
+    struct rotation_80<S> queries;
 
     for (uint32_t pair = 0; pair + 1 < s.at.n_stages; pair++)
         fetch(j, pair, values);
@@ -121,7 +122,7 @@ DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *val
         __syncthreads();
         fetch(j, pair + s.at.n_stages - 1, values);
         weigh<S>(warp, lane, values->wide(j), scores, x, s);
-        if ((pair + 1) % (TURNS_MAX / 2) == 0)
+        if ((pair + 1) % (ROTATIONS_MAX / 2) == 0)
             begin_queries<S>(j->t, &j->rows, j->span.from + 2 * (pair + 1), &queries);
         put_queries<S>(s, 0, &queries);
         put_queries<S>(s, 1, &queries);
@@ -157,7 +158,7 @@ DEVICE void finish_softmax(const struct job_80 *j, const struct softmax_80<S> *x
         }
     }
     __syncthreads();
-    for (uint32_t row = threadIdx.x; row < ROWS; row += PLAN_THREADS) {
+    for (uint32_t row = threadIdx.x; row < ROWS; row += LAUNCH_THREADS) {
         float sum = 0;
 
         for (unsigned w = 0; w < WARPS && row < S::N_ROWS; w++)

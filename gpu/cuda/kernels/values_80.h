@@ -8,18 +8,18 @@
 #include "gpu/cuda/kernels/weights_80.h"
 
 /* Where the codes of every tile lie: the predictors' keys one after the other, then V. */
-DEVICE void put_tiles(const struct plan_table *t, uint32_t layer_number, const struct plan_head *head,
+DEVICE void put_tiles(const struct device_table *t, uint32_t layer_number, const struct device_head *head,
                       struct shared_80 s)
 {
-    const struct plan_head *layer = t->heads + layer_number * t->n_kv_heads;
+    const struct device_head *layer = t->heads + layer_number * t->n_kv_heads;
 
-    for (uint32_t tile = threadIdx.x; tile < t->columns_max / 16; tile += PLAN_THREADS) {
+    for (uint32_t tile = threadIdx.x; tile < t->columns_max / 16; tile += LAUNCH_THREADS) {
         uint32_t *words = (uint32_t *) (s.base + s.at.tiles) + 4 * tile, within = tile, what = 0;
 
         for (uint32_t i = 0; i <= head->n_predictors && what == 0; i++) {
             bool is_key = i < head->n_predictors;
-            const struct plan_head *from = is_key ? layer + head->first_predictor + i : head;
-            const struct plan_codes *codes = is_key ? &from->k : &from->v;
+            const struct device_head *from = is_key ? layer + head->first_predictor + i : head;
+            const struct device_codes *codes = is_key ? &from->k : &from->v;
 
             if (within >= codes->n_half / 2u) {
                 within -= codes->n_half / 2u;
@@ -34,7 +34,7 @@ DEVICE void put_tiles(const struct plan_table *t, uint32_t layer_number, const s
     }
 }
 
-DEVICE struct value_tile tile_at(const struct plan_table *t, struct shared_80 s, uint32_t tile)
+DEVICE struct value_tile tile_at(const struct device_table *t, struct shared_80 s, uint32_t tile)
 {
     struct value_tile v = {{0, 0}, {0, 0}, false, false, false};
 
@@ -149,7 +149,7 @@ DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uin
             unsigned n = lane >> 2;
             bool is_row = !S::BOTH || n < 4;
             const uint16_t *w = weights +
-                                (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * PLAN_80_WEIGHT_LD +
+                                (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * ATTEND_80_WEIGHT_LD +
                                 16 * k + 2 * (lane & 3);
             uint32_t low = *(const uint32_t *) w, high = *(const uint32_t *) (w + 8);
 
@@ -174,7 +174,7 @@ template <class S> DEVICE float *sums_at(struct shared_80 s, uint32_t tile, unsi
  * times levels. Sums are in shared memory, so that the code is there once.
  */
 template <class S>
-DEVICE void add_values(const struct plan_table *t, struct shared_80 s, const uint8_t *stage,
+DEVICE void add_values(const struct device_table *t, struct shared_80 s, const uint8_t *stage,
                        const uint8_t *const payloads[2], unsigned warp, unsigned lane,
                        const struct softmax_80<S> *x)
 {

@@ -54,7 +54,7 @@ DEVICE void store_weights(const float reference[S::ROW_TILES][2], const float sc
     for (unsigned i = 0; i < 2; i++) {
         ret[n][i] = pack_halves(exp2_fast(scores[n][i] - reference[n][i]),
                                 exp2_fast(scores[n][2 + i] - reference[n][i]));
-        weights[(8 * n + 2 * (lane % 4) + i) * PLAN_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] =
+        weights[(8 * n + 2 * (lane % 4) + i) * ATTEND_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] =
             ret[n][i];
     }
 }
@@ -154,7 +154,7 @@ template <class S> DEVICE void load_weights(const uint32_t *weights, uint32_t re
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
     for (unsigned x = 0; x < 2; x++) {
-        struct words4 w = words_at(weights + (8 * n + lane / 4) * PLAN_90_WEIGHT_LD + lane % 4 * 8 + 4 * x);
+        struct words4 w = words_at(weights + (8 * n + lane / 4) * ATTEND_90_WEIGHT_LD + lane % 4 * 8 + 4 * x);
 
         UNROLL
         for (unsigned i = 0; i < 4; i++)
@@ -223,7 +223,7 @@ DEVICE void add_columns(const struct head_90 *head, struct block_90 b, const uin
 
         if (x >= head->n_tiles)
             break;
-        if (column_tile(b.levels, codes, tile_at(b.column_tiles + warp * PLAN_HALVES_MAX, x), lane, levels))
+        if (column_tile(b.levels, codes, tile_at(b.column_tiles + warp * DEVICE_HALVES_MAX, x), lane, levels))
             lower_tile<S>(raised, sums->columns[x]);
         add_tile_90<S>(levels, w, false, sums->columns[x]);
     }
@@ -231,7 +231,7 @@ DEVICE void add_columns(const struct head_90 *head, struct block_90 b, const uin
 
 /* This warp's dimensions of exact values, 16 by 16. */
 template <class S>
-DEVICE void add_exact_values(const struct plan_table *t, const struct piece *p, const uint32_t *weights,
+DEVICE void add_exact_values(const struct device_table *t, const struct piece *p, const uint32_t *weights,
                              float (*exact)[S::ROW_TILES][4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;

@@ -22,8 +22,8 @@ template <class S> struct softmax_80 {
 
 /* Packed keys that rows see begin behind @n_sink and end before page @end. */
 template <class S>
-DEVICE void begin_softmax(const struct plan_attend *a, const struct rows *rows, uint32_t n_sink, uint32_t end,
-                          unsigned lane, struct softmax_80<S> *x)
+DEVICE void begin_softmax(const struct launch_attend *a, const struct rows *rows, uint32_t n_sink,
+                          uint32_t end, unsigned lane, struct softmax_80<S> *x)
 {
     UNROLL
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
@@ -144,7 +144,7 @@ DEVICE void weigh(unsigned warp, unsigned lane, bool wide, const float c[S::SETS
         put_weights<S>(s, warp, lane, set, i, whole[0], whole[1]);
         if (wide) {
             uint16_t *row =
-                halves + (page_of<S>(lane, set) * S::N_ROWS + row_of<S>(lane, set, i)) * PLAN_80_WEIGHT_LD;
+                halves + (page_of<S>(lane, set) * S::N_ROWS + row_of<S>(lane, set, i)) * ATTEND_80_WEIGHT_LD;
             uint32_t pair = pack_halves(w[0], w[1]);
 
             row[token_of(warp, lane, 0)] = (uint16_t) pair;

@@ -9,9 +9,9 @@
 #include "gpu/cuda/kernels/queries.h"
 
 struct work {
-    const struct plan_table *table;
-    const struct plan_head *head;
-    const struct plan_seq *seq;
+    const struct device_table *table;
+    const struct device_head *head;
+    const struct device_seq *seq;
     struct rows rows;
     uint32_t kv_head, window;
     uint32_t page, n_pages;   /* the first, and how many */
@@ -20,7 +20,7 @@ struct work {
     uint32_t n;               /* all */
 };
 
-/* One piece: pages and exact rows are turned and scored alike. */
+/* One piece: pages and exact rows are rotated and scored alike. */
 struct piece {
     uint32_t first, n; /* position, keys */
     uint32_t page;     /* where sinks lie, too */
@@ -42,10 +42,10 @@ DEVICE uint32_t least(uint32_t x, uint32_t y)
     return x < y ? x : y;
 }
 
-DEVICE struct work work_of(const struct plan_attend *a, const struct plan_item *item, uint32_t tile,
-                           uint32_t kv_head)
+DEVICE struct work work_of(const struct launch_attend *a, const struct launch_attend_item *item,
+                           uint32_t tile, uint32_t kv_head)
 {
-    const struct plan_seq *seq = item->seq;
+    const struct device_seq *seq = item->seq;
     uint32_t n_pages = seq->n_pages, n_exact = seq->n_exact,
              share = (n_pages + a->n_splits - 1) / a->n_splits;
     uint32_t begin = least(blockIdx.y * share, n_pages), end = least(begin + share, n_pages), from, to, last;
@@ -75,7 +75,7 @@ DEVICE struct work work_of(const struct plan_attend *a, const struct plan_item *
 
 DEVICE struct piece piece_of(const struct work *w, uint32_t i)
 {
-    const struct plan_table *t = w->table;
+    const struct device_table *t = w->table;
 
     if (i < w->n_pages)
         return {(w->page + i) * TOKENS, TOKENS, w->page + i, false, 0, 0};

@@ -63,9 +63,9 @@ static inline float exp2_fast(float x)
     return exp2f(x);
 }
 
-static inline void cos_sin_of_turns(float turns, float *ret_cosine, float *ret_sine)
+static inline void cos_sin_of_revolutions(float revolutions, float *ret_cosine, float *ret_sine)
 {
-    double angle = (double) turns * 6.283185307179586;
+    double angle = (double) revolutions * 6.283185307179586;
 
     *ret_cosine = (float) cos(angle);
     *ret_sine = (float) sin(angle);
