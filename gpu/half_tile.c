@@ -1,8 +1,10 @@
 /*
- * Half-tiles in whole words. Seen as half-words, layout.h's map loses its h: code i of fragment order, i = 2
- * lane + h, owns half-word i of a plane's 64, and field j of it. So field j of a plane is one loop over 64
- * half-words with the same shift and mask. Half-words have 16 bits; in the plane of width 1 they have 8,
- * which its eight fields fill.
+ * Half-tiles, in whole words and code by code; see half_tile.h.
+ *
+ * In half-words the map of page_layout.h no longer depends on h: code i of fragment order, i = 2 lane + h,
+ * owns half-word i of the 64 of a plane, and field j of that half-word. So field j of a plane is one loop
+ * over 64 half-words with the same shift and mask. Half-words have 16 bits; in the plane of width 1 they
+ * have 8, and its eight fields fill them.
  */
 #include "gpu/half_tile.h"
 
@@ -12,12 +14,12 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "words of a half-tile are used as they lie in memory");
 
-/* ---- whole half-tiles ---- */
+/* Appends the bits of the plane below those already in @codes. @p in {2, 4, 8}: a constant where this is
+ * inlined. */
 
 enum { ROW = 64, FIELDS = HALF_TILE_CODES / ROW };
 
-/* Appends the plane's bits below those already in @codes. @p in {2, 4, 8}: a constant where this is inlined.
- */
+/* @drop: number of bits of each code below those of this plane. */
 static inline const uint8_t *half_tile_plane_unpack(const uint8_t *plane, unsigned p, uint8_t *codes)
 {
     unsigned per_word = 16 / p;

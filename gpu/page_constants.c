@@ -1,4 +1,4 @@
-/* Constants of a table for attention; see constants.h. */
+/* See page_constants.h. */
 #include "gpu/page_constants.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ void page_level_table_init(struct level_table *t, const struct levels *l, unsign
     int shift = 0;
 
     if (b > 4) {
-        float largest = fmaxf(fabsf(l->value[0]), fabsf(l->value[n - 1])); /* they ascend */
+        float largest = fmaxf(fabsf(l->value[0]), fabsf(l->value[n - 1])); /* levels ascend */
 
         shift = 9;
         while (ldexpf(largest, shift) > LEVEL_WHOLE_MAX)
@@ -36,8 +36,8 @@ static double page_constants_cubic(unsigned j, double u)
     return x;
 }
 
-/* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1, where nodes are
- * @angle apart. */
+/* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1; nodes are @angle
+ * apart. */
 static double page_constants_cubic_error(double angle, double first, double step)
 {
     double worst = 0;
@@ -54,10 +54,8 @@ static double page_constants_cubic_error(double angle, double first, double step
     return worst;
 }
 
-/*
- * Nodes of a plane's own level are right; each level below adds its own error to what it makes of the level
- * above, which is 5/4 of that one's at most (the sum of |cubic| at u = 1/2).
- */
+/* Nodes of the own level of a plane are exact. Each level below adds its own error to at most 5/4 of the
+ * error of the level above: 5/4 is the sum of |cubic| at u = 1/2. */
 static double page_constants_fold_error(double freq, unsigned level)
 {
     double error = 0;
@@ -104,7 +102,7 @@ static void constants_init_fold(struct page_constants *c, const struct geometry 
 struct page_constants *page_constants_new(const struct table *table)
 {
     const struct geometry *g = &table->geometry;
-    size_t n_angles = (size_t) g->n_rot / 2 * CHUNK_TOKENS; /* both bounded by geometry.h */
+    size_t n_angles = (size_t) g->n_rot / 2 * CHUNK_TOKENS; /* both are bounded by geometry.h */
     size_t bytes = sizeof(struct page_constants) + 2 * n_angles * sizeof(float);
     struct page_constants *c = aligned_alloc(64, (bytes + 63) / 64 * 64);
 
