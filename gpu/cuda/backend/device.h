@@ -1,8 +1,6 @@
-/*
- * The operations of gpu/cuda/kernels/device.h as instructions of a GPU; nvcc compiles the kernels with this
- * file. Nothing includes it but kernels/device.h, which finds it by include path. The tests put another file
- * of the same name on the include path, which computes the same on the CPU.
- */
+/* The operations of gpu/cuda/kernels/device.h as instructions of a GPU. nvcc compiles the kernels with this
+ * file; only kernels/device.h includes it, by include path. The tests put another file of the same name on
+ * the include path, which computes the same on the CPU. */
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,8 +9,8 @@
 #define DEVICE_MEMBER __device__ __forceinline__ /* of a struct */
 #define KERNEL extern "C" __global__
 #define UNROLL _Pragma("unroll")          /* before a loop whose counter indexes registers */
-#define NOT_UNROLLED _Pragma("unroll 1")  /* before one that would want too many registers */
-#define PARAMETER const __grid_constant__ /* of a kernel: its address may be taken, nothing is copied */
+#define NOT_UNROLLED _Pragma("unroll 1")  /* before a loop that would need too many registers */
+#define PARAMETER const __grid_constant__ /* of a kernel: the address may be taken, nothing is copied */
 
 extern __shared__ __align__(16) unsigned char dynamic_shared[];
 
@@ -41,13 +39,13 @@ DEVICE float exp2_fast(float x)
     return y;
 }
 
-/* Of @revolutions; without the reduction of large angles, which would cost local memory. */
+/* Cosine and sine of @revolutions. No reduction of large angles, which would use local memory. */
 DEVICE void cos_sin_of_revolutions(float revolutions, float *ret_cosine, float *ret_sine)
 {
     sincospif(2 * revolutions, ret_sine, ret_cosine);
 }
 
-/* Rounded one by one, never fused: codes have the same bits on every device. */
+/* Rounded separately, never fused: codes have the same bits on every device. */
 DEVICE float mul_rounded(float x, float y)
 {
     return __fmul_rn(x, y);
@@ -73,14 +71,14 @@ DEVICE void xor_into(uint32_t *at, uint32_t x)
     (void) atomicXor(at, x);
 }
 
-/* Whether all others of @n were here before; what they wrote before is there then. */
+/* Whether the other @n - 1 callers were here before; what they wrote before is visible then. */
 DEVICE bool is_last(uint32_t *n_done, uint32_t n)
 {
     __threadfence();
     return atomicAdd(n_done, 1u) == n - 1;
 }
 
-/* @at aligned to 8; memory that no kernel writes meanwhile. */
+/* @at is aligned to 8, in memory that no kernel writes at the same time. */
 DEVICE struct floats2 load_floats2(const float *at)
 {
     float2 v = __ldg((const float2 *) at);
@@ -97,7 +95,7 @@ DEVICE void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Over the @n lanes, 4 or 8, whose numbers differ in the lowest bits. */
+/* Over the @n lanes, 4 or 8, whose numbers differ only in the lowest bits. */
 DEVICE float max_of(float x, int n)
 {
     for (int i = 1; i < n; i *= 2)
@@ -112,7 +110,7 @@ DEVICE float sum_of(float x, int n)
     return x;
 }
 
-/* @at aligned to 16; memory that no kernel writes meanwhile. */
+/* @at is aligned to 16, in memory that no kernel writes at the same time. */
 DEVICE struct words4 load_16_bytes(const void *at)
 {
     uint4 v = __ldg((const uint4 *) at);

@@ -8,14 +8,17 @@ DEVICE uint32_t shared_address(const void *at)
 
 /* ---- barriers ---- */
 
-/* A phase ends when @n_arrivals have come, and the bytes that some of them said to expect. */
+/*
+ * A phase ends after @n_arrivals arrivals and after the bytes that barrier_expect() announced have arrived.
+ */
 DEVICE void barrier_init(uint64_t *b, unsigned n_arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(n_arrivals)
                  : "memory");
 }
 
-/* By the thread that initialised some, before the block's barrier behind which they are used. */
+/* Called by the thread that initialised barriers, before the barrier of the block after which they are
+ * used. */
 DEVICE void barriers_ready()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -26,15 +29,15 @@ DEVICE void barrier_arrive(uint64_t *b)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
 
-/* An arrival that makes the phase wait for @bytes of bulk copies. */
+/* Arrives and makes the phase wait for @bytes of bulk copies. */
 DEVICE void barrier_expect(uint64_t *b, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
                  : "memory");
 }
 
-/* Until the phase of @parity has ended: 0 for the first, third ... of a barrier; 1 before the first one has
- * ended returns at once. */
+/* Waits until the phase of @parity has ended: 0 for the first, third ... phase of a barrier. 1 returns at
+ * once before the first phase has ended. */
 DEVICE void barrier_wait(uint64_t *b, unsigned parity)
 {
     asm volatile("{\n"
@@ -47,13 +50,13 @@ DEVICE void barrier_wait(uint64_t *b, unsigned parity)
                  : "memory");
 }
 
-/* Of @n threads, whole warps, that share number @id > 0. */
+/* Barrier of @n threads, whole warps, that share number @id > 0. */
 DEVICE void threads_sync(unsigned id, unsigned n)
 {
     asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
-/* The same, and whether any of them says so. */
+/* The same; returns whether @says is true in any of them. */
 DEVICE bool threads_any(unsigned id, unsigned n, bool says)
 {
     uint32_t any;
@@ -94,8 +97,8 @@ DEVICE void async_fence()
 
 /* ---- registers ---- */
 
-/* By all of a warpgroup, once: it goes on with @N registers a thread, 24 .. 240 in eights, fewer or more than
- * @HAS since launch. */
+/* Called once by all threads of a warpgroup, which then has @N registers per thread, 24 .. 240 in steps of
+ * 8. registers_give() for fewer than the @HAS at launch, registers_take() for more. */
 template <int N, int HAS> DEVICE void registers_give()
 {
     static_assert(N % 8 == 0 && N >= 24 && N < HAS, "registers");
@@ -120,11 +123,9 @@ DEVICE void products_begin()
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/*
- * c [64, n] = or, with @add, += a [64, 16] b [16, n] by four warps, each 16 rows: a as in mma_16x8x16(), c [n
- / 8][2] the pairs
- * of rows g and g + 8. Sums are binary16, rounded once per product.
- One for each n: 64, 128, 256. */
+/* c [64, n] = a [64, 16] b [16, n], or c += if @add, by four warps with 16 rows each: a as in
+ * mma_16x8x16(), c [n / 8][2] are the pairs of rows g and g + 8. Sums are binary16, rounded once per
+ * product. One overload for each n: 64, 128, 256. */
 
 #define C8(i)                                                                                                \
     "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]),              \
@@ -176,11 +177,11 @@ DEVICE void products_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until all have ended; @c is what they summed in. */
+/* Waits until all products have ended; @c are their sums. */
 template <int N> DEVICE void products_wait(uint32_t (&c)[N])
 {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     UNROLL
-    for (int i = 0; i < N; i++) /* so that nothing reads them before */
+    for (int i = 0; i < N; i++) /* so that the compiler reads none of them earlier */
         asm volatile("" : "+r"(c[i])::"memory");
 }

@@ -1,8 +1,8 @@
-/* The operations of gpu/cuda/kernels/pairs.h as instructions of GPUs of compute capability 8.0 and later. See
- * backend/device.h. */
+/* The operations of gpu/cuda/kernels/pairs.h as instructions of GPUs of compute capability 8.0 and later.
+ * See backend/device.h. */
 #pragma once
 
-/* Of @a's bytes 0 .. 3 and @b's 4 .. 7, those that the four nibbles of @which name, which are 0 .. 7. */
+/* Selects four bytes by the nibbles of @which: 0 .. 3 name bytes of @a, 4 .. 7 bytes of @b. */
 DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which)
 {
     uint32_t r;
@@ -26,7 +26,7 @@ DEVICE uint32_t add_pairs(uint32_t x, uint32_t y)
     return as_word(__hadd2_rn(as_halves(x), as_halves(y)));
 }
 
-/* x y + z, rounded once, as is x y. */
+/* x y + z, rounded once; mul_pairs() rounds x y once. */
 DEVICE uint32_t fma_pairs(uint32_t x, uint32_t y, uint32_t z)
 {
     return as_word(__hfma2(as_halves(x), as_halves(y), as_halves(z)));
@@ -47,13 +47,13 @@ DEVICE uint32_t bits_of_float(float x)
     return __float_as_uint(x);
 }
 
-/* What the lane has whose number differs from this one's by the bits @lanes. */
+/* The value of the lane whose number differs from this one's by the bits @lanes. */
 DEVICE float value_across(float x, unsigned lanes)
 {
     return __shfl_xor_sync(0xffffffffu, x, lanes);
 }
 
-/* 8 x 8 half-words, a pair of a row per lane: rows and columns changed. */
+/* Transposes 8 x 8 half-words; each lane has a pair of a row. */
 DEVICE uint32_t transpose_8x8(uint32_t pair)
 {
     uint32_t r;
@@ -62,10 +62,8 @@ DEVICE uint32_t transpose_8x8(uint32_t pair)
     return r;
 }
 
-/*
- * Four matrices of 8 x 8 half-words out of shared memory, rows and columns changed: row i of matrix m stands
- * at the address that lane 8 m + i gives, 16 bytes, aligned so.
- */
+/* Loads four matrices of 8 x 8 half-words from shared memory, transposed: row i of matrix m is the 16 bytes
+ * at the address that lane 8 m + i passes, aligned to 16. */
 DEVICE void transposed_at(const void *row, uint32_t ret[4])
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -74,7 +72,7 @@ DEVICE void transposed_at(const void *row, uint32_t ret[4])
                  : "memory");
 }
 
-/* 16 bytes of shared memory, aligned so. */
+/* 16 bytes of shared memory, aligned to 16. */
 DEVICE struct words4 words_at(const void *at)
 {
     uint4 v = *(const uint4 *) at;
@@ -82,7 +80,7 @@ DEVICE struct words4 words_at(const void *at)
     return {{v.x, v.y, v.z, v.w}};
 }
 
-/* c [16, 8] += a [16, 32] b [32, 8]: a of bytes with a sign, b of bytes without, four in a word; exact. */
+/* c [16, 8] += a [16, 32] b [32, 8]: a are signed bytes, b unsigned bytes, four per word; exact. */
 DEVICE void mma_16x8x32(int32_t c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -91,7 +89,7 @@ DEVICE void mma_16x8x32(int32_t c[4], const uint32_t a[4], uint32_t b0, uint32_t
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* This thread's copy of 16 bytes to shared memory is begun; both aligned so. */
+/* Begins to copy 16 bytes to shared memory for this thread; both addresses are aligned to 16. */
 DEVICE void copy_begin(void *to, const void *from)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t) __cvta_generic_to_shared(to)),
@@ -99,13 +97,14 @@ DEVICE void copy_begin(void *to, const void *from)
                  : "memory");
 }
 
-/* Those begun since the last time are a group. */
+/* Makes a group of the copies begun since the last call. */
 DEVICE void copies_group()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* All of this thread's groups but the newest @N have arrived; a barrier tells the others. */
+/* Waits until all groups of this thread except the newest @N have arrived. Other threads see them after a
+ * barrier. */
 template <int N> DEVICE void copies_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

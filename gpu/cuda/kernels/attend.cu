@@ -1,21 +1,23 @@
 /*
- * Attention over packed pages and exact rows, for any head dimension, rank and width: the general path. One
- * block of four warps takes one (sequence, KV head, split of the pages, tile of queries); its rows are whole
- * queries with all query heads of the KV head: one new token to decode, or as many queries of a prompt as 16
- * rows take, so that a page's keys are formed once for all of them. A second kernel merges splits and
- * decodes.
+ * Attention over packed pages and exact rows, for any head dimension, rank and width: the general kernels.
+ * One block of four warps takes one (sequence, KV head, split of the pages, tile of queries). Its rows are
+ * whole queries with all query heads of the KV head: one new token to decode, or as many queries of a prompt
+ * as 16 rows take, so that the keys of a page are decoded once for all of them. A second kernel merges splits
+ * and decodes values.
  *
- * Per page of 64 tokens, fragments as gpu/README.md draws them:
- *     queries   rotated to the page's frame: one angle per plane and page, what rows differ by was rotated
- * once before keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8 planes], rotated by
- * in-page offsets scores    keys x queries in the page's frame, plus the key mean's in binary32 (a bias may
- * have norm 900) softmax   base 2, maxima and sums kept per row values    [16 coordinates, 16 tokens] levels
- * x weights, in rank space, K's codes too where V is predicted What fragments a block has room for is a
- * parameter (struct size): the launch picks the smallest kernel that a table fits. Every warp computes 16
- * tokens' keys; coordinates of values are shared out over the warps.
+ * Per page of 64 tokens, with fragments as gpu/README.md draws them:
+ *     queries   rotated to the page's frame: one angle per plane and page, because the rotations by which
+ * rows differ are applied once before keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8
+ * planes], rotated by in-page offsets scores    keys x queries in the page's frame, plus the part of the key
+ * mean in binary32 (a bias may have norm 900) softmax   base 2, maxima and sums stored per row values    [16
+ * coordinates, 16 tokens] levels x weights, in rank space; codes of K too where V is predicted
  *
- * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32; the error is bounded in
- * tests/unit/gpu/cuda/test_kernels.c, which runs this file on the CPU.
+ * How many fragments a block has registers for is a parameter (struct size): the launch picks the smallest
+ * kernel that a table fits. Every warp computes the keys of 16 tokens; coordinates of values are divided
+ * among the warps.
+ *
+ * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32. The tests derive a bound of
+ * the error.
  */
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/exact.h"
@@ -32,7 +34,7 @@ template <int K, int V, int R> struct size {
 
 /* ---- scores ---- */
 
-/* One tile of 8 planes for 16 tokens, as far as the codes go. */
+/* One tile of 8 planes for 16 tokens, from the codes alone. */
 template <class S>
 DEVICE void key_tile(const struct device_head *head, uint32_t n_planes, const uint32_t (*levels)[4],
                      uint32_t hi, uint32_t plane, unsigned lane, float c[4])
@@ -47,7 +49,7 @@ DEVICE void key_tile(const struct device_head *head, uint32_t n_planes, const ui
                         *(const uint32_t *) (dec + 16 * i + 8));
 }
 
-/* Keys of 8 planes rotated by in-page offsets, as two operands' quarters: lo and hi. */
+/* Keys of 8 planes rotated by in-page offsets, as quarters of two operands: lo and hi. */
 template <class S>
 DEVICE void rotated_tile(const struct device_table *t, const struct device_head *head,
                          const uint32_t (*levels)[4], uint32_t plane, unsigned first, unsigned lane,
@@ -72,7 +74,8 @@ DEVICE void rotated_tile(const struct device_table *t, const struct device_head 
     }
 }
 
-/* Scores of this warp's 16 tokens of a page, all query heads: what codes give, without the mean. */
+/* Scores of the 16 tokens of this warp in a page, for all query heads: the part of the codes, without the
+ * mean. */
 template <class S>
 DEVICE void score_codes(const struct launch_attend *a, const struct device_head *head, const uint8_t *block,
                         struct shared s)
@@ -174,8 +177,8 @@ DEVICE void add_keys(const struct device_table *t, const struct device_codes *k,
     }
 }
 
-/* This warp's tiles of everything that values are decoded from: the predictors' keys one after the other,
- * then V. */
+/* The tiles of this warp of everything that values are decoded from: keys of the predictors one after the
+ * other, then V. */
 template <class S>
 DEVICE void accumulate(const struct launch_attend *a, const struct device_head *head, const uint8_t *payload,
                        float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
@@ -183,7 +186,7 @@ DEVICE void accumulate(const struct launch_attend *a, const struct device_head *
     const struct device_table *t = a->table;
     const struct device_head *layer = t->heads + a->layer * t->n_kv_heads;
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    uint32_t before = 0; /* tiles of the sources before this one */
+    uint32_t before = 0; /* tiles of the earlier sources */
 
     for (uint32_t i = 0; i <= head->n_predictors; i++) {
         const struct device_head *from = i < head->n_predictors ? layer + head->first_predictor + i : head;
@@ -226,7 +229,7 @@ DEVICE void attend_page(const struct launch_attend *a, const struct device_head 
     softmax(a, rows, first, TOKENS, n_sink, s);
     accumulate<S>(a, head, payload, c, s);
     add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n,
-              s); /* rescales also where there is none */
+              s); /* rescales the sums also if there is no tail */
 }
 
 template <class S>
@@ -250,10 +253,8 @@ DEVICE void attend_tail(const struct launch_attend *a, const struct device_head 
     add_exact(t, seq->exact_v + exact, n, rows->n, s);
 }
 
-/*
- * Per row: maximum, sum; then accumulators [columns_max][ROWS], of which warp w has tiles w, w + 4 .. of 16
- * columns; then exact values [ROWS][d].
- */
+/* Stores per row: maximum, sum; then accumulators [columns_max][ROWS], of which warp w has tiles w, w + 4
+ * .. of 16 columns; then exact values [ROWS][d]. */
 template <int VALUE_TILES, int ROW_TILES>
 DEVICE void store_partial(const struct device_table *t, uint32_t n_rows,
                           const float c[VALUE_TILES][ROW_TILES][4], const float *max, const float *sum,
@@ -281,7 +282,7 @@ DEVICE void store_partial(const struct device_table *t, uint32_t n_rows,
         exact_at[i] = exact[i];
 }
 
-/* Pages of a split are every n_splits-th run of equal length; the last has the tail. */
+/* The pages of a split are one of n_splits runs of equal length; the last split also has the tail. */
 template <class S> DEVICE void attend(const struct launch_attend *a)
 {
     const struct device_table *t = a->table;
@@ -315,7 +316,7 @@ template <class S> DEVICE void attend(const struct launch_attend *a)
                                                     blockIdx.y * LAUNCH_PARTIAL_FLOATS(t->columns_max, t->d));
 }
 
-/* Grid of all: (KV heads x tiles, splits, items). Their names and what they are for: ATTEND_KERNELS. */
+/* Grid of all kernels: (KV heads x tiles, splits, items). ATTEND_KERNELS has their names and limits. */
 #define ATTEND_KERNEL(name, n_key_coords, n_columns, n_rows)                                                 \
     KERNEL void __launch_bounds__(LAUNCH_THREADS) name(PARAMETER struct launch_attend a)                     \
     {                                                                                                        \
@@ -323,8 +324,8 @@ template <class S> DEVICE void attend(const struct launch_attend *a)
     }
 ATTEND_KERNELS(ATTEND_KERNEL)
 
-/* Grid: (query heads of a KV head x queries, KV heads, items). One output row: splits merged, decoded,
- * divided. */
+/* Grid: (query heads of a KV head x queries, KV heads, items). Each block merges the splits of one output
+ * row, decodes and divides. */
 KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_merge(PARAMETER struct launch_attend a)
 {
     const struct device_table *t = a.table;

@@ -1,23 +1,24 @@
 /*
  * Attention over packed pages for compute capability 8.0 and later: head dimensions 64, 128 and 256, any
- * widths, up to the ranks of ATTEND_80_KERNELS; what these do not take, attend.cu does. One block of four
- * warps takes one (item, tile of queries, KV head, split) and leaves a partial result for kvc_merge.
+ * widths, up to the ranks of ATTEND_80_KERNELS; attend.cu takes everything else. One block of four warps
+ * takes one (item, tile of queries, KV head, split) and leaves a partial result for kvc_merge.
  *
- * Pages come in pairs of 64 tokens. While one is computed, the blocks of the next two are copied to shared
- * memory. A step: scores    each warp: levels x dec' of 16 tokens of either page -> keys, rotated, x queries
- * (scores_80.h); the key mean's share; its maxima barrier; the slot of the pair before is free, copies to it
- * are begun weights   as bytes to shared memory (weights_80.h); queries rotated to the next pair's frames
- *     barrier; the copies of the next pair have arrived
- *     values    each warp its columns: levels x weights (values_80.h)
+ * Pages are processed in pairs of 64 tokens. While one pair is computed, the blocks of the next two pairs are
+ * copied to shared memory. A step: scores    each warp: levels x dec' of 16 tokens of either page -> keys,
+ * rotated, x queries (scores_80.h); the part of the key mean; the maxima of the warp barrier   the slot of
+ * the pair before is free, copies to it are begun weights   as bytes to shared memory (weights_80.h); queries
+ * are rotated to the frames of the next pair barrier   the copies of the next pair have arrived values each
+ * warp its columns: levels x weights (values_80.h)
+ *
  * Sinks and the tail are exact and come last, in binary32 (exact.h): sinks with the split that has page 0,
- * the tail with the last one, which gets fewer pages for it.
+ * the tail with the last split, which gets fewer pages for it.
  */
 #include "gpu/cuda/kernels/exact.h"
 #include "gpu/cuda/kernels/softmax.h"
 #include "gpu/cuda/kernels/steps_80.h"
 #include "gpu/cuda/kernels/values_80.h"
 
-/* Values out of codes. */
+/* Values that are decoded from codes. */
 template <class S> struct packed_values {
     DEVICE_MEMBER bool wide(const struct job_80 *j) const
     {
@@ -52,7 +53,7 @@ template <class S, class F> DEVICE void for_sums(const struct job_80 *j, F chang
         change(&sums_at<S>(j->s, i, tile, lane)[y], i, tile, y);
 }
 
-/* @n <= 64 exact rows from position @first. */
+/* Attends to @n <= 64 exact rows from position @first. */
 template <class S>
 DEVICE void attend_exact(const struct job_80 *j, uint32_t first, uint32_t n, const uint16_t *keys,
                          const uint16_t *values, struct shared s)
@@ -90,7 +91,7 @@ template <class S> DEVICE void attend_all_exact(const struct job_80 *j, uint32_t
     __syncthreads();
 }
 
-/* The partial result, as kvc_merge reads it. */
+/* Stores the partial result in the layout that kvc_merge reads. */
 template <class S> DEVICE void store(const struct job_80 *j, struct shared exact, bool any_exact, float *ret)
 {
     float *acc = ret + 2 * ROWS, *exact_at = acc + j->t->columns_max * ROWS;
@@ -141,7 +142,7 @@ template <class S> DEVICE void attend_80(const struct launch_attend *a)
     }
     finish_softmax<S>(&j, &x, exact.max, exact.sum);
     for_sums<S>(&j, [&](float *sum, uint32_t, unsigned, unsigned) {
-        float all = S::BOTH ? *sum + value_across(*sum, 2) : *sum; /* upper and lower bytes */
+        float all = S::BOTH ? *sum + value_across(*sum, 2) : *sum; /* columns of upper and of lower bytes */
 
         *sum = all / WEIGHT_ONE;
     });

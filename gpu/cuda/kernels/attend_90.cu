@@ -1,29 +1,32 @@
 /*
  * Attention over packed pages and exact rows on compute capability 9.0: head dimensions 64, 128 and 256, any
- * rank and widths, V predicted from its own head's K codes or not (gpu/cuda/plan.h says what it takes).
- * Partial results are as attend.cu's, so kvc_merge serves both.
+ * rank and widths, V predicted from the K codes of its own head or not predicted (gpu/cuda/select.h has the
+ * exact rule). Partial results have the layout of attend.cu, so kvc_merge serves both.
  *
- * One block takes one (item, KV head, split of the pages, tile of queries) as there. Its first warpgroup
- * works ahead: a warp fetches every page's block of this head by bulk copies into a ring, others turn the
- * queries to the frames of what comes. The second warpgroup attends, a page at a time, 16 tokens a warp:
+ * As there, one block takes one (item, KV head, split of the pages, tile of queries). Its first warpgroup
+ * works in advance: one warp fetches the block of this head of every page by bulk copies into a ring, the
+ * others rotate the queries to the frames of the next pieces. The second warpgroup attends, one page at a
+ * time, 16 tokens per warp:
  *
- *     levels x dec'   [64 tokens, d] product of the warpgroup, levels from registers, dec' in shared memory
- * keys_90.h mean            its scores by cosines and sines, constants in registers, while the keys are
- * multiplied keys            rotated by in-page offsets in registers, then times the queries weights base 2,
- * under a reference that is raised seldom                                            values_90.h values
- * levels x weights in rank space, K's codes too where V is predicted
+ *     levels x dec'   [64 tokens, d] product of the warpgroup, levels from registers,
+ *                     dec' in shared memory                                                  keys_90.h
+ *     mean            its scores by cosines and sines, constants in registers, while the
+ *                     keys are multiplied
+ *     keys            rotated by in-page offsets in registers, then times the queries
+ *     weights         base 2, under a reference that is raised seldom                        values_90.h
+ *     values          levels x weights in rank space, codes of K too where V is predicted
  *
  * Sinks and tail are pieces like pages: only their keys and values come from elsewhere.
  *
- * Rounding: as in attend.cu, but keys before and after rotating, cosines and sines are binary16, and so is
- * every partial sum over 16 coordinates; tests/unit/gpu/cuda/test_attend_90.c bounds what that does.
+ * Rounding: as in attend.cu, but keys before and after their rotation, cosines and sines are binary16, and so
+ * is every partial sum over 16 coordinates. The tests derive a bound of the error.
  */
 #include "gpu/cuda/kernels/prefetch_90.h"
 #include "gpu/cuda/kernels/keys_90.h"
 #include "gpu/cuda/kernels/values_90.h"
 
-/* Registers of a thread when so many blocks share a multiprocessor: at launch, then by warpgroup. One block
- * alone has enough. */
+/* Registers of a thread when this many blocks share a multiprocessor: at launch, then by warpgroup. A block
+ * that is alone has enough registers. */
 template <int BLOCKS> struct registers;
 template <> struct registers<3> {
     enum { AT_LAUNCH = 80, AHEAD = 40, ATTENDS = 120 };
@@ -32,7 +35,7 @@ template <> struct registers<2> {
     enum { AT_LAUNCH = 128, AHEAD = 56, ATTENDS = 200 };
 };
 
-/* Sums of weights times exact values, of tiles of 16 dimensions; written to split @ret's place. */
+/* Stores sums of weights times exact values, of tiles of 16 dimensions, in the place of the split at @ret. */
 template <class S>
 DEVICE void store_exact(const struct device_table *t, uint32_t n_rows, float (*exact)[S::ROW_TILES][4],
                         float *ret)
@@ -52,13 +55,13 @@ DEVICE void store_exact(const struct device_table *t, uint32_t n_rows, float (*e
     }
 }
 
-/* Per row: maximum, sum; then columns [columns_max][ROWS]; exact values are behind them. */
+/* Stores per row: maximum, sum; then columns [columns_max][ROWS]; exact values follow. */
 template <class S>
 DEVICE void store_sums(const struct device_table *t, struct block_90 b, const struct sums_90<S> *s,
                        float *ret)
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
-    float *totals = b.rows + ATTENDING_WARPS * S::N_ROWS; /* the first ones may still be read */
+    float *totals = b.rows + ATTENDING_WARPS * S::N_ROWS; /* the first half may still be read */
 
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
@@ -96,7 +99,8 @@ DEVICE void store_sums(const struct device_table *t, struct block_90 b, const st
 
 /* ---- the attending warpgroup ---- */
 
-/* Scores of a piece in base 2: keys' and the mean's, hidden where a row does not see them. */
+/* Scores of a piece in base 2: the part of the keys plus the part of the mean; scores that a row does not
+ * see are hidden. */
 template <class S>
 DEVICE void finish_scores(const struct work *w, const struct head_90 *head, const struct piece *p,
                           const float mean[S::ROW_TILES][4], float scores[S::ROW_TILES][4])
@@ -223,7 +227,7 @@ template <class S> DEVICE void attend_90(const struct launch_attend *a)
     }
 }
 
-/* Grid of all: (KV heads x tiles, splits, items). Their names and what they are for: ATTEND_90_KERNELS. */
+/* Grid of all kernels: (KV heads x tiles, splits, items). ATTEND_90_KERNELS has their names and limits. */
 #define ATTEND_90_KERNEL(name, d, n_rows)                                                                    \
     KERNEL void __launch_bounds__(ATTEND_90_THREADS, size_90<d, n_rows>::BLOCKS)                             \
         name(PARAMETER struct launch_attend a)                                                               \

@@ -1,7 +1,5 @@
-/*
- * Attention for compute capability 9.0: which kernels there are and how a block divides its shared memory.
- * For the host, which launches them, and attend_90.cu, which they are. Plain C.
- */
+/* Attention for compute capability 9.0: the list of its kernels, and how a block divides its shared memory.
+ * Used by the host, which launches the kernels, and by attend_90.cu, which defines them. Plain C. */
 #pragma once
 
 #include "gpu/cuda/kernels/launch.h"
@@ -11,20 +9,21 @@ extern "C" {
 #endif
 
 enum {
-    ATTEND_90_COMPUTE = 90,  /* 10 * major + minor of the devices that run them */
-    ATTEND_90_THREADS = 256, /* of a block: a warpgroup that fetches and turns queries, one that attends */
+    ATTEND_90_COMPUTE = 90, /* 10 * major + minor of the devices that run them */
+    /* of a block: one warpgroup fetches pages and rotates queries, the other attends */
+    ATTEND_90_THREADS = 256,
     ATTEND_90_SHARED_ALL =
-        228 << 10, /* bytes of a multiprocessor, of which a block takes 1024 more than it asks for */
-    ATTEND_90_SHARED_MAX = 227 << 10,  /* of a block */
+        228 << 10, /* bytes of a multiprocessor; a block takes 1024 more than it requests */
+    ATTEND_90_SHARED_MAX = 227 << 10,  /* of one block */
     ATTEND_90_SHARED_HALF = 113 << 10, /* so that two blocks share a multiprocessor */
     ATTEND_90_STAGES_MIN = 2,
     ATTEND_90_STAGES_GOOD = 4,
     ATTEND_90_STAGES_MAX = 32,
-    ATTEND_90_PREFETCH_BYTES = 24 << 10, /* bytes that are worth having under way */
+    ATTEND_90_PREFETCH_BYTES = 24 << 10, /* bytes that should be in flight */
     ATTEND_90_QUERY_STAGES_MAX = 3,
 };
 
-/* X(name, d, rows): head dimension, and query rows of a tile at most. */
+/* X(name, d, rows): head dimension, and the largest number of query rows of a tile. */
 #define ATTEND_90_KERNELS(X)                                                                                 \
     X(kvc_attend90_64_rows_8, 64, 8)                                                                         \
     X(kvc_attend90_128_rows_8, 128, 8)                                                                       \
@@ -33,7 +32,7 @@ enum {
     X(kvc_attend90_128_rows_16, 128, 16)                                                                     \
     X(kvc_attend90_256_rows_16, 256, 16)
 
-/* Blocks on a multiprocessor, as far as registers go. */
+/* Blocks on one multiprocessor that the registers allow. */
 #define ATTEND_90_BLOCKS(d, n_rows) ((d) == 64 && (n_rows) == 8 ? 3u : (d) <= 128 ? 2u : 1u)
 
 enum attend_90_kernel {
@@ -43,26 +42,24 @@ enum attend_90_kernel {
         ATTEND_90_COUNT
 };
 
-/*
- * Queries of a page as operand B, by step of 16 planes, tile of 8 rows, lane: four words, of k 2t, 2t + 8 of
- * two matrices. Sets: the queries (lo, hi), factors of the mean's cosines and sines, what binary16 lost of
- * those.
- */
+/* Queries of a page as operand B, by step of 16 planes, tile of 8 rows, lane: four words, of k 2t, 2t + 8
+ * of two matrices. Sets: the queries (lo, hi); factors of the mean's cosines and sines; rounding residuals
+ * of those factors. */
 #define ATTEND_90_QUERY_STAGES(d)                                                                            \
-    ((d) <= 128 ? 3u : 2u) /* pieces that queries are rotated ahead to, each by a warp */
+    ((d) <= 128 ? 3u : 2u) /* pieces whose queries are rotated in advance, each by one warp */
 enum { ATTEND_90_SETS = 3, ATTEND_90_STEP_PAD = 8 };
 #define ATTEND_90_STEP_WORDS(n_row_tiles) (128 * (n_row_tiles) + ATTEND_90_STEP_PAD)
 
-/* Row of weights: 32 words, of the tokens 16 s + 2 t + h and 8 more at 8 t + 2 s + h; padded so that rows
- * begin in other banks. */
+/* A row of weights: 32 words. The word at 8 t + 2 s + h has the tokens 16 s + 2 t + h and 8 more. Padded so
+ * that rows begin in different banks. */
 enum { ATTEND_90_WEIGHT_LD = 36 };
 
-/* Offsets in a block's shared memory, all multiples of 128. */
+/* Offsets in the shared memory of a block, all multiples of 128. */
 struct attend_90_shape {
     uint32_t narrow, wide, tiles, dec_k, queries, start, weights, rows, ring;
-    uint32_t query_bytes;           /* of a stage of queries */
-    uint32_t stage_bytes, n_stages; /* of the ring of pages' blocks */
-    uint32_t bytes;                 /* all of it */
+    uint32_t query_bytes;           /* of one stage of queries */
+    uint32_t stage_bytes, n_stages; /* of the ring of page blocks */
+    uint32_t bytes;                 /* total */
 };
 
 DEVICE_INLINE uint32_t attend_90_take(uint32_t *at, uint32_t bytes)
@@ -73,7 +70,7 @@ DEVICE_INLINE uint32_t attend_90_take(uint32_t *at, uint32_t bytes)
     return from;
 }
 
-/* Barriers stand at 0: two for each stage of the ring, two for each of the queries. */
+/* Barriers are at offset 0: two for each stage of the ring, two for each stage of the queries. */
 DEVICE_INLINE struct attend_90_shape attend_90_shape(uint32_t d, uint32_t n_rows, uint32_t key_rank_max,
                                                      uint32_t block_bytes_max)
 {

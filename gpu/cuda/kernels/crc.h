@@ -1,8 +1,12 @@
 /*
- * CRC32C (Castagnoli) as algebra, for kernels and for who launches them. A state of 32 bits is a polynomial
- * over GF(2), its highest power in the lowest bit; taking in a word w (little-endian) is s = (s + w) x^32 mod
- * P, going over n zero bytes is s x^8n mod P. Both are linear, so pieces of a message can be summed in any
- * order, each multiplied by x^8 to the bytes behind it.
+ * CRC32C (Castagnoli) as algebra, for the kernels and for the host that launches them. A state of 32 bits
+ * is a polynomial over GF(2), its highest power in the lowest bit.
+ *
+ *     append a word w (little-endian):   s = (s + w) x^32 mod P
+ *     append n zero bytes:               s = s x^8n mod P
+ *
+ * Both are linear, so pieces of a message can be summed in any order, each multiplied by x^(8 n) for the n
+ * bytes behind it.
  */
 #pragma once
 

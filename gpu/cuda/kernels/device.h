@@ -1,7 +1,6 @@
-/*
- * The operations that kernels need beyond C: on a GPU the instructions, in tests the same on the CPU, lane by
- * lane (tests/cuda_on_cpu/). Everything else in the kernels is plain code that both compile.
- */
+/* The operations that kernels need beyond C. nvcc compiles kernels with gpu/cuda/backend/device.h, where
+ * they are instructions. Another backend/device.h on the include path can compute the same on the CPU, lane
+ * by lane. Everything else in the kernels is plain code that both compilers take. */
 #pragma once
 
 #include <stdint.h>

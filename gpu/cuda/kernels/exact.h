@@ -1,10 +1,10 @@
-/* What attention kernels share: keys and values that are not packed (sinks, the tail), and the key mean's
- * share of scores. */
+/* What attention kernels share: keys and values that are not packed (sinks and the tail), and the part of a
+ * score that comes from the key mean. */
 #pragma once
 
 #include "gpu/cuda/kernels/queries.h"
 
-/* The key mean's share of every score. */
+/* Adds the part of the key mean to every score. */
 DEVICE void add_mean_scores(const struct device_table *t, uint32_t n_rows, struct shared s)
 {
     uint32_t n = t->n_planes;
@@ -21,8 +21,8 @@ DEVICE void add_mean_scores(const struct device_table *t, uint32_t n_rows, struc
     __syncthreads();
 }
 
-/* Scores of @n_keys exact keys [d] of x - mean with the block's first position at offset 0: over what stood
- * there. */
+/* Computes the scores of @n_keys exact keys [d] of x - mean, with the first position of the block at offset
+ * 0; overwrites the scores of the last block. */
 DEVICE void score_exact(const struct device_table *t, const struct device_head *head, const uint16_t *keys,
                         uint32_t n_keys, uint32_t n_rows, struct shared s)
 {
@@ -45,7 +45,7 @@ DEVICE void score_exact(const struct device_table *t, const struct device_head *
     __syncthreads();
 }
 
-/* Weights of @n exact keys times their values, [d] of x - mean. */
+/* Adds the weights of @n exact keys times their values, [d] of x - mean. */
 DEVICE void add_exact(const struct device_table *t, const uint16_t *values, uint32_t n, uint32_t n_rows,
                       struct shared s)
 {

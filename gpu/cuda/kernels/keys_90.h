@@ -1,19 +1,19 @@
 /*
- * Scores of 64 keys in attend_90.cu. Keys of a page are levels times dec', a product of the warpgroup with
- * sums in binary16: every lane then has pairs of planes of two tokens, first and second coordinate of a plane
- * in the same lane. So they are rotated by in-page offsets in registers and are operand A of the scores as
- * they stand. Exact rows are loaded into the same places.
+ * Scores of 64 keys in attend_90.cu. The keys of a page are levels times dec', a product of the warpgroup
+ * with binary16 sums. Every lane then has pairs of planes of two tokens, with the first and the second
+ * coordinate of a plane in the same lane. So keys are rotated by in-page offsets in registers and are
+ * operand A of the scores without being moved. Exact rows are loaded into the same registers.
  */
 #pragma once
 
 #include "gpu/cuda/kernels/block_90.h"
 
-/* Constants of a warp: cosines and sines of its 16 tokens, operand A of a step of planes. */
+/* Constants of a warp: cosines and sines of its 16 tokens, as operand A of a step of planes. */
 template <class S> struct rotations {
     uint32_t at[S::ROTATIONS_STAY ? S::STEPS : 1][2][4];
 };
 
-/* @lost: what rounding lost of them instead. */
+/* @residual: 1 loads the rounding residuals of the cosines and sines instead. */
 DEVICE struct words4 load_rotation(const struct device_table *t, unsigned residual, unsigned step,
                                    unsigned kind)
 {
@@ -57,7 +57,8 @@ DEVICE void get_rotation(const struct device_table *t, const struct rotations<S>
 
 /* ---- keys ---- */
 
-/* Levels of K in a page's block, 16 tokens of this warp, operand A of steps of 16 coordinates. */
+/* Loads the levels of K in the block of a page for the 16 tokens of this warp, operand A of steps of 16
+ * coordinates. */
 template <class S>
 DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
                             uint32_t levels[S::KEY_STEPS][4])
@@ -72,7 +73,7 @@ DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const
     }
 }
 
-/* Products of @N steps, one after the other into the same sums, queued; without any the sums are zero. */
+/* Queues products of @N steps, one after the other into the same sums; without any step the sums are zero. */
 template <class S, int N> struct key_steps {
     DEVICE void queue(const uint32_t (&levels)[S::KEY_STEPS][4], uint32_t dec_k,
                       uint32_t (&keys)[S::DIMS / 4])
@@ -82,7 +83,7 @@ template <class S, int N> struct key_steps {
                 N > 1);
     }
 
-    /* The first n <= N steps. */
+    /* Queues the first n <= N steps. */
     DEVICE void queue_some(unsigned n, const uint32_t (&levels)[S::KEY_STEPS][4], uint32_t dec_k,
                            uint32_t (&keys)[S::DIMS / 4])
     {
@@ -113,7 +114,7 @@ template <class S> struct key_steps<S, 0> {
 
 #define HALF_TWICE 0x38003800u /* binary16: 1 / 2 */
 
-/* A token's @kind of coordinates of planes @plane, + 1. */
+/* Coordinates @kind of planes @plane and @plane + 1 of one token. */
 DEVICE uint32_t exact_pair(const struct device_table *t, const uint16_t *row, uint32_t plane, unsigned kind)
 {
     if (plane + 1 < t->n_rot / 2 && t->n_rot % 4 == 0)
@@ -121,8 +122,8 @@ DEVICE uint32_t exact_pair(const struct device_table *t, const uint16_t *row, ui
     return row[plane_dim(t, plane, kind)] | (uint32_t) row[plane_dim(t, plane + 1, kind)] << 16;
 }
 
-/* Exact keys where the products of codes leave theirs; half of them, so that none is too large for binary16
- * when it was rotated. */
+/* Loads exact keys into the registers where products of codes leave theirs. The keys are halved, so that
+ * none is too large for binary16 after its rotation. */
 template <class S>
 DEVICE void load_exact_keys(const struct device_table *t, const struct piece *p, uint32_t keys[S::DIMS / 4])
 {
@@ -164,7 +165,7 @@ DEVICE void add_products(float c[S::ROW_TILES][4], const uint32_t cosine[4], con
     }
 }
 
-/* The key mean's scores, over its scale. */
+/* Scores of the key mean, divided by its scale. */
 template <class S>
 DEVICE void score_mean(const struct device_table *t, const struct head_90 *head,
                        const struct rotations<S> *rotations, const unsigned char *stage,
@@ -188,7 +189,7 @@ DEVICE void score_mean(const struct device_table *t, const struct head_90 *head,
     }
 }
 
-/* Keys, rotated, times the queries; 1 stands for what it does in the keys. */
+/* Rotated keys times the queries, in the unit of the keys. */
 template <class S>
 DEVICE void score_keys(const struct device_table *t, const struct rotations<S> *rotations,
                        const unsigned char *stage, const uint32_t keys[S::DIMS / 4], float c[S::ROW_TILES][4])

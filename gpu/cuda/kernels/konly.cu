@@ -1,14 +1,14 @@
 /*
- * Attention on packed keys and binary16 values, d = 128, up to four query heads per KV head, one query: what
- * the paper compares. For benches; the product packs both. Keys, scores and weights are attend_80.cu's
- * (steps_80.h). Values come ahead with the keys, 16 bytes at a time, and are rotated into operands A by
- * ldmatrix; a warp has 32 of the dimensions.
+ * Attention on packed keys and binary16 values, d = 128, up to four query heads per KV head, one query: the
+ * setting of the paper. For benches; the product packs both. Keys, scores and weights are those of
+ * attend_80.cu (steps_80.h). Values are prefetched with the keys, 16 bytes at a time, and ldmatrix
+ * transposes them into operands A; a warp has 32 of the dimensions.
  */
 #include "gpu/cuda/kernels/konly.h"
 #include "gpu/cuda/kernels/steps_80.h"
 
-/* Values as they are. A row's 16-byte pieces are swapped by its number, so that eight rows' lie in different
- * banks. */
+/* Values in binary16. The 16-byte pieces of a row are permuted by the row number, so that those of eight
+ * rows are in different banks. */
 template <class S> struct dense_values {
     float c[S::VALUE_TILES][1][4];
     const uint16_t *v; /* [ld][KONLY_D] of the head */
@@ -52,7 +52,8 @@ template <class S> struct dense_values {
             uint32_t low = is_row ? *(const uint32_t *) w : 0,
                      high = is_row ? *(const uint32_t *) (w + 8) : 0;
             unsigned token = 16 * k + (lane & 7) +
-                             (lane >> 4) * 8; /* matrices: 8 tokens, both halves of 16 dimensions; 8 more */
+                             /* matrices: 8 tokens, both halves of 16 dimensions; then 8 more tokens */
+                             (lane >> 4) * 8;
 
             UNROLL
             for (unsigned i = 0; i < S::VALUE_TILES; i++) {

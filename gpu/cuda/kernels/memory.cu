@@ -1,4 +1,4 @@
-/* Bytes in device memory: written from a launch's own parameters, and summed up for checking. */
+/* Writes words to device memory from the parameters of a launch, and computes checksums of device memory. */
 #include "gpu/cuda/kernels/crc.h"
 #include "gpu/cuda/kernels/device.h"
 
@@ -9,7 +9,8 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_write_words(PARAMETER struct l
         p.to[i] = p.words[i];
 }
 
-/* Grid: one block. What a checksum is before any byte of its payload: the others are added to it. */
+/* Grid: one block. Sets each checksum to its start value, before any byte of its payload; kvc_crc adds the
+ * rest. */
 KERNEL void __launch_bounds__(LAUNCH_CRC_THREADS) kvc_crc_begin(PARAMETER struct launch_crc p)
 {
     for (uint32_t i = threadIdx.x; i < p.n; i += LAUNCH_CRC_THREADS)
@@ -26,11 +27,9 @@ DEVICE void make_tables(const struct launch_crc *p, uint32_t *ret)
     __syncthreads();
 }
 
-/*
- * Grid: (payloads, shares of one). Thread t of a block takes every LAUNCH_CRC_THREADS-th word, so that a warp
- * reads words side by side, and goes over the others' by a table. Shares count from their end: in front of a
- * share that is not a multiple stand zeros, which change nothing.
- */
+/* Grid: (payloads, shares of one payload). Thread t of a block reads every LAUNCH_CRC_THREADS-th word, so
+ * that a warp reads consecutive words, and skips the words of other threads with a table. Shares are
+ * counted from their end: a share that is not a multiple is preceded by zeros, which change nothing. */
 KERNEL void __launch_bounds__(LAUNCH_CRC_THREADS) kvc_crc(PARAMETER struct launch_crc p)
 {
     uint32_t *tables = (uint32_t *) dynamic_shared, *sum = tables + 4 * 256, s = 0;
@@ -46,7 +45,7 @@ KERNEL void __launch_bounds__(LAUNCH_CRC_THREADS) kvc_crc(PARAMETER struct launc
     n_passes = (end - first + LAUNCH_CRC_THREADS - 1) / LAUNCH_CRC_THREADS;
     for (uint64_t i = n_passes; i > 0; i--) {
         uint64_t behind =
-            i * LAUNCH_CRC_THREADS - threadIdx.x; /* words from this one to the end, it included */
+            i * LAUNCH_CRC_THREADS - threadIdx.x; /* words from this one to the end, including it */
 
         s = tables[s & 255] ^ tables[256 + (s >> 8 & 255)] ^ tables[512 + (s >> 16 & 255)] ^
             tables[768 + (s >> 24)];

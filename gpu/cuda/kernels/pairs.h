@@ -1,9 +1,6 @@
-/*
- * Operations on registers beyond device.h: bytes picked out of two words, pairs of binary16, lanes that
- * exchange, products of whole numbers, copies that go on while a block computes. On a GPU of compute
- * capability 8.0 and later the instructions, in tests tests/cuda_on_cpu/pairs.h, where a copy arrives when it
- * was waited for and not before.
- */
+/* Operations on registers beyond device.h: bytes selected from two words, pairs of binary16, exchange
+ * between lanes, products of whole numbers, asynchronous copies to shared memory. Instructions exist from
+ * compute capability 8.0. See device.h for where the operations are defined. */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"

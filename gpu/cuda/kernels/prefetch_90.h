@@ -1,15 +1,14 @@
-/* The warps of attend_90.cu that work ahead: one fetches blocks of pages, others turn the queries to the
- * frames of what comes. */
+/* The warps of attend_90.cu that work in advance: one fetches the blocks of pages, the others rotate the
+ * queries to the frames of the next pieces. */
 #pragma once
 
 #include "gpu/cuda/kernels/block_90.h"
 
-enum {
-    PHASE_ROUNDS = 16
-}; /* that a phase is carried over before it is formed anew: 2^-20 of a turn at most */
+/* Pages after which a phase is computed anew: its error is at most 2^-20 of a revolution. */
+enum { PHASE_ROUNDS = 16 };
 
-/* One warp: the block of this head of every page, as soon as there is room. Lanes hold the addresses of 32
- * pages. */
+/* One warp: fetches the block of this head of every page, as soon as a stage is free. Lanes hold the
+ * addresses of 32 pages. */
 DEVICE void fetch(const struct work *w, struct block_90 b)
 {
     struct stage s = {b.shape.n_stages, 0, 1};
@@ -34,8 +33,8 @@ DEVICE void fetch(const struct work *w, struct block_90 b)
 
 /* ---- queries ---- */
 
-/* A lane's pair of planes: phase to the piece, what it turns back by to the warp's next page, the mean over
- * its scale. */
+/* A pair of planes of a lane: the phase of the current piece, the rotation back to the next page of this
+ * warp, and the mean divided by its scale. */
 struct plane_pair {
     float cosine[2], sine[2], step_cosine[2], step_sine[2], mean_lo[2], mean_hi[2];
     unsigned how; /* DEVICE_MEAN_* */
@@ -68,17 +67,17 @@ DEVICE void rotate_pair(const struct work *w, uint32_t plane, uint32_t first, bo
     }
 }
 
-/* Where the pair of planes @plane of @row stands in the first set of a stage; the second one's word is 2
- * behind it. */
+/* Where the pair of planes @plane of @row is stored in the first set of a stage; the word of the second
+ * plane is 2 words later. */
 template <class S> DEVICE uint32_t *query_word(unsigned char *stage, uint32_t plane, uint32_t row)
 {
-    uint32_t in_lane = plane % 16 / 8, lane = plane % 8 / 2; /* of row 0, of which four make a row */
+    uint32_t in_lane = plane % 16 / 8, lane = plane % 8 / 2; /* of row 0; a row has four lanes */
 
     return (uint32_t *) stage + plane / 16 * ATTEND_90_STEP_WORDS(S::ROW_TILES) + (4 * row + lane) * 4 +
            in_lane;
 }
 
-/* Binary16 pair of @x, and with @lost of what it is off by. */
+/* Stores @x as a pair of binary16; if @residual is set, also the rounding residuals. */
 DEVICE void store_rounded(const float x[2], uint32_t *at, uint32_t *residual)
 {
     uint32_t pair = pack_halves(x[0], x[1]);
@@ -115,10 +114,9 @@ DEVICE void rotate_row(const float *start, const struct plane_pair *p, uint32_t 
     store_rounded(with_sine, terms + 2, p->how == DEVICE_MEAN_EXACT ? residual + 2 : 0);
 }
 
-/*
- * One of the warps that turn: every piece whose number it is, into the stage that is its own, so that what a
- * piece costs besides its rows is paid by one warp. A lane has the same planes always.
- */
+/* One of the warps that rotate. It takes every piece whose number is its own, and writes it to its own
+ * stage, so that the cost of a piece that does not depend on rows is paid by one warp. A lane always has
+ * the same planes. */
 template <class S> DEVICE void rotate(const struct work *w, struct block_90 b, unsigned warp)
 {
     enum {

@@ -1,7 +1,5 @@
-/*
- * What attention kernels share: a block's rows, the shared memory that they stand in, queries rotated to the
- * frame of a block of 64 keys, and which keys a query sees.
- */
+/* What attention kernels share: the rows of a block, the shared memory for them, queries rotated to the
+ * frame of a block of 64 keys, and which keys a query sees. */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"
@@ -16,15 +14,16 @@ enum {
 };
 
 #define LOG2_E 1.4426950408889634f
-#define LEAST (-1e30f) /* below every score; finite, so that differences are */
+#define LEAST (-1e30f) /* below every score; finite, so that differences are finite */
 
-/* What a block keeps in shared memory. */
+/* The shared memory of a block. */
 struct shared {
     float
-        *start; /* [ROWS][2][n_planes] queries in the frame of the tile's first one, times scale and log2 e */
-    float *phase;      /* [2][n_planes] cosine and sine from there to the block of keys */
+        /* [ROWS][2][n_planes] queries in the frame of the first query of the tile, times scale and log2 e */
+        *start;
+    float *phase;      /* [2][n_planes] cosine and sine of the rotation from there to the block of keys */
     float *query;      /* [ROWS][2][n_planes] in the frame of the block of keys */
-    uint16_t *query16; /* the same in binary16 */
+    uint16_t *query16; /* query in binary16 */
     float *mean_terms; /* [ROWS][2][n_planes] factors of cosine and sine in the score of the key mean */
     float *scores;     /* [TOKENS][SCORE_LD] scores, then weights */
     uint16_t *weights; /* [ROWS][WEIGHT_LD] binary16, zero for exact keys */
@@ -32,9 +31,9 @@ struct shared {
     float *exact;              /* [ROWS][d] weights times exact values */
 };
 
-/* The queries of a block: row i is query head i % group of the tile's query i / group. */
+/* The queries of a block: row i is query head i % group of query i / group of the tile. */
 struct rows {
-    const float *q; /* the first one's */
+    const float *q; /* of the first query */
     size_t stride;  /* floats between queries */
     uint32_t n, group;
     uint32_t position; /* of the first query */
@@ -59,7 +58,7 @@ DEVICE struct shared carve(unsigned char *at, const struct device_table *t)
     return s;
 }
 
-/* The rows of tile @tile of a sequence's queries, of which there is one at least. */
+/* The rows of tile @tile of the queries of a sequence; the tile has at least one query. */
 DEVICE struct rows rows_of(const struct device_table *t, const struct launch_attend_item *item, uint32_t tile,
                            uint32_t kv_head)
 {
@@ -81,7 +80,7 @@ DEVICE float *partials_of(const struct launch_attend *a, uint32_t item, uint32_t
     return a->partials + at * a->n_splits * LAUNCH_PARTIAL_FLOATS(t->columns_max, t->d);
 }
 
-/* Dimension of plane @i, its first or second. */
+/* Dimension of plane @i: its first (@hi 0) or second one. */
 DEVICE uint32_t plane_dim(const struct device_table *t, uint32_t i, uint32_t hi)
 {
     uint32_t half = t->n_rot / 2;
@@ -91,8 +90,8 @@ DEVICE uint32_t plane_dim(const struct device_table *t, uint32_t i, uint32_t hi)
 
 /* ---- queries ---- */
 
-/* Cosine and sine of what plane @p turns by over @positions; reduced in binary64, so that positions may be
- * long. */
+/* Cosine and sine of the rotation of plane @p over @positions; reduced in binary64, so that @positions may
+ * be large. */
 DEVICE void phase_of(const struct device_table *t, uint32_t p, double positions, float *ret_cosine,
                      float *ret_sine)
 {
@@ -101,8 +100,8 @@ DEVICE void phase_of(const struct device_table *t, uint32_t p, double positions,
     cos_sin_of_revolutions((float) (revolutions - floor(revolutions)), ret_cosine, ret_sine);
 }
 
-/* All rows as they stand to the tile's first query. Planes and rows that are none are zero, here and in every
- * frame. */
+/* Loads all rows in the frame of the first query of the tile. Planes and rows that do not exist are zero,
+ * here and in every frame. */
 DEVICE void load_queries(const struct device_table *t, const struct rows *rows, struct shared s)
 {
     uint32_t n = t->n_planes;
@@ -127,7 +126,8 @@ DEVICE void load_queries(const struct device_table *t, const struct rows *rows, 
     }
 }
 
-/* Queries rotated to the frame of the keys that begin at position @first, and the terms of the key mean. */
+/* Rotates queries to the frame of the keys that begin at position @first, and computes the terms of the key
+ * mean. */
 DEVICE void rotate_queries(const struct device_table *t, const struct device_head *head,
                            const struct rows *rows, uint32_t first, struct shared s)
 {
@@ -151,7 +151,7 @@ DEVICE void rotate_queries(const struct device_table *t, const struct device_hea
     __syncthreads();
 }
 
-/* Of @n keys from position @first, those that the query at @position sees: from .. to - 1. */
+/* The range from .. to - 1 of @n keys from position @first that the query at @position sees. */
 DEVICE void visible(const struct launch_attend *a, uint32_t position, uint32_t first, uint32_t n,
                     uint32_t *from, uint32_t *to)
 {
@@ -161,7 +161,7 @@ DEVICE void visible(const struct launch_attend *a, uint32_t position, uint32_t f
     *to = beyond <= first ? 0 : beyond - first < n ? beyond - first : n;
 }
 
-/* Whether any row sees any of them. */
+/* Whether any row sees any of these keys. */
 DEVICE bool any_visible(const struct launch_attend *a, const struct rows *rows, uint32_t first, uint32_t n)
 {
     uint32_t from, to, unused;

@@ -1,8 +1,8 @@
-/* Reading a sequence back, with the CPU's bits (client/sequence/seq_read.c): decoded vectors of pages, exact
- * ones of sinks and tail. */
+/* Reads a sequence back with the same bits as the CPU (client/sequence/seq_read.c): vectors of pages are
+ * decoded, those of sinks and tail are exact. */
 #include "gpu/cuda/kernels/coding.h"
 
-/* x += what @codes give by their columns of dec, [n_rows][r] at @dec. */
+/* x += the columns of dec, [n_rows][r] at @dec, times the levels of @codes. */
 DEVICE void add_decoded(const struct device_table *t, const struct device_codes *codes, const uint8_t *block,
                         bool is_key, const float *dec, size_t ld, uint32_t n_rows, uint32_t token,
                         float x[ROWS][MINE])
@@ -14,11 +14,12 @@ DEVICE void add_decoded(const struct device_table *t, const struct device_codes 
     load_levels(levels_of(t, is_key), codes, block, is_key, levels);
     if (n_rows > 0)
         multiply(dec, ld, n_rows, levels + token, LEVEL_LD, codes->r, sum);
-    __syncthreads(); /* before others come to stand there */
+    __syncthreads(); /* before others overwrite it */
     add_shares(x, sum, false);
 }
 
-/* Of a page: mean + the predictors' part, head by head, + the codec's own. */
+/* Decodes a page: mean, plus the part of the predictors, head by head, plus the part of the codec's own
+ * codes. */
 DEVICE void decode(const struct launch_read *p, const struct device_head *head, const uint8_t *payload,
                    struct share mine, uint32_t n_rows, float x[ROWS][MINE])
 {
@@ -36,7 +37,7 @@ DEVICE void decode(const struct launch_read *p, const struct device_head *head, 
                 x);
 }
 
-/* Binary16 of x - mean of the token at position @at, from dimension 0; NULL: it is not exact. */
+/* Binary16 of x - mean of the token at position @at, from dimension 0; NULL if the token is not exact. */
 DEVICE const uint16_t *exact_row(const struct launch_read *p, const struct device_head *head, uint32_t at)
 {
     const struct device_table *t = p->table;

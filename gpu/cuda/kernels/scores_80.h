@@ -1,16 +1,19 @@
 /*
- * Queries and scores of attend_80.cu: queries rotated from page to page, keys out of codes, their scores, the
- * key mean's share.
+ * Queries and scores of attend_80.cu: rotates queries from page to page, decodes keys, computes their
+ * scores and the part of the key mean.
  *
- * Angles are loaded where they are needed: in registers for all planes they would cost a third of the blocks
- * that run at once.
+ * Angles are loaded where they are needed: keeping them in registers for all planes would cost a third of
+ * the blocks that run at once.
  *
- * The mean's share of a score is a sum over planes of (q_lo m_lo + q_hi m_hi) cos + (q_hi m_lo - q_lo m_hi)
- * sin, angles those of the token's offset. A mean may have norm 900, so one rounding to binary16 is too
- * coarse; both factors are split into what binary16 takes and the rest, and of the four products the three
- * that matter are computed, with sums in binary32; only the first where the host found the mean no larger
- * than what codes add to it, none where it is zero. Means are divided by a power of two, so that factors are
- * about as large as queries.
+ * The part of the key mean in a score, with the angles of the token's offset in its page:
+ *
+ *     sum over planes of (q_lo m_lo + q_hi m_hi) cos + (q_hi m_lo - q_lo m_hi) sin
+ *
+ * A mean may have norm 900, so one rounding to binary16 is too coarse. Both factors are split into a
+ * binary16 number and its rounding residual, and of the four products the three that matter are computed,
+ * with binary32 sums. Only the first product is computed where the host found the mean no larger than what
+ * codes add to it, and none where the mean is zero. Means are divided by a power of two, so that factors
+ * are about as large as queries.
  */
 #pragma once
 
@@ -18,25 +21,25 @@
 
 /* ---- queries ---- */
 
-/* Pairs of planes of some rows, in the frame of the next page to be put: rows first_row + i row_step, planes
- * p and p + 1. */
+/* Pairs of planes of some rows, in the frame of the next page to be stored: rows first_row + i row_step,
+ * planes p and p + 1. */
 template <class S> struct rotation_80 {
     float lo[S::ITEMS][2], hi[S::ITEMS][2];
-    float cosine[2], sine[2]; /* of a page */
+    float cosine[2], sine[2]; /* of the rotation by one page */
     float mean_lo[2], mean_hi[2];
     uint32_t plane;
 };
 
 enum {
     ROTATIONS_MAX = 128
-}; /* pages after which queries are formed anew: a turn errs by 2^-25 of a radian */
+}; /* pages after which queries are computed anew: one rotation errs by 2^-25 of a radian */
 
 template <class S> DEVICE unsigned row_of_item(unsigned item)
 {
     return threadIdx.x / S::PAIRS + item * (LAUNCH_THREADS / S::PAIRS);
 }
 
-/* In the frame of page @page. Rows that are none are zero. */
+/* Computes the queries in the frame of page @page. Rows that do not exist are zero. */
 template <class S>
 DEVICE void begin_queries(const struct device_table *t, const struct rows *rows, uint32_t page,
                           struct rotation_80<S> *q)
@@ -81,7 +84,7 @@ DEVICE void init_queries(const struct device_table *t, const struct device_head 
     }
 }
 
-/* Two numbers to binary16 and what that residual. */
+/* Rounds two numbers to a pair of binary16, and their rounding residuals to another. */
 DEVICE void split_pair(float x, float y, uint32_t *ret_pair, uint32_t *ret_rest)
 {
     uint32_t pair = pack_halves(x, y);
@@ -90,7 +93,8 @@ DEVICE void split_pair(float x, float y, uint32_t *ret_pair, uint32_t *ret_rest)
     *ret_rest = pack_halves(x - half_to_float((uint16_t) pair), y - half_to_float((uint16_t) (pair >> 16)));
 }
 
-/* The queries as they stand to page @page (0, 1) of a pair, as operands B; then rotated to the next one. */
+/* Stores the queries in the frame of page @page (0, 1) of a pair as operands B, then rotates them to the
+ * next page. */
 template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, struct rotation_80<S> *q)
 {
     UNROLL
@@ -128,7 +132,8 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
 
 /* ---- keys ---- */
 
-/* Cosines and sines of this warp's tokens and 16 planes as operands A; @rest: what binary16 lost of them. */
+/* Cosines and sines of the tokens of this warp and 16 planes as operands A; @residual: their rounding
+ * residuals. */
 struct angles_80 {
     struct words4 cosine, sine;
 };
@@ -142,19 +147,19 @@ DEVICE struct angles_80 angles_of(const struct device_table *t, unsigned residua
     return {load_16_bytes(at), load_16_bytes(at + 4 * LAUNCH_THREADS)};
 }
 
-/* Levels of a half-tile of K for this warp's tokens: columns 2t, 2t + 1 of tokens 16 w + g, then of 16 w + 8
- * + g. */
+/* Levels of a half-tile of K for the tokens of this warp: columns 2t, 2t + 1 of tokens 16 w + g, then of 16
+ * w + 8 + g. */
 DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsigned warp, unsigned lane,
                        uint32_t *ret_first, uint32_t *ret_second)
 {
-    uint32_t which = warp & 1 ? 0x4431 : 0x4420, levels; /* fields 2w, 2w + 1 of the word that has them */
+    uint32_t which = warp & 1 ? 0x4431 : 0x4420, levels; /* fields 2w, 2w + 1 of their word */
 
     if (b > NARROW_BITS) {
         *ret_first = wide_pair(wide_table(s, 0), b, code_pair(at, b, lane, 2 * warp));
         *ret_second = wide_pair(wide_table(s, 0), b, code_pair(at, b, lane, 2 * warp + 1));
         return;
     }
-    if (b == NARROW_BITS) { /* without further questions */
+    if (b == NARROW_BITS) { /* the common case, without further branches */
         levels = narrow_levels(narrow_table(s, 0, b), NARROW_BITS,
                                pick_bytes(nibbles_of(at, NARROW_BITS, lane, warp >> 1), 0, which));
     } else if (b > 0) {
@@ -168,11 +173,9 @@ DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsign
     *ret_second = pair_of_bytes(levels, 0x4341);
 }
 
-/*
- * Levels of all half-tiles of K of a page, as operands A. They pass through shared memory, a lane's own part
- * of it, so that the code that looks levels up is there once and not for each half-tile that a kernel has
- * registers for.
- */
+/* Levels of all half-tiles of K of a page, as operands A. They pass through shared memory, in a part that
+ * only the lane uses, so that the code of the lookup exists once and not for each half-tile that a kernel
+ * has registers for. */
 template <class S>
 DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 s, unsigned warp,
                         unsigned lane, uint32_t ret[S::KEY_STEPS][4])
@@ -203,10 +206,8 @@ DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 
     }
 }
 
-/*
- * Keys of 16 planes and both pages, rotated by their offsets in the page, as operands A: of planes' first
- * dimensions, then of their second ones.
- */
+/* Keys of 16 planes and both pages, rotated by their offsets in the page, as operands A: of the first
+ * dimensions of the planes, then of the second ones. */
 template <class S>
 DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_steps, unsigned step,
                            const uint32_t (&levels)[2][S::KEY_STEPS][4], struct angles_80 angles,
@@ -242,7 +243,7 @@ DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_steps, unsigned step,
     }
 }
 
-/* Scores of codes of 16 planes, times head->dec_k_scale. */
+/* Scores of codes of 16 planes, divided by head->dec_k_scale. */
 template <class S>
 DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
                         const uint32_t (&levels)[2][S::KEY_STEPS][4], struct angles_80 angles, unsigned lane,
@@ -257,14 +258,14 @@ DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         unsigned set = S::BOTH ? 0 : page * S::ROW_TILES + tile;
         struct words4 q = words_at(query_words<S>(s, 0, set, step, lane));
-        bool mine = !S::BOTH || lane >> 4 == page; /* columns that are this page's */
+        bool mine = !S::BOTH || lane >> 4 == page; /* columns of this page */
 
         mma_16x8x16(c[set], lo[page], mine ? q.word[0] : 0, mine ? q.word[1] : 0);
         mma_16x8x16(c[set], hi[page], mine ? q.word[2] : 0, mine ? q.word[3] : 0);
     }
 }
 
-/* Scores of the key mean of 16 planes, times head->mean_scale; as exactly as the host found that they must be
+/* Scores of the key mean of 16 planes, divided by head->mean_scale, as exactly as head->mean_steps demands
  * (DEVICE_MEAN_*). */
 template <class S>
 DEVICE void score_mean(const struct device_table *t, const struct device_head *head, unsigned step,
@@ -298,7 +299,7 @@ DEVICE void score_mean(const struct device_table *t, const struct device_head *h
     }
 }
 
-/* Scores of this warp's tokens of a pair of pages. */
+/* Scores of the tokens of this warp in a pair of pages. */
 template <class S>
 DEVICE void score_pair(const struct device_table *t, const struct device_head *head, const uint8_t *blocks,
                        struct shared_80 s, unsigned warp, unsigned lane, float ret[S::SETS][4])

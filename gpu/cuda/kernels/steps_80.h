@@ -1,19 +1,17 @@
-/*
- * The steps of attend_80.cu, pair by pair of pages, whatever values are: konly.cu, the bench of packed keys
- * beside binary16 values, has them too.
- */
+/* The steps of attend_80.cu, by pairs of pages, for any kind of values. konly.cu, the bench of packed keys
+ * beside binary16 values, uses them too. */
 #pragma once
 
 #include "gpu/cuda/kernels/scores_80.h"
 #include "gpu/cuda/kernels/weights_80.h"
 
-/* What a block attends to: pages from, to - 1. */
+/* Pages from .. to - 1 that a block attends to. */
 struct span {
     uint32_t from, to;
     bool has_sinks, has_tail;
 };
 
-/* Everything that does not change from pair to pair. */
+/* Everything that does not change between pairs. */
 struct job_80 {
     const struct launch_attend *a;
     const struct device_table *t;
@@ -25,7 +23,8 @@ struct job_80 {
     uint32_t n_pairs;
 };
 
-/* Work is divided by pages and what exact rows are worth in pages; pages that no row sees are left out. */
+/* Divides the work by pages, where ATTEND_80_EXACT_ROWS exact rows count as one page; leaves out pages that
+ * no row sees. */
 DEVICE struct span span_of(const struct launch_attend *a, const struct device_seq *seq,
                            const struct rows *rows)
 {
@@ -43,7 +42,7 @@ DEVICE struct span span_of(const struct launch_attend *a, const struct device_se
     return x;
 }
 
-/* Tables to shared memory; copies of dec are begun. */
+/* Writes tables to shared memory and begins to copy dec. */
 DEVICE void load_tables(const struct job_80 *j)
 {
     const struct device_table *t = j->t;
@@ -64,10 +63,12 @@ DEVICE uint32_t page_at(const struct job_80 *j, uint32_t pair, unsigned i)
 {
     uint32_t page = j->span.from + 2 * pair + i;
 
-    return page < j->span.to ? page : j->span.to - 1; /* behind the last: once more, unseen */
+    /* behind the last page: the last page again, which no row sees */
+    return page < j->span.to ? page : j->span.to - 1;
 }
 
-/* Copies of a pair's blocks, and what values want, are begun, as a group; an empty one behind the last. */
+/* Begins to copy the blocks of a pair, and what values need, as one group; behind the last pair the group
+ * is empty. */
 template <class V> DEVICE void fetch(const struct job_80 *j, uint32_t pair, const V *values)
 {
     uint8_t *to = j->s.base + j->s.at.ring + pair % j->s.at.n_stages * 2 * j->s.at.block_bytes;
@@ -83,7 +84,7 @@ template <class V> DEVICE void fetch(const struct job_80 *j, uint32_t pair, cons
     copies_group();
 }
 
-/* The next pair has arrived: all groups but those behind it. */
+/* Waits until the next pair has arrived: all groups but those after it. */
 DEVICE void wait_for_next(const struct job_80 *j)
 {
     if (j->s.at.n_stages == 2)
@@ -95,8 +96,8 @@ DEVICE void wait_for_next(const struct job_80 *j)
 /*
  * All pairs of a block. @values has
  *     fetch(job, pair, page)   begins more copies for a page
- *     wide(job)                whether it wants weights in binary16 too
- *     add(job, pair, softmax)  weights, which are in shared memory, times values, on what was summed before
+ *     wide(job)                whether it needs weights in binary16 too
+ *     add(job, pair, softmax)  adds weights, which are in shared memory, times values to the sums
  */
 template <class S, class V>
 DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *values)
@@ -134,7 +135,7 @@ DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *val
     __syncthreads();
 }
 
-/* This block's maxima and sums of weights, in units of 1, of all rows: after the last pair. */
+/* Maxima and sums of weights of all rows of this block, in units of 1; after the last pair. */
 template <class S>
 DEVICE void finish_softmax(const struct job_80 *j, const struct softmax_80<S> *x, float *ret_max,
                            float *ret_sum)
