@@ -1,4 +1,4 @@
-/* Tables for kernels; see plan.h. */
+/* See device_table.h. */
 #include "gpu/cuda/device_table.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@ enum { PLANES_STEP = 16, ALIGN = 16, WIDTHS = TABLE_BITS_MAX + 1, LEVELS = 1 << 
 _Static_assert(DEVICE_HALVES_MAX == TABLE_HALF_TILES_MAX, "half-tiles of a head-side");
 _Static_assert(DEVICE_SINKS_MAX == TABLE_SINKS_MAX, "sinks");
 
-/* Hands out parts of an image; without one it only adds up. Addresses are those of the place where it will be
- * read. */
+/* Allocates parts of an image; without an image it only adds up their sizes. Addresses are those in device
+ * memory. */
 struct device_table_cursor {
     char *image;
     cu_ptr address;
@@ -26,7 +26,7 @@ struct device_table_cursor {
 
 struct device_table_part {
     void *at;         /* NULL without an image */
-    const void *read; /* its address for kernels */
+    const void *read; /* its address in device memory */
 };
 
 static struct device_table_part device_table_take(struct device_table_cursor *c, size_t n, size_t bytes)
@@ -43,7 +43,7 @@ static uint32_t device_table_n_planes(const struct geometry *g)
     return (g->d / 2 + PLANES_STEP - 1) / PLANES_STEP * PLANES_STEP;
 }
 
-/* attend.cu's plane_dim(). */
+/* plane_dim() of kernels/queries.h. */
 static uint32_t device_table_plane_dim(const struct geometry *g, uint32_t plane, unsigned hi)
 {
     uint32_t half = g->n_rot / 2;
@@ -70,7 +70,7 @@ uint32_t device_table_rank_max(const struct page_layout *l, enum side side)
     return largest;
 }
 
-/* Of both sides. */
+/* Largest r of any head, of either side. */
 static uint32_t device_table_largest_rank(const struct page_layout *l)
 {
     uint32_t k = device_table_rank_max(l, SIDE_K), v = device_table_rank_max(l, SIDE_V);
@@ -106,7 +106,8 @@ static struct device_codes device_table_codes_of(const struct codec *c, uint32_t
     return ret;
 }
 
-/* The power of two that brings the largest of them to 1 or a little below. */
+/* The smallest power of two that is above all of @x in magnitude: divided by it, the largest is between 1/2
+ * and 1. */
 static float device_table_power_of_two_above(const float *x, size_t n)
 {
     float largest = 0;
@@ -118,10 +119,8 @@ static float device_table_power_of_two_above(const float *x, size_t n)
     return ldexpf(1, exponent);
 }
 
-/*
- * K's dec in binary16, [2][n_planes][r], times a power of two that brings its largest entry to 1 or a little
- * below, so that none that matters is subnormal; returns what 1 stands for.
- */
+/* K's dec in binary16, [2][n_planes][r], divided by a power of two that brings its largest entry to 1 or a
+ * little below, so that no entry that matters is subnormal. Returns that power. */
 static float device_table_fill_dec_k(const struct geometry *g, const struct codec *k, uint16_t *ret)
 {
     uint32_t n = device_table_n_planes(g);
@@ -136,7 +135,7 @@ static float device_table_fill_dec_k(const struct geometry *g, const struct code
     return scale;
 }
 
-/* Euclidean size of [n] numbers from each half of [2][ld]. */
+/* Euclidean norm of @n numbers from each half of [2][ld]. */
 static double device_table_size_of_planes(const float *x, size_t ld, size_t from, size_t n)
 {
     double sum = 0;
@@ -146,11 +145,9 @@ static double device_table_size_of_planes(const float *x, size_t ld, size_t from
     return sqrt(sum);
 }
 
-/*
- * How exactly the mean's scores are formed, 16 planes at a time (kernels/launch.h): rounded while all that is
- * rounded is together no larger than what the codes add to the mean, a vector of size |dec| as levels have
- * variance one; the smallest first.
- */
+/* How exactly the scores of the mean are computed, by 16 planes (DEVICE_MEAN_* of kernels/device_table.h).
+ * Groups of planes are rounded in ascending order of their norm, as long as all rounded groups together are
+ * no larger than what the codes add to the mean: a vector of norm |dec|, because levels have variance one. */
 static uint32_t device_table_mean_steps_of(const struct geometry *g, const struct codec *k,
                                            const struct levels *levels, const float *mean)
 {
@@ -187,7 +184,7 @@ static void device_table_fill_mean_k(const struct geometry *g, const struct code
             ret[hi * n + p] = k->mean[device_table_plane_dim(g, p, hi)];
 }
 
-/* A matrix or vector of the table as it is; NULL stays NULL. */
+/* Copies a matrix or vector of the table unchanged; NULL stays NULL. */
 static const float *device_table_copy(struct device_table_cursor *c, const float *from, size_t n)
 {
     struct device_table_part p;
@@ -296,8 +293,8 @@ static void device_table_fill_angles(const struct page_layout *l, float *cosine,
     }
 }
 
-/* The same as operand A of 16 tokens and 16 planes (device_table.rotations): row g or g + 8, planes 2t, 2t +
- * 1 or 8 more. */
+/* Cosines and sines as operand A of 16 tokens and 16 planes (device_table.rotations): row g or g + 8,
+ * planes 2t, 2t + 1 or 8 more. */
 static void device_table_fill_rotations(const float *cosine, const float *sine, uint32_t n_planes,
                                         uint32_t *ret)
 {
@@ -329,7 +326,7 @@ uint32_t device_table_block_bytes_max(const struct page_layout *l)
     return (uint32_t) largest;
 }
 
-/* Adds up, and with an image also writes. */
+/* Adds up the sizes; with an image it also writes the contents. */
 static void device_table_make(struct device_table_cursor *c, const struct page_layout *l)
 {
     const struct table *t = l->table;

@@ -1,5 +1,5 @@
-/* Fragments; see device_table_80.h. Which number stands in which word of which lane: the PTX ISA's pictures
- * of mma.m16n8k16. */
+/* See device_table_80.h. The PTX ISA draws which number belongs to which word of which lane for
+ * mma.m16n8k16. */
 #include "gpu/cuda/device_table_80.h"
 
 #include <math.h>
@@ -61,7 +61,7 @@ void device_table_80_fill_wide(const uint16_t *levels, uint16_t *ret)
 
 static bool device_table_80_any_wide(const struct codec *c)
 {
-    return c->n_half > 0 && c->bits[0] >= NARROW; /* descending */
+    return c->n_half > 0 && c->bits[0] >= NARROW; /* bits are in descending order */
 }
 
 bool device_table_80_wide_values(const struct page_layout *l)

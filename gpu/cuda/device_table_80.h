@@ -1,5 +1,5 @@
-/* Parts of a table that attend_80.cu reads, in the order in which its fragments want them; written by
- * plan.c's fill. */
+/* Parts of a device table that only attend_80.cu reads, in the order of its fragments. Used by
+ * device_table.c alone. */
 #pragma once
 
 #include <stdbool.h>
@@ -26,6 +26,6 @@ void device_table_80_fill_page_rotation(uint32_t n_planes, const double *freq, f
 void device_table_80_fill_narrow(const uint16_t *levels, uint32_t *ret);
 void device_table_80_fill_wide(const uint16_t *levels, uint16_t *ret);
 
-/* Whether values of any head are products of binary16: half-tiles of more than four bits, keys of other
- * heads. */
+/* Whether values of any head are products of binary16: half-tiles of more than four bits, or values
+ * predicted from other heads. */
 bool device_table_80_wide_values(const struct page_layout *l);

@@ -1,4 +1,4 @@
-/* Launching the binary16 baseline; see f16.h. */
+/* Launches the binary16 baseline; see f16.h. */
 #include "gpu/cuda/f16.h"
 
 #include <errno.h>

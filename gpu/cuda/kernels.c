@@ -1,4 +1,4 @@
-/* Loading and launching; see kernels.h. */
+/* Loads and launches kernels; see kernels.h. */
 #include "gpu/cuda/kernels.h"
 
 #include <assert.h>
@@ -15,29 +15,29 @@
 #include "gpu/cuda/select.h"
 
 enum {
-    SOME_BLOCKS = 2, /* of attention on a multiprocessor, where nothing better is known */
+    SOME_BLOCKS = 2, /* of attention on a multiprocessor, for the general kernels */
     CRC_SHARE_BYTES = 128 << 10,
     CRC_SHARES_MAX = 256,
     CRC_SHARED_BYTES = (4 * 256 + 1) * sizeof(uint32_t),
 };
 
-/* All kernels, those of attention first: select_attend() numbers them. */
+/* All kernels, those of attention first, in the order of enum attend_kernel. */
 enum {
     LAST_OF_ATTENTION = ATTEND_COUNT - 1,
 #define KERNEL_NUMBER(kernel, parameters) number_of_##kernel,
     MERGE_KERNELS(KERNEL_NUMBER) APPEND_KERNELS(KERNEL_NUMBER) READ_KERNELS(KERNEL_NUMBER)
         MEMORY_KERNELS(KERNEL_NUMBER)
 #undef KERNEL_NUMBER
-            FIRST_OF_90,                         /* select_attend_90() numbers them */
-    FIRST_OF_80 = FIRST_OF_90 + ATTEND_90_COUNT, /* and select_attend_80() these */
+            FIRST_OF_90,                         /* in the order of enum attend_90_kernel */
+    FIRST_OF_80 = FIRST_OF_90 + ATTEND_90_COUNT, /* in the order of enum attend_80_kernel */
     N_KERNELS = FIRST_OF_80 + ATTEND_80_COUNT
 };
 
-/* What is loaded, and which kernels it has: from there to the next one's first. */
+/* The images to load. An image has the kernels from @first to the first kernel of the next image. */
 static const struct {
     const struct cuda_image *image;
     unsigned first;
-    int compute; /* the only compute capability that runs it; 0: all do */
+    int compute; /* the only compute capability that runs the image; 0: all run it */
 } images[] = {
     {&cuda_image_attend, 0, 0},
     {&cuda_image_append, number_of_kvc_pack_keys, 0},
@@ -107,15 +107,15 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 
 /* ---- launching ---- */
 
-/* What attends for a table and calls of @n_q > 0 queries: the newest kernel that the device runs and that
- * takes them. */
+/* The kernel that attends for a table and calls of @n_q > 0 queries: the newest one that the device runs
+ * and that takes them. */
 struct choice {
     unsigned kernel, n_threads;
-    unsigned n_blocks; /* that a multiprocessor has at work at a time */
+    unsigned n_blocks; /* that run on a multiprocessor at a time */
     size_t shared_bytes;
 };
 
-/* Of a device of 9.0. */
+/* Blocks on a multiprocessor of a device of 9.0. */
 static unsigned kernels_blocks_of_90(enum attend_90_kernel kernel, size_t shared_bytes)
 {
     static const unsigned by_registers[ATTEND_90_COUNT] = {
@@ -209,7 +209,8 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
     static const int pack[] = {[SIDE_K] = number_of_kvc_pack_keys, [SIDE_V] = number_of_kvc_pack_values};
     struct cuda_grid rows = {n_items * l->shard.n_heads,
                              kernels_pieces_of(l->table->geometry.d, LAUNCH_SLICE, UINT_MAX), 0};
-    uint32_t n_packing = 0, n_pack = 0, n_new = 0; /* items up to the last that packs; largest of the items */
+    /* n_packing: items up to the last one that packs; n_pack, n_new: largest of the items */
+    uint32_t n_packing = 0, n_pack = 0, n_new = 0;
 
     assert(n_items <= LAUNCH_ITEMS_MAX);
     if (n_items == 0)

@@ -1,4 +1,4 @@
-/* Launching packed keys beside binary16 values; see konly.h. */
+/* Launches the kernels of packed keys beside binary16 values; see konly.h. */
 #include "gpu/cuda/konly.h"
 
 #include <errno.h>

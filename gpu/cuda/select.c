@@ -3,7 +3,7 @@
 
 #include "gpu/cuda/device_table.h"
 
-/* Whether @n_rows takes the query rows of a tile in calls of @n_q queries. */
+/* Whether @n_rows rows are enough for the query rows of a tile in calls of @n_q queries. */
 static bool select_takes_rows(const struct page_layout *l, uint32_t n_q, uint32_t n_rows)
 {
     uint32_t group = geometry_group(&l->table->geometry), tile_queries = LAUNCH_TILE_QUERIES(group);
@@ -33,7 +33,7 @@ enum attend_kernel select_attend(const struct page_layout *l, uint32_t n_q)
 
     while (i + 1 < ATTEND_COUNT && !select_attend_takes((enum attend_kernel) i, l, n_q))
         i++;
-    return (enum attend_kernel) i; /* the last takes what device_table_check() accepted */
+    return (enum attend_kernel) i; /* the last kernel takes whatever device_table_check() accepted */
 }
 
 /* ---- kernels for compute capability 9.0 ---- */
