@@ -1,4 +1,4 @@
-/* Rows of queries against blocks of keys; see attend_rows.h. */
+/* See attend_rows.h. */
 #include "gpu/cpu/attend_rows.h"
 
 #include <assert.h>

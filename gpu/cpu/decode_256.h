@@ -1,7 +1,5 @@
-/*
- * Decode steps in vectors of 256 bits, included once by decode_avx2.c and decode_avxvnni.c, which before it
- * define dot4, dot2, NARROW_MAX and WEIGHT_MAX.
- */
+/* Decode steps in vectors of 256 bits, included once each by decode_avx2.c and decode_avxvnni.c, which
+ * define dot4, dot2, NARROW_MAX and WEIGHT_MAX first. */
 #pragma once
 
 #include "gpu/cpu/ops_x86.h"
@@ -77,7 +75,7 @@ static inline_always vec vec_exp_scale(vec x, vec n, vec argument)
     return _mm256_and_ps(x * _mm256_castsi256_ps(bits), keep);
 }
 
-/* Eight whole numbers to half-words. */
+/* Packs eight whole numbers to half-words. */
 static inline_always __m128i half_words(ivec x)
 {
     return _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
@@ -122,7 +120,8 @@ static inline_always ivec field(ivec words, unsigned shift, unsigned width, unsi
     return ivec_sll16(ivec_and(ivec_srl16(words, shift), _mm256_set1_epi16((short) ((1 << width) - 1))), up);
 }
 
-/* A gather reads two levels for one, at the end of the table one of what follows it in struct level_table. */
+/* A gather reads two levels at a time: at the end of the table, one of them belongs to the next member of
+ * struct level_table. */
 static inline_always ivec look_up_wide(const int16_t *levels, ivec codes)
 {
     const ivec low = _mm256_set1_epi32(0xffff);
@@ -132,7 +131,7 @@ static inline_always ivec look_up_wide(const int16_t *levels, ivec codes)
     return ivec_or(ivec_and(even, low), _mm256_slli_epi32(odd, 16));
 }
 
-/* Codes of field @j, b >= 5, from a vector of each plane's words. */
+/* Codes of field @j, b >= 5, from one vector of words of each plane. */
 static inline_always ivec wide_codes(unsigned b, unsigned j, ivec p8, ivec p4, ivec p2, ivec p1)
 {
     ivec x;
@@ -149,7 +148,7 @@ static inline_always ivec wide_codes(unsigned b, unsigned j, ivec p8, ivec p4, i
 
 /* ---- keys ---- */
 
-/* Eight tokens of four 32-bit words each, two tokens to a vector, to word 0 .. 3 of all. */
+/* Eight tokens of four 32-bit words each, two tokens per vector, to words 0 .. 3 of all tokens. */
 static inline_always void by_word(const ivec x[4], ivec ret[4])
 {
     const ivec in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -163,7 +162,7 @@ static inline_always void by_word(const ivec x[4], ivec ret[4])
     }
 }
 
-/* A row of the planes of four and two bits: [c 0..3, c 4..7 of lower fields; the same of higher ones]. */
+/* A row of the planes of four and two bits: [c 0..3, c 4..7 of lower fields; the same of higher fields]. */
 static inline_always void load_by_token(const uint8_t *at, ivec ret[4])
 {
     static const uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
@@ -212,14 +211,14 @@ static inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int
     }
 }
 
-/* One row of words of any plane; that of one bit has half-words of 8. */
+/* One row of words of any plane; the plane of one bit has half-words of 8 bits. */
 static inline_always void load_words(bool one_bit, const uint8_t *at, ivec ret[4])
 {
     for (unsigned i = 0; i < 4; i++)
         ret[i] = one_bit ? ivec_wide_bytes(at + 16 * i) : ivec_load(at + 32 * i);
 }
 
-/* All planes of a wide half-tile, as in memory or by word of the tokens. */
+/* All planes of a wide half-tile, in memory order or by word of the tokens. */
 struct wide_words {
     ivec p8[4][4], p4[2][4], p2[4], p1[4];
 };

@@ -1,8 +1,6 @@
-/*
- * Decode steps on vectors of 512 bits with AVX-512 BW and VNNI: 64 codes at a time become bytes by one shift,
- * one mask and one look-up, and vpdpbusd multiplies and adds four of them. Included by decode_avx512.c and
- * decode_amx.c alone.
- */
+/* Decode steps on vectors of 512 bits with AVX-512 BW and VNNI: 64 codes at a time become bytes by one
+ * shift, one mask and one lookup, and vpdpbusd multiplies and adds four of them. Included only by
+ * decode_avx512.c and decode_amx.c. */
 #pragma once
 
 #include <immintrin.h>
@@ -100,10 +98,8 @@ static inline_always ivec ivec_token_pairs(const int16_t *p)
     return _mm512_permutexvar_epi64(each, _mm512_castsi256_si512(_mm256_loadu_si256((const void *) p)));
 }
 
-/*
- * Not the intrinsics: around them gcc 12 copies every sum of a loop twice, three instructions for one
- * (2026-11-21).
- */
+/* Inline assembly instead of intrinsics: around these, gcc 12 copies every sum of a loop twice, three
+ * instructions instead of one (2026-11-21). */
 static inline_always ivec dot4(ivec sum, ivec u, ivec s)
 {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s));
@@ -118,7 +114,7 @@ static inline_always ivec dot2(ivec sum, ivec a, ivec b)
 
 /* ---- look-up of wide levels ---- */
 
-/* Fields of all planes of one place; bits above the field are garbage. */
+/* Fields of all planes at one place; bits above the field are undefined. */
 struct fields {
     ivec p8, p4, p2, p1;
 };
@@ -145,7 +141,7 @@ static inline_always ivec wide_index(unsigned b, struct fields f)
     }
 }
 
-/* 64 levels from @t on; the index's low six bits. */
+/* 64 levels from @t on, by the low six bits of the index. */
 static inline_always ivec look_up_64(const int16_t *t, ivec index)
 {
     return _mm512_permutex2var_epi16(_mm512_load_si512(t), index, _mm512_load_si512(t + 32));
@@ -172,10 +168,9 @@ static inline_always ivec look_up_wide(unsigned b, const int16_t *t, ivec index)
 
 /* ---- keys ---- */
 
-/*
- * Words hold [8 tokens][4 32-bit words] and eight tokens more in their higher fields. Word @i of each token,
- * twice: the lower half for one field, the upper half, @by bits further up, for the next eight tokens.
- */
+/* Words hold [8 tokens][4 32-bit words], and eight more tokens in their higher fields. Returns word @i of
+ * each token twice: the lower half for one field, the upper half, @by bits further up, for the next eight
+ * tokens. */
 static inline_always ivec word_of(ivec a, ivec b, unsigned i)
 {
     const ivec first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
@@ -192,7 +187,7 @@ static inline_always ivec fields_at(ivec words, unsigned shift, unsigned by)
 }
 
 /* A row of the planes of four and two bits by token: [c 0..3, c 4..7 of lower fields; the same of higher
- * ones]. */
+ * fields]. */
 static inline_always ivec load_by_token(const uint8_t *at)
 {
     const ivec order =

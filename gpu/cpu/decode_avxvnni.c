@@ -8,7 +8,7 @@ typedef __m256i ivec;
 
 enum { NARROW_MAX = 127, WEIGHT_MAX = 255 };
 
-/* Not the intrinsics, as in decode_avx512.c. */
+/* Inline assembly instead of intrinsics, for the reason in decode_512.h. */
 static inline_always ivec dot4(ivec sum, ivec u, ivec s)
 {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u), "x"(s));

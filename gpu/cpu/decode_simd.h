@@ -1,21 +1,29 @@
 /*
- * The loops of decode.h for any vector width, included once by each decode_<isa>.c, which before it defines
+ * The loops of decode.h for any vector width. Each decode_<isa>.c includes this file once, after it has
+ * defined
  *
- *     vec, ivec, LANES              vectors of binary32 and of bits; 32-bit lanes
- *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS  sums that the registers hold: rows of dec (2 or 4) x 4 vectors of
- * tokens, rows x FOLD_NODES, rows x 32 / LANES vectors of a half-tile vec_load, vec_store, vec_set1, vec_fma,
- * vec_fnma, vec_max, vec_from_int, vec_abs vec_round, vec_exp_scale, vec_sum, vec_largest  as in ops_simd.h
+ *     vec, ivec, LANES              vectors of binary32 and of bits; number of 32-bit lanes
+ *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS
+ *                                   sums that fit in registers: rows of dec (2 or 4) x 4 vectors of tokens,
+ *                                   rows x FOLD_NODES, rows x 32 / LANES vectors of a half-tile
+ *     vec_load, vec_store, vec_set1, vec_fma, vec_fnma, vec_max, vec_from_int, vec_abs
+ *     vec_round, vec_exp_scale, vec_sum, vec_largest
+ *                                   as in ops_simd.h
  *     vec_load_some                 the first n of a vector, zeros for the others
  *     vec_from_doubles              LANES binary64, rounded
  *     ivec_load, ivec_store, ivec_set1, ivec_or, ivec_and, ivec_xor, ivec_srl16, ivec_sll16
  *     ivec_look_up                  bytes of a 16-byte table in each 128 bits; indices below 16
  *     ivec_wide_bytes               LANES * 2 bytes to half-words
  *     ivec_repeat                   128 bits from memory to all of them
- *     ivec_tokens, ivec_token_pairs LANES bytes or half-words to [4 tokens' bytes x 4] or [2 x 2 tokens' x 2]
- * by 128 bits ivec_add                      of 32-bit lanes vec_largest4, ivec_sum4       of the lanes of
- * each of four vectors ivec_nearest, store_low_bytes to whole numbers; of each lane its low byte dot4, dot2
- * sum + products of four unsigned by signed bytes, of two half-words, in each lane store_bytes, store_whole
- * rounded towards zero, nearest unpack_narrow, unpack_wide    a half-tile of K; b is a constant
+ *     ivec_tokens, ivec_token_pairs LANES bytes or half-words to [4 tokens' bytes x 4] or
+ *                                   [2 x 2 tokens' x 2] by 128 bits
+ *     ivec_add                      of 32-bit lanes
+ *     vec_largest4, ivec_sum4       of the lanes of each of four vectors
+ *     ivec_nearest, store_low_bytes to whole numbers; the low byte of each lane
+ *     dot4, dot2                    sum + products of four unsigned by signed bytes, of two half-words,
+ *                                   in each lane
+ *     store_bytes, store_whole      rounded towards zero, to nearest
+ *     unpack_narrow, unpack_wide    a half-tile of K; b is a constant
  *     value_levels_wide             a half-tile of V, b >= 5, to [8 fields][32 / LANES]
  *     NARROW_MAX, WEIGHT_MAX
  */
@@ -86,10 +94,8 @@ static inline_always ivec ivec_four(const void *p)
         break;                                                                                               \
     }
 
-/*
- * Asks for a half-tile of the next page. All at once, at the start of a page, they would be more than the
- * processor has room to wait for, and it would wait for them (2026-11-21).
- */
+/* Prefetches a half-tile of the next page. Prefetching all of them at the start of a page would exceed the
+ * outstanding loads of the processor, which would then stall (2026-11-21). */
 static inline_always void call_for_next(const struct coded *c, const uint8_t *at, unsigned b)
 {
     for (unsigned i = 0; c->next_page != 0 && i < b; i++)
@@ -189,7 +195,7 @@ static inline_always void add_wide_keys(unsigned rows, const struct key_codes *x
             ret[i][s] = vec_fma(vec_from_int(sum[i][s]), vec_set1(m->wide_step[row + i]), ret[i][s]);
 }
 
-/* Turns the keys of @rows / 2 planes from @plane on by their offsets and stores them. */
+/* Rotates the keys of @rows / 2 planes from @plane on by their offsets and stores them. */
 static inline_always void store_keys(unsigned rows, const struct key_rows *m, size_t plane, size_t group,
                                      vec key[][KEY_GROUPS], float *kt)
 {
@@ -236,7 +242,7 @@ static void keys(const struct key_codes *x, const struct key_rows *m, float *kt)
         key_planes(2, &codes, &rows, i, kt);
 }
 
-/* Cosines and sines in binary64 are rounded here; columns beyond @n are garbage. */
+/* Cosines and sines in binary64 are rounded here; columns beyond @n are undefined. */
 static void rotate(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
                    size_t ld)
 {
@@ -251,11 +257,9 @@ static void rotate(const float *q, size_t half, const double *cos, const double 
 
 /* ---- weights ---- */
 
-/*
- * Weights are rounded down after (k + 1/2) / 64 has been added, k = 0 .. 63 in the order of reversed bits:
- * each is off by less than one step, and many small ones, each below half a step, do not vanish together as
- * they would if all were rounded to nearest.
- */
+/* Weights are rounded down after (k + 1/2) / 64 has been added, k = 0 .. 63 in the order of reversed bits.
+ * So each errs by less than one step, and many small weights, each below half a step, do not vanish
+ * together as they would if all were rounded to nearest. */
 static const float dither[CHUNK_TOKENS] = {
 #define D(k) (k + 0.5f) / 64
 #define D4(k) D(k), D(k + 32), D(k + 16), D(k + 48)
@@ -266,7 +270,8 @@ static const float dither[CHUNK_TOKENS] = {
 #undef D
 };
 
-/* bytes [64] to by_four and by_two: of rows of eight tokens, fields of a plane, two are interleaved. */
+/* Orders bytes [64] as by_four and by_two: from rows of eight tokens, two fields of a plane are
+ * interleaved. */
 static inline_always void order_bytes(struct row_weights *w)
 {
     __m128i x[4];
@@ -282,7 +287,7 @@ static inline_always void order_bytes(struct row_weights *w)
     }
 }
 
-/* exp(x - their largest) of one row to whole numbers; the largest and the sum of all. */
+/* exp(x - largest) of one row as whole numbers; also the largest and the sum of all. */
 static inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wide, float *ret_max,
                                     float *ret_sum, struct row_weights *ret)
 {
@@ -359,7 +364,7 @@ static inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS],
         }
 }
 
-/* Words of a narrow half-tile of V as they stand in memory. */
+/* Words of a narrow half-tile of V in memory order. */
 struct value_words {
     ivec p4[2][WORDS], p2[WORDS], p1[WORDS];
 };
@@ -374,7 +379,7 @@ static inline_always void load_value_words(unsigned b, const uint8_t *at, struct
         }
         if (b & 2)
             ret->p2[v] = ivec_load(at + v * sizeof(ivec));
-        if (b & 1) { /* half-words of 8 bits: fields 4 .. 7 go to an upper byte, as in the wider planes */
+        if (b & 1) { /* half-words of 8 bits: fields 4 .. 7 move to an upper byte, as in the wider planes */
             ivec x = ivec_wide_bytes(at + (b == 3 ? ROW_BYTES : 0) + v * sizeof(ivec) / 2);
 
             ret->p1[v] = ivec_or(x, ivec_sll16(x, 4));
@@ -481,7 +486,7 @@ static inline_always void rows_values(unsigned rows, const struct coded *c, cons
 
 enum { KEY_VALUE_ROWS = 4 };
 
-/* [4 tokens][4 bytes] or [4 tokens][2 half-words] to the same by coordinate, in each 128 bits. */
+/* Reorders [4 tokens][4 bytes] or [4 tokens][2 half-words] by coordinate, in each 128 bits. */
 static inline_always ivec by_coordinate(const uint8_t order[16], ivec x)
 {
     return ivec_look_up(x, ivec_repeat(order));

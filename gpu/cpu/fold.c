@@ -1,4 +1,4 @@
-/* Slow planes in rank space; see fold.h. */
+/* See fold.h. */
 #include "gpu/cpu/fold.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry 
 
 /* ---- A and B ---- */
 
-/* ret [n] = a x + b y, times unit */
+/* ret [n] = (a x + b y) * unit */
 static void fold_combine(size_t n, float a, const float *x, float b, const float *y, const float *unit,
                          float *restrict ret)
 {
@@ -40,10 +40,8 @@ static void fold_combine(size_t n, float a, const float *x, float b, const float
         ret[c] = (a * x[c] + b * y[c]) * unit[c];
 }
 
-/*
- * A query rotated by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a); times rows lo
- * and hi of dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo).
- */
+/* A query rotated by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a). Times rows
+ * lo and hi of dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo). */
 static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows, const struct codec *k,
                             size_t i, const float *unit, float *a, float *b)
 {
@@ -63,7 +61,8 @@ static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows
         a[c] = b[c] = 0;
 }
 
-/* Steps of columns: what makes the largest of A and B [n] fit 16 bits, and the sum of all PAIRS_MAX. */
+/* Finds steps of columns that make the largest of A and B [n] fit 16 bits, and the sum of all fit
+ * PAIRS_MAX. */
 static void fold_find_steps(const float *a, const float *b, size_t n, size_t ld, size_t cols,
                             float *restrict ret, float *restrict sum)
 {
@@ -85,18 +84,19 @@ static void fold_find_steps(const float *a, const float *b, size_t n, size_t ld,
     }
 }
 
-/* To the nearest whole number of 16 bits. */
+/* Rounds to the nearest whole number of 16 bits. */
 static int16_t fold_nearest(float x)
 {
-    return (int16_t) ((int32_t) (x + 65536.5f) - 65536); /* what is converted is above 0, so rounded down */
+    /* the converted number is above 0, so it is rounded down */
+    return (int16_t) ((int32_t) (x + 65536.5f) - 65536);
 }
 
-/* A and B of level 0 to whole numbers, each column in steps of its own. */
+/* Rounds A and B of level 0 to whole numbers, each column in steps of its own. */
 static void fold_round_planes(struct fold *f, size_t n_rows)
 {
     size_t n = f->first[1] - f->first[0], cols = n_rows * f->r;
     const float *a = f->planes, *b = a + n * f->cols;
-    float *step = f->finest.step, *per = f->nodes[0]; /* which has no node yet */
+    float *step = f->finest.step, *per = f->nodes[0]; /* nodes[0] is still free here */
 
     f->finest.n = n;
     f->finest.cols = cols;
@@ -104,7 +104,7 @@ static void fold_round_planes(struct fold *f, size_t n_rows)
     fold_find_steps(a, b, n, f->cols, cols, step, per);
     for (size_t c = 0; c < cols; c++) {
         per[c] = 1 / step[c];
-        step[c] /= 32767; /* that of turns */
+        step[c] /= 32767; /* the step of the rotations */
     }
     for (size_t i = 0; i < n; i++, a += f->cols, b += f->cols)
         for (size_t c = 0; c < cols; c++) {
@@ -168,7 +168,7 @@ static const float *fold_window(const struct fold *f, unsigned level, long cell,
     return f->nodes[level] + fold_slot(cell - 1 + (long) j) * f->cols;
 }
 
-/* Columns @from .. of nodes at @ret [BATCH] in binary32: their own planes and the level above. */
+/* Columns @from .. of the nodes at @ret [BATCH] in binary32: their own planes plus the level above. */
 static void fold_sum_nodes(const struct fold *f, unsigned level, long cell, size_t from, float *ret)
 {
     size_t n = 2 * (f->first[level + 1] - f->first[level]), cols = f->cols - from;
@@ -184,7 +184,7 @@ static void fold_sum_nodes(const struct fold *f, unsigned level, long cell, size
                        (struct matrix_out){ret + from, f->cols});
 }
 
-/* Nodes of level 0 at @at: whole numbers but for what the mean adds. */
+/* Nodes of level 0 at @at: whole numbers, except for the part of the mean. */
 static void fold_finest_nodes(struct fold *f, long cell, float *ret, size_t at)
 {
     const struct fold_codes *c = &f->codes;
@@ -198,7 +198,7 @@ static void fold_finest_nodes(struct fold *f, long cell, float *ret, size_t at)
         memcpy(c->offset + (at + j) * c->n_rows, ret + j * f->cols + offsets, c->n_rows * sizeof(*ret));
 }
 
-/* Makes nodes of @level until @last is among them; the level above has what they need. */
+/* Makes nodes of @level up to @last; the level above already has the nodes that this needs. */
 static void fold_extend(struct fold *f, unsigned level, long last)
 {
     const struct rope_phase *step = &f->constants->fold_step;
@@ -223,7 +223,8 @@ static void fold_extend(struct fold *f, unsigned level, long last)
 void fold_page(struct fold *f, size_t page, const struct key_codes *x, size_t i, size_t n, float *scores)
 {
     long first =
-        (long) page * (CHUNK_TOKENS / FOLD_SPACING) - 1; /* of the nodes around the page's first tokens */
+        /* of the nodes around the first tokens of the page */
+        (long) page * (CHUNK_TOKENS / FOLD_SPACING) - 1;
     long last[FOLD_LEVELS];
 
     last[0] = first + CHUNK_TOKENS / FOLD_SPACING + FOLD_NODES - 2;
