@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/one_head.h"
-#include "tests/unit/gpu/view.h"
+#include "tests/unit/gpu/one_head_codec.h"
+#include "tests/unit/gpu/memory_table.h"
 
 enum { D = 32, R = 16 };
 
@@ -39,7 +39,8 @@ static void by_hand_init(struct by_hand *h)
         .step = 0.5f,
     };
 
-    *h = (struct by_hand){.table.geometry = view_geometry(1, 1, 1, D, 0), .table.v_from = PREDICT_HEAD};
+    *h = (struct by_hand){.table.geometry = memory_table_geometry(1, 1, 1, D, 0),
+                          .table.v_from = PREDICT_HEAD};
     for (int side = SIDE_K; side <= SIDE_V; side++)
         h->table.levels[side][2] = levels;
     for (int i = 0; i < D; i++) {
@@ -136,7 +137,7 @@ static void test_codes_by_hand(void)
 /* ---- random codecs ---- */
 
 struct run {
-    struct view view;
+    struct memory_table memory;
     struct head_view head;
     size_t n, stride;
     float *k, *v, *back_k, *back_v, *scratch; /* of head 1 */
@@ -155,15 +156,15 @@ static void *need(size_t bytes)
 
 static void run_init(struct run *r, uint32_t d, int bits, enum prediction v_from, size_t n)
 {
-    struct view_options o = {
-        .geometry = view_geometry(1, 2, 2, d, d),
+    struct memory_table_options o = {
+        .geometry = memory_table_geometry(1, 2, 2, d, d),
         .bits = bits,
         .v_from = v_from,
     };
 
     *r = (struct run){.n = n, .stride = d + 7};
-    view_init(&r->view, &o);
-    r->head = head_view(&r->view.table, 0, 1);
+    memory_table_init(&r->memory, &o);
+    r->head = head_view(&r->memory.table, 0, 1);
     r->k = need(n * r->stride * sizeof(float));
     r->v = need(n * r->stride * sizeof(float));
     r->back_k = need(n * r->stride * sizeof(float));
@@ -171,11 +172,11 @@ static void run_init(struct run *r, uint32_t d, int bits, enum prediction v_from
     r->scratch = need(codec_scratch_floats() * sizeof(float));
     r->codes_k = need(n * r->head.k->r);
     r->codes_v = need(n * r->head.v->r);
-    r->keys[0] = r->codes_other = need(n * r->view.codecs[0].r);
+    r->keys[0] = r->codes_other = need(n * r->memory.codecs[0].r);
     r->keys[1] = r->codes_k;
-    for (size_t i = 0; i < n * r->view.codecs[0].r; i++)
+    for (size_t i = 0; i < n * r->memory.codecs[0].r; i++)
         r->codes_other[i] =
-            (uint8_t) test_rand_below(1u << r->view.codecs[0].bits[i % r->view.codecs[0].r / 8]);
+            (uint8_t) test_rand_below(1u << r->memory.codecs[0].bits[i % r->memory.codecs[0].r / 8]);
     for (size_t i = 0; i < n * r->stride; i++) {
         r->k[i] = (float) test_rand_normal();
         r->v[i] = (float) test_rand_normal();
@@ -192,7 +193,7 @@ static void run_deinit(struct run *r)
     free(r->codes_k);
     free(r->codes_v);
     free(r->codes_other);
-    view_deinit(&r->view);
+    memory_table_deinit(&r->memory);
 }
 
 static double level(const struct run *r, enum side side, const struct codec *c, const uint8_t *codes,
@@ -200,16 +201,16 @@ static double level(const struct run *r, enum side side, const struct codec *c, 
 {
     unsigned b = c->bits[i / 8];
 
-    return b == 0 ? 0 : (double) r->view.table.levels[side][b].value[codes[i]];
+    return b == 0 ? 0 : (double) r->memory.table.levels[side][b].value[codes[i]];
 }
 
 /* Level of column @j of [c ; c_V] of token @t, c of as many heads as the table says. */
 static double input(const struct run *r, size_t t, size_t j)
 {
-    struct head_run run = table_predictors(&r->view.table, r->head.head);
+    struct head_run run = table_predictors(&r->memory.table, r->head.head);
 
     for (uint32_t h = run.first; h < run.first + run.n; h++) {
-        const struct codec *k = table_codec(&r->view.table, 0, h, SIDE_K);
+        const struct codec *k = table_codec(&r->memory.table, 0, h, SIDE_K);
 
         if (j < k->r)
             return level(r, SIDE_K, k, r->keys[h] + t * k->r, j);
@@ -241,7 +242,7 @@ static void check_codes(const struct run *r, enum side side)
     const struct codec *c = side == SIDE_K ? r->head.k : r->head.v;
     const float *x = side == SIDE_K ? r->k : r->v;
     const uint8_t *codes = side == SIDE_K ? r->codes_k : r->codes_v;
-    size_t d = r->view.table.geometry.d;
+    size_t d = r->memory.table.geometry.d;
     double slack = (double) (d + c->n_pred) * 16 * 0x1p-24, u[GEOMETRY_DIM_MAX];
 
     for (size_t t = 0; t < r->n; t++) {
@@ -249,7 +250,7 @@ static void check_codes(const struct run *r, enum side side)
             u[i] = (double) x[t * r->stride + i] - (double) c->enc_mean[i];
         for (size_t j = 0; j < c->r; j++) {
             unsigned b = c->bits[j / 8], code = codes[t * c->r + j];
-            const struct levels *l = &r->view.table.levels[side][b];
+            const struct levels *l = &r->memory.table.levels[side][b];
             double z = 0;
 
             for (size_t i = 0; i < d; i++)
@@ -271,7 +272,7 @@ static void check_codes(const struct run *r, enum side side)
  * cell. */
 static void check_vectors(const struct run *r)
 {
-    size_t d = r->view.table.geometry.d;
+    size_t d = r->memory.table.geometry.d;
 
     for (size_t t = 0; t < r->n; t++)
         for (size_t i = 0; i < d; i++) {

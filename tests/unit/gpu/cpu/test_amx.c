@@ -2,7 +2,7 @@
  * Tiles of bytes (gpu/cpu/amx.h): the model that stands for them in tests against numbers worked by hand and
  * a plain sum; where the processor has them, the instructions against the model.
  */
-#include "tests/unit/gpu/amx_products.h"
+#include "tests/unit/gpu/cpu/amx_products.h"
 
 #include <string.h>
 

@@ -13,8 +13,8 @@
 #include "alloc/quant.h"
 #include "gpu/half_tile.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/decode_variants.h"
-#include "tests/unit/gpu/scene.h"
+#include "tests/unit/gpu/cpu/decode_variants.h"
+#include "tests/unit/gpu/attend_scene.h"
 
 enum { HALVES = 11, COLS = 8 * HALVES, ROWS = 7 };
 

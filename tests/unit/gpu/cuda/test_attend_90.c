@@ -2,11 +2,11 @@
  * The attention kernels for compute capability 9.0, run on the CPU with the instructions that they use spelt
  * out (tests/cuda_on_cpu/hopper.h), against attention in binary64 over the same pages.
  *
- * Tolerance: kernel_scene.h's, with more roundings. Sums of keys are binary16 after every 16 coordinates: sum
- * i of n has size sqrt(i / n) of the last, so their roundings are (n + 1) / 2 of the last one's in squares,
- * of which the key's own is counted there already; rotating rounds cosines and sines (1), one of two products
- * (1/2) and the result (1); the mean's cosines and factors are rounded (2) where the mean is no larger than
- * what is added to it.
+ * Tolerance: kernel_attend_check.h's, with more roundings. Sums of keys are binary16 after every 16
+ * coordinates: sum i of n has size sqrt(i / n) of the last, so their roundings are (n + 1) / 2 of the last
+ * one's in squares, of which the key's own is counted there already; rotating rounds cosines and sines (1),
+ * one of two products (1/2) and the result (1); the mean's cosines and factors are rounded (2) where the mean
+ * is no larger than what is added to it.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #include "gpu/cuda/select.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/cuda/kernel_scene.h"
+#include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
 enum { SMALLEST = ATTEND_90_COUNT }; /* the kernel that a launch picks */
 
@@ -38,12 +38,12 @@ static double roundings(uint32_t d)
     return 3 + (steps + 1) / 2 - 1 + 2.5 + 2;
 }
 
-static bool taken(const struct shape *shape, uint32_t n_splits, unsigned which)
+static bool taken(const struct attend_shape *shape, uint32_t n_splits, unsigned which)
 {
-    return kernel_scene_check(shape, n_splits, launch, which, roundings(shape->d));
+    return kernel_attend_check(shape, n_splits, launch, which, roundings(shape->d));
 }
 
-static void check(const struct shape *shape, uint32_t n_splits)
+static void check(const struct attend_shape *shape, uint32_t n_splits)
 {
     CU_ASSERT_TRUE(taken(shape, n_splits, SMALLEST));
 }
@@ -56,7 +56,7 @@ static void test_shapes(void)
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (uint32_t rot = 0; rot <= 2; rot++, n++)
             check(
-                &(struct shape){
+                &(struct attend_shape){
                     .d = dims[i],
                     .n_rot = rot * dims[i] / 2,
                     .group = 1 + n % 4,
@@ -75,61 +75,61 @@ static void test_shapes(void)
 static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = 3,
-                              .bits = bits,
-                              .n_sink = 4,
-                              .v_from = bits % 2 ? PREDICT_HEAD : PREDICT_NONE,
-                              .n_pages = 2,
-                              .n_exact = 3,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = 3,
+                                     .bits = bits,
+                                     .n_sink = 4,
+                                     .v_from = bits % 2 ? PREDICT_HEAD : PREDICT_NONE,
+                                     .n_pages = 2,
+                                     .n_exact = 3,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
               1);
     for (int bits = 1; bits <= 6; bits++)
-        check(&(struct shape){.d = 128,
-                              .n_rot = 128,
-                              .group = 4,
-                              .bits = bits,
-                              .n_sink = 0,
-                              .v_from = bits % 2 ? PREDICT_NONE : PREDICT_HEAD,
-                              .n_pages = 1,
-                              .n_exact = 1,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
+        check(&(struct attend_shape){.d = 128,
+                                     .n_rot = 128,
+                                     .group = 4,
+                                     .bits = bits,
+                                     .n_sink = 0,
+                                     .v_from = bits % 2 ? PREDICT_NONE : PREDICT_HEAD,
+                                     .n_pages = 1,
+                                     .n_exact = 1,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
               1);
-    check(&(struct shape){.d = 256,
-                          .n_rot = 256,
-                          .group = 2,
-                          .bits = 4,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .n_pages = 1,
-                          .n_exact = 1,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 256,
+                                 .n_rot = 256,
+                                 .group = 2,
+                                 .bits = 4,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .n_pages = 1,
+                                 .n_exact = 1,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 
 static void test_batches(void)
 {
-    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 1, 0, launch, SMALLEST, roundings(64)));
-    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 3, 100, launch, SMALLEST, roundings(64)));
+    CU_ASSERT_TRUE(kernel_attend_check_batch(64, 1, 0, launch, SMALLEST, roundings(64)));
+    CU_ASSERT_TRUE(kernel_attend_check_batch(64, 3, 100, launch, SMALLEST, roundings(64)));
 }
 
 static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 16; group += group < 4 ? 1 : 4)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = group,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 2,
-                              .n_exact = 70,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = group,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 2,
+                                     .n_exact = 70,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
               2);
 }
 
@@ -139,17 +139,17 @@ static void test_splits_and_windows(void)
 
     for (uint32_t splits = 1; splits <= 8; splits += splits == 1 ? 2 : 5)
         for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-            check(&(struct shape){.d = 64,
-                                  .n_rot = 32,
-                                  .group = 4,
-                                  .bits = -1,
-                                  .n_sink = 4,
-                                  .v_from = PREDICT_HEAD,
-                                  .n_pages = 5,
-                                  .n_exact = 66,
-                                  .n_q = 1,
-                                  .q_first = SIZE_MAX,
-                                  .window = windows[i]},
+            check(&(struct attend_shape){.d = 64,
+                                         .n_rot = 32,
+                                         .group = 4,
+                                         .bits = -1,
+                                         .n_sink = 4,
+                                         .v_from = PREDICT_HEAD,
+                                         .n_pages = 5,
+                                         .n_exact = 66,
+                                         .n_q = 1,
+                                         .q_first = SIZE_MAX,
+                                         .window = windows[i]},
                   splits);
 }
 
@@ -157,16 +157,16 @@ static void test_splits_and_windows(void)
  */
 static void test_many_pages(void)
 {
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = 2,
-                          .n_sink = 4,
-                          .v_from = PREDICT_NONE,
-                          .n_pages = 60,
-                          .n_exact = 64,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = 2,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_NONE,
+                                 .n_pages = 60,
+                                 .n_exact = 64,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 
@@ -182,16 +182,16 @@ static void test_every_kernel(void)
         unsigned n_taken = 0;
 
         for (unsigned kernel = 0; kernel < ATTEND_90_COUNT; kernel++)
-            n_taken += taken(&(struct shape){.d = cases[i].d,
-                                             .n_rot = cases[i].d,
-                                             .group = cases[i].group,
-                                             .bits = 3,
-                                             .n_sink = 4,
-                                             .v_from = PREDICT_HEAD,
-                                             .n_pages = 2,
-                                             .n_exact = 9,
-                                             .n_q = 1,
-                                             .q_first = SIZE_MAX},
+            n_taken += taken(&(struct attend_shape){.d = cases[i].d,
+                                                    .n_rot = cases[i].d,
+                                                    .group = cases[i].group,
+                                                    .bits = 3,
+                                                    .n_sink = 4,
+                                                    .v_from = PREDICT_HEAD,
+                                                    .n_pages = 2,
+                                                    .n_exact = 9,
+                                                    .n_q = 1,
+                                                    .q_first = SIZE_MAX},
                              2, kernel);
         CU_ASSERT_EQUAL(n_taken, cases[i].n_kernels);
     }
@@ -206,7 +206,7 @@ static void test_queries(void)
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (size_t j = 0; j < sizeof(n_qs) / sizeof(n_qs[0]); j++, n++)
             check(
-                &(struct shape){
+                &(struct attend_shape){
                     .d = dims[i],
                     .n_rot = n % 3 * dims[i] / 2,
                     .group = groups[n % 4],
@@ -228,93 +228,93 @@ static void test_queries_inside_pages(void)
     static const size_t firsts[] = {0, 2, 4, 62, 64, 127}, windows[] = {0, 1, 64, 65, 100};
 
     for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 32,
-                              .group = 3,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 3,
-                              .n_exact = 20,
-                              .n_q = 26,
-                              .q_first = firsts[i]},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 32,
+                                     .group = 3,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 3,
+                                     .n_exact = 20,
+                                     .n_q = 26,
+                                     .q_first = firsts[i]},
               1 + i % 3);
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 32,
-                              .group = 4,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 3,
-                              .n_exact = 68,
-                              .n_q = 41,
-                              .q_first = SIZE_MAX,
-                              .window = windows[i]},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 32,
+                                     .group = 4,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 3,
+                                     .n_exact = 68,
+                                     .n_q = 41,
+                                     .q_first = SIZE_MAX,
+                                     .window = windows[i]},
               2);
 }
 
 static void test_extremes(void)
 {
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .mean_norm = 900,
-                          .n_pages = 2,
-                          .n_exact = 40,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .mean_norm = 900,
+                                 .n_pages = 2,
+                                 .n_exact = 40,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
-    check(&(struct shape){.d = 128,
-                          .n_rot = 128,
-                          .group = 8,
-                          .bits = 4,
-                          .n_sink = 4,
-                          .v_from = PREDICT_NONE,
-                          .mean_norm = 900,
-                          .n_pages = 2,
-                          .n_exact = 10,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 128,
+                                 .n_rot = 128,
+                                 .group = 8,
+                                 .bits = 4,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_NONE,
+                                 .mean_norm = 900,
+                                 .n_pages = 2,
+                                 .n_exact = 10,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .q_size = 30,
-                          .n_pages = 3,
-                          .n_exact = 40,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .q_size = 30,
+                                 .n_pages = 3,
+                                 .n_exact = 40,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           2);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .n_pages = 0,
-                          .n_exact = 1,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .n_pages = 0,
+                                 .n_exact = 1,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           3); /* nothing packed */
     /* Exact keys that binary16 just takes, and many not any more when they are rotated. */
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = 4,
-                          .n_sink = 0,
-                          .v_from = PREDICT_NONE,
-                          .q_size = 1e-3,
-                          .exact_size = 40000,
-                          .n_pages = 1,
-                          .n_exact = 127,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = 4,
+                                 .n_sink = 0,
+                                 .v_from = PREDICT_NONE,
+                                 .q_size = 1e-3,
+                                 .exact_size = 40000,
+                                 .n_pages = 1,
+                                 .n_exact = 127,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 

@@ -13,8 +13,8 @@
 #include "gpu/cuda/device_table.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/cuda/kernel_scene.h"
-#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/cuda/kernel_attend_check.h"
+#include "tests/unit/gpu/attend_oracle.h"
 
 #define ROUNDINGS (3 + 2.5 + 2)
 
@@ -28,7 +28,7 @@ static void *need(size_t bytes)
 }
 
 /* Values of the scene's head as pages decode to them; those of other heads stay NaN. */
-static uint16_t *decode_values(const struct scene *s, size_t ld)
+static uint16_t *decode_values(const struct attend_scene *s, size_t ld)
 {
     const struct attend_args *a = &s->args;
     size_t n_heads = s->layout.shard.n_heads;
@@ -48,29 +48,29 @@ static uint16_t *decode_values(const struct scene *s, size_t ld)
 
 static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, uint32_t n_splits)
 {
-    const struct shape shape = {.d = KONLY_D,
-                                .n_rot = KONLY_D,
-                                .group = group,
-                                .bits = bits,
-                                .key_rank = key_rank,
-                                .n_pages = n_pages,
-                                .n_q = 1,
-                                .q_first = SIZE_MAX};
+    const struct attend_shape shape = {.d = KONLY_D,
+                                       .n_rot = KONLY_D,
+                                       .group = group,
+                                       .bits = bits,
+                                       .key_rank = key_rank,
+                                       .n_pages = n_pages,
+                                       .n_q = 1,
+                                       .q_first = SIZE_MAX};
     static const char *const names[] = {
 #define NAME(name, n_key_coords) #name,
         KONLY_ATTEND_KERNELS(NAME)
 #undef NAME
     };
-    struct kernel_scene d;
+    struct kernel_attend_inputs d;
     struct konly_attend k;
     struct oracle_report r;
-    struct scene s;
+    struct attend_scene s;
     double limit;
     uint16_t *v;
     float *partials;
 
-    scene_init(&s, &shape);
-    kernel_scene_init(&d, &s, n_splits, 1, &k.attend);
+    attend_scene_init(&s, &shape);
+    kernel_attend_inputs_init(&d, &s, n_splits, 1, &k.attend);
     k.ld = (uint32_t) (n_pages + 1) * CHUNK_TOKENS;
     k.v = v = decode_values(&s, k.ld);
     k.attend.partials = partials =
@@ -87,8 +87,8 @@ static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, u
                n_splits, r.error, limit);
     free(v);
     free(partials);
-    kernel_scene_deinit(&d);
-    scene_deinit(&s);
+    kernel_attend_inputs_deinit(&d);
+    attend_scene_deinit(&s);
 }
 
 static void test_ranks_and_groups(void)
@@ -110,13 +110,13 @@ static void test_lengths(void)
 
 static void test_what_is_refused(void)
 {
-    struct scene s;
+    struct attend_scene s;
 
-    scene_init(
-        &s, &(struct shape){
+    attend_scene_init(
+        &s, &(struct attend_shape){
                 .d = 128, .n_rot = 128, .group = 5, .bits = 2, .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX});
     CU_ASSERT_EQUAL(konly_kernel(&s.layout), KONLY_ATTEND_COUNT);
-    scene_deinit(&s);
+    attend_scene_deinit(&s);
 }
 
 const char test_suite[] = "packed keys beside binary16 values on the CPU";

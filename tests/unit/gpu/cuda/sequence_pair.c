@@ -1,5 +1,5 @@
 /* See sequence.h. */
-#include "tests/unit/gpu/cuda/sequence.h"
+#include "tests/unit/gpu/cuda/sequence_pair.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,24 +18,24 @@ static void *need(size_t n, size_t bytes)
     return p;
 }
 
-static size_t row_floats(const struct sequence *s)
+static size_t row_floats(const struct sequence_pair *s)
 {
     return (size_t) s->shape.n_kv_heads * s->shape.d;
 }
 
-static uint32_t n_chunks(const struct sequence *s)
+static uint32_t n_chunks(const struct sequence_pair *s)
 {
     return s->shape.tokens_max / CHUNK_TOKENS + 1;
 }
 
-static size_t payload_bytes(const struct sequence *s, uint32_t chunk)
+static size_t payload_bytes(const struct sequence_pair *s, uint32_t chunk)
 {
     return s->layout.payload_bytes[chunk == 0 ? PAGE_FIRST : PAGE_REST];
 }
 
-static const struct codec *codec_of(const struct sequence *s, uint32_t head, enum side side)
+static const struct codec *codec_of(const struct sequence_pair *s, uint32_t head, enum side side)
 {
-    return table_codec(&s->view.table, SEQUENCE_LAYER, head, side);
+    return table_codec(&s->memory.table, SEQUENCE_PAIR_LAYER, head, side);
 }
 
 static uint8_t *untouched(size_t bytes)
@@ -43,77 +43,79 @@ static uint8_t *untouched(size_t bytes)
     return memset(need(bytes, 1), UNTOUCHED, bytes);
 }
 
-static void put_pages(struct sequence *s)
+static void put_pages(struct sequence_pair *s)
 {
     size_t bytes = payload_bytes(s, 0);
     uint8_t *fill = untouched(bytes);
 
     s->slots = need(n_chunks(s), sizeof(*s->slots));
     for (uint32_t i = 0; i < n_chunks(s); i++)
-        s->slots[i] = end_put(s->end, fill, bytes);
-    s->payloads = end_put(s->end, s->slots, n_chunks(s) * sizeof(*s->slots));
+        s->slots[i] = gpu_fixture_put(s->end, fill, bytes);
+    s->payloads = gpu_fixture_put(s->end, s->slots, n_chunks(s) * sizeof(*s->slots));
     free(fill);
 }
 
 /* What a sequence has of its own, whose table and counts are there. */
-static void put_sequence(struct sequence *s)
+static void put_sequence(struct sequence_pair *s)
 {
     size_t tail = (size_t) s->shape.n_kv_heads * s->shape.tail_rows * s->shape.d * sizeof(uint16_t);
-    struct end *d = s->end;
+    struct gpu_fixture *d = s->end;
     uint32_t zero = 0;
 
-    assert(chunk_work_init(&s->work, &s->view.table.geometry, s->layout.shard) == 0);
+    assert(chunk_work_init(&s->work, &s->memory.table.geometry, s->layout.shard) == 0);
     s->pages = need(n_chunks(s), sizeof(*s->pages));
     put_pages(s);
-    s->flag = end_put(d, &zero, sizeof(zero));
+    s->flag = gpu_fixture_put(d, &zero, sizeof(zero));
     s->mirror = (struct device_seq){
         .payloads = (uint8_t *const *) (uintptr_t) s->payloads,
         .n_claimed = n_chunks(s),
         .exact_ld = s->shape.tail_rows,
-        .exact_k = (uint16_t *) (uintptr_t) end_put(d, NULL, tail),
-        .exact_v = (uint16_t *) (uintptr_t) end_put(d, NULL, tail),
+        .exact_k = (uint16_t *) (uintptr_t) gpu_fixture_put(d, NULL, tail),
+        .exact_v = (uint16_t *) (uintptr_t) gpu_fixture_put(d, NULL, tail),
         .faults = (uint32_t *) (uintptr_t) s->flag,
     };
-    s->seq = end_put(d, &s->mirror, sizeof(s->mirror));
+    s->seq = gpu_fixture_put(d, &s->mirror, sizeof(s->mirror));
     for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
         s->x[side] = need(s->shape.tokens_max * row_floats(s), sizeof(float));
         s->rows[side] = need(s->shape.tokens_max * row_floats(s), sizeof(uint16_t));
-        s->new_rows[side] = end_put(d, NULL, s->shape.tokens_max * row_floats(s) * sizeof(float));
+        s->new_rows[side] = gpu_fixture_put(d, NULL, s->shape.tokens_max * row_floats(s) * sizeof(float));
     }
 }
 
-void sequence_init(struct sequence *s, struct end *d, const struct sequence_shape *shape)
+void sequence_pair_init(struct sequence_pair *s, struct gpu_fixture *d,
+                        const struct sequence_pair_shape *shape)
 {
-    struct view_options o = {
-        .geometry = view_geometry(SEQUENCE_LAYERS, shape->group * shape->n_kv_heads, shape->n_kv_heads,
-                                  shape->d, shape->d),
+    struct memory_table_options o = {
+        .geometry = memory_table_geometry(SEQUENCE_PAIR_LAYERS, shape->group * shape->n_kv_heads,
+                                          shape->n_kv_heads, shape->d, shape->d),
         .n_sink = shape->n_sink,
         .v_from = shape->v_from,
         .bits = shape->bits,
     };
     uint32_t zeros[4] = {0};
 
-    *s = (struct sequence){.shape = *shape, .end = d};
-    view_init(&s->view, &o);
-    assert(page_layout_init(&s->layout, &s->view.table, (struct shard){0, shape->n_kv_heads}) == 0);
-    s->table = end_put_table(d, &s->layout);
-    s->saturated = end_put(d, zeros, 2 * sizeof(unsigned long long));
+    *s = (struct sequence_pair){.shape = *shape, .end = d};
+    memory_table_init(&s->memory, &o);
+    assert(page_layout_init(&s->layout, &s->memory.table, (struct shard){0, shape->n_kv_heads}) == 0);
+    s->table = gpu_fixture_put_table(d, &s->layout);
+    s->saturated = gpu_fixture_put(d, zeros, 2 * sizeof(unsigned long long));
     s->counts = s->own_counts;
     put_sequence(s);
 }
 
-void sequence_init_beside(struct sequence *s, const struct sequence *first, uint32_t tail_rows)
+void sequence_pair_init_beside(struct sequence_pair *s, const struct sequence_pair *first, uint32_t tail_rows)
 {
-    *s = (struct sequence){.shape = first->shape, .end = first->end, .view = first->view, .is_beside = true};
+    *s = (struct sequence_pair){
+        .shape = first->shape, .end = first->end, .memory = first->memory, .is_beside = true};
     s->shape.tail_rows = tail_rows;
-    assert(page_layout_init(&s->layout, &first->view.table, first->layout.shard) == 0);
+    assert(page_layout_init(&s->layout, &first->memory.table, first->layout.shard) == 0);
     s->table = first->table;
     s->saturated = first->saturated;
     s->counts = first->counts;
     put_sequence(s);
 }
 
-void sequence_deinit(struct sequence *s)
+void sequence_pair_deinit(struct sequence_pair *s)
 {
     for (uint32_t i = 0; i < s->n_packed; i++)
         free(s->pages[i]);
@@ -126,28 +128,28 @@ void sequence_deinit(struct sequence *s)
     chunk_work_deinit(&s->work);
     page_layout_deinit(&s->layout);
     if (!s->is_beside)
-        view_deinit(&s->view);
+        memory_table_deinit(&s->memory);
 }
 
 /* ---- on the CPU ---- */
 
-static uint16_t *row_of(struct sequence *s, enum side side, uint32_t head, uint32_t token)
+static uint16_t *row_of(struct sequence_pair *s, enum side side, uint32_t head, uint32_t token)
 {
     return s->rows[side] + ((size_t) head * s->shape.tokens_max + token) * s->shape.d;
 }
 
-static void pack_head(struct sequence *s, uint32_t head, enum side side, uint32_t chunk, float *x)
+static void pack_head(struct sequence_pair *s, uint32_t head, enum side side, uint32_t chunk, float *x)
 {
     const struct codec *c = codec_of(s, head, side);
     uint32_t d = s->shape.d, n_sink = chunk == 0 ? s->shape.n_sink : 0;
     const uint16_t *rows = row_of(s, side, head, chunk * CHUNK_TOKENS);
 
-    memcpy(s->pages[chunk] + page_sink_off(&s->layout, SEQUENCE_LAYER, head, side), rows,
+    memcpy(s->pages[chunk] + page_sink_off(&s->layout, SEQUENCE_PAIR_LAYER, head, side), rows,
            (size_t) n_sink * d * sizeof(*rows));
     for (uint32_t t = 0; t < CHUNK_TOKENS; t++)
         for (uint32_t i = 0; i < d; i++)
             x[t * d + i] = t < n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(rows[t * d + i]);
-    assert(chunk_encode(&s->layout, SEQUENCE_LAYER, head, side, x, d, s->pages[chunk], &s->counts[side],
+    assert(chunk_encode(&s->layout, SEQUENCE_PAIR_LAYER, head, side, x, d, s->pages[chunk], &s->counts[side],
                         &s->work) == 0);
 }
 
@@ -162,7 +164,7 @@ static void step_mirror(struct device_seq *m, const struct launch_append *a)
     m->first_row = step.first_row;
 }
 
-void sequence_append_on_cpu(struct sequence *s, const struct launch_append *a)
+void sequence_pair_append_on_cpu(struct sequence_pair *s, const struct launch_append *a)
 {
     uint32_t d = s->shape.d, n_packed = s->n_packed, n_new = a->items[0].n_new;
     float *x = need((size_t) CHUNK_TOKENS * d, sizeof(*x));
@@ -187,7 +189,8 @@ void sequence_append_on_cpu(struct sequence *s, const struct launch_append *a)
     step_mirror(&s->mirror, a);
 }
 
-void sequence_read_on_cpu(struct sequence *s, enum side side, uint32_t first, uint32_t n, float *ret)
+void sequence_pair_read_on_cpu(struct sequence_pair *s, enum side side, uint32_t first, uint32_t n,
+                               float *ret)
 {
     uint32_t d = s->shape.d;
     float *x = need((size_t) CHUNK_TOKENS * d, sizeof(*x));
@@ -198,7 +201,7 @@ void sequence_read_on_cpu(struct sequence *s, enum side side, uint32_t first, ui
             float *to = ret + (t - first) * row_floats(s) + h * d;
 
             if (chunk < s->n_packed && (t == first || t % CHUNK_TOKENS == 0))
-                chunk_decode(&s->layout, s->pages[chunk], SEQUENCE_LAYER, h, side, x, d, &s->work);
+                chunk_decode(&s->layout, s->pages[chunk], SEQUENCE_PAIR_LAYER, h, side, x, d, &s->work);
             if (chunk < s->n_packed && t >= s->shape.n_sink)
                 memcpy(to, x + t % CHUNK_TOKENS * d, d * sizeof(*to));
             else
@@ -211,7 +214,7 @@ void sequence_read_on_cpu(struct sequence *s, enum side side, uint32_t first, ui
 /* ---- both ---- */
 
 /* @n numbers about the means, in @dtype; the same in binary32 go to @ret. */
-static void draw(const struct sequence *s, size_t n, float *ret, void *ret_as_dtype)
+static void draw(const struct sequence_pair *s, size_t n, float *ret, void *ret_as_dtype)
 {
     for (size_t i = 0; i < n; i++) {
         float x = (float) (2 * test_rand_normal());
@@ -227,7 +230,7 @@ static void draw(const struct sequence *s, size_t n, float *ret, void *ret_as_dt
     }
 }
 
-void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct launch_append *ret)
+void sequence_pair_draw(struct sequence_pair *s, uint32_t n_new, int n_pack, struct launch_append *ret)
 {
     size_t n = n_new * row_floats(s),
            bytes = n * (s->shape.dtype == LAUNCH_F32 ? sizeof(float) : sizeof(uint16_t));
@@ -236,7 +239,7 @@ void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct launch
     assert(s->length + n_new <= s->shape.tokens_max);
     for (unsigned side = SIDE_K; side <= SIDE_V && n > 0; side++) {
         draw(s, n, s->x[side] + s->length * row_floats(s), as_dtype);
-        end_set(s->end, s->new_rows[side], as_dtype, bytes);
+        gpu_fixture_set(s->end, s->new_rows[side], as_dtype, bytes);
     }
     free(as_dtype);
     if (n_pack < 0)
@@ -246,7 +249,7 @@ void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct launch
     *ret = (struct launch_append){
         .table = (const struct device_table *) (uintptr_t) s->table,
         .dtype = s->shape.dtype,
-        .layer = SEQUENCE_LAYER,
+        .layer = SEQUENCE_PAIR_LAYER,
         .saturated = (unsigned long long *) (uintptr_t) s->saturated,
         .items = {{.seq = (struct device_seq *) (uintptr_t) s->seq,
                    .k = (const void *) (uintptr_t) s->new_rows[SIDE_K],
@@ -256,13 +259,13 @@ void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct launch
     };
 }
 
-void sequence_append(struct sequence *s, uint32_t n_new, int n_pack, cu_stream stream)
+void sequence_pair_append(struct sequence_pair *s, uint32_t n_new, int n_pack, cu_stream stream)
 {
     struct launch_append a;
 
-    sequence_draw(s, n_new, n_pack, &a);
-    end_ok(s->end, cuda_append(s->end->kernels, &s->layout, &a, 1, stream, &s->end->e));
-    sequence_append_on_cpu(s, &a);
+    sequence_pair_draw(s, n_new, n_pack, &a);
+    gpu_fixture_ok(s->end, cuda_append(s->end->kernels, &s->layout, &a, 1, stream, &s->end->e));
+    sequence_pair_append_on_cpu(s, &a);
 }
 
 static bool differs(const char *what)
@@ -271,7 +274,7 @@ static bool differs(const char *what)
     return false;
 }
 
-static bool compare_tails(struct sequence *s)
+static bool compare_tails(struct sequence_pair *s)
 {
     uint32_t ld = s->mirror.exact_ld, first = s->n_packed * CHUNK_TOKENS, d = s->shape.d;
     size_t bytes = (size_t) s->shape.n_kv_heads * ld * d * sizeof(uint16_t);
@@ -279,7 +282,8 @@ static bool compare_tails(struct sequence *s)
     bool same = true;
 
     for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
-        end_get(s->end, got, (cu_ptr) (uintptr_t) (side ? s->mirror.exact_v : s->mirror.exact_k), bytes);
+        gpu_fixture_get(s->end, got, (cu_ptr) (uintptr_t) (side ? s->mirror.exact_v : s->mirror.exact_k),
+                        bytes);
         for (uint32_t h = 0; h < s->shape.n_kv_heads; h++)
             same = same &&
                    memcmp(got + ((size_t) h * ld + s->mirror.first_row) * d,
@@ -289,13 +293,13 @@ static bool compare_tails(struct sequence *s)
     return same || differs("rows of the tail");
 }
 
-static bool compare_pages(struct sequence *s)
+static bool compare_pages(struct sequence_pair *s)
 {
     uint8_t *got = need(payload_bytes(s, 0), 1);
     bool same = true;
 
     for (uint32_t i = 0; i < n_chunks(s); i++) {
-        end_get(s->end, got, s->slots[i], payload_bytes(s, i));
+        gpu_fixture_get(s->end, got, s->slots[i], payload_bytes(s, i));
         for (size_t at = 0; i >= s->n_packed && at < payload_bytes(s, i); at++)
             same = same && got[at] == UNTOUCHED;
         same = same && (i >= s->n_packed || memcmp(got, s->pages[i], payload_bytes(s, i)) == 0);
@@ -304,14 +308,14 @@ static bool compare_pages(struct sequence *s)
     return same || differs("pages");
 }
 
-bool sequence_compare(struct sequence *s)
+bool sequence_pair_compare(struct sequence_pair *s)
 {
     unsigned long long saturated[2];
     struct device_seq got;
     bool same;
 
-    end_get(s->end, &got, s->seq, sizeof(got));
-    end_get(s->end, saturated, s->saturated, sizeof(saturated));
+    gpu_fixture_get(s->end, &got, s->seq, sizeof(got));
+    gpu_fixture_get(s->end, saturated, s->saturated, sizeof(saturated));
     same = memcmp(&got, &s->mirror, sizeof(got)) == 0 || differs("lengths and the host's mirror");
     same = ((got.n_pages == s->n_packed && CHUNK_TOKENS * got.n_pages + got.n_exact == s->length) ||
             differs("lengths")) &&
@@ -327,25 +331,25 @@ bool sequence_compare(struct sequence *s)
     return same;
 }
 
-bool sequence_compare_reading(struct sequence *s, enum side side, uint32_t first, uint32_t n)
+bool sequence_pair_compare_reading(struct sequence_pair *s, enum side side, uint32_t first, uint32_t n)
 {
     size_t bytes = n * row_floats(s) * sizeof(float);
     float *want = need(bytes, 1), *got = need(bytes, 1);
     struct launch_read r = {
         .table = (const struct device_table *) (uintptr_t) s->table,
         .seq = (const struct device_seq *) (uintptr_t) s->seq,
-        .layer = SEQUENCE_LAYER,
+        .layer = SEQUENCE_PAIR_LAYER,
         .side = side,
         .first = first,
         .n = n,
     };
-    cu_ptr out = end_put(s->end, NULL, bytes + 1);
+    cu_ptr out = gpu_fixture_put(s->end, NULL, bytes + 1);
     bool same;
 
     r.out = (float *) (uintptr_t) out;
-    end_ok(s->end, cuda_read(s->end->kernels, &s->layout, &r, NULL, &s->end->e));
-    end_get(s->end, got, out, bytes);
-    sequence_read_on_cpu(s, side, first, n, want);
+    gpu_fixture_ok(s->end, cuda_read(s->end->kernels, &s->layout, &r, NULL, &s->end->e));
+    gpu_fixture_get(s->end, got, out, bytes);
+    sequence_pair_read_on_cpu(s, side, first, n, want);
     same = memcmp(want, got, bytes) == 0;
     if (!same)
         printf("    reading side %d, %u from %u of %u: not the same\n", side, n, first, s->length);

@@ -124,6 +124,6 @@ static void test_lengths_and_splits(void)
             check(64, 3, lengths[i], splits);
 }
 
-const char test_suite[] = "binary16 attention on the CPU";
+const char test_suite[] = "cuda_f16";
 const struct test_case test_cases[] = {TEST(test_dimensions_and_groups), TEST(test_lengths_and_splits),
                                        TEST_END};

@@ -1,5 +1,5 @@
 /* Scenes of packed attention; see scene.h. */
-#include "tests/unit/gpu/scene.h"
+#include "tests/unit/gpu/attend_scene.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "gpu/cpu/attend_decode.h"
 #include "gpu/cpu.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/attend_oracle.h"
 
 /* The heads 1 and 2, or all where values need all of them. */
 static struct shard shard_of(enum prediction v_from)
@@ -45,7 +45,7 @@ static void random_half(uint16_t *p, size_t n, double size)
             f32_to_f16((float) fmax(-HALF_MAX, fmin(HALF_MAX, (size > 0 ? size : 1) * test_rand_normal())));
 }
 
-static void make_page(struct scene *s, const struct shape *shape, size_t i)
+static void make_page(struct attend_scene *s, const struct attend_shape *shape, size_t i)
 {
     enum page_class class = i == 0 ? PAGE_FIRST : PAGE_REST;
     size_t bytes = s->layout.payload_bytes[class];
@@ -64,10 +64,10 @@ static void make_page(struct scene *s, const struct shape *shape, size_t i)
     ((const uint8_t **) s->args.payloads)[i] = p;
 }
 
-void scene_init(struct scene *s, const struct shape *shape)
+void attend_scene_init(struct attend_scene *s, const struct attend_shape *shape)
 {
-    struct view_options o = {
-        .geometry = view_geometry(2, N_KV * shape->group, N_KV, shape->d, shape->n_rot),
+    struct memory_table_options o = {
+        .geometry = memory_table_geometry(2, N_KV * shape->group, N_KV, shape->d, shape->n_rot),
         .n_sink = shape->n_sink,
         .v_from = shape->v_from,
         .bits = shape->bits,
@@ -79,9 +79,9 @@ void scene_init(struct scene *s, const struct shape *shape)
     size_t end = shape->n_pages * CHUNK_TOKENS + shape->n_exact, exact_stride = 2 * shape->d;
     size_t n_exact_halves = shape->n_exact == 0 ? 0 : (shape->n_exact - 1) * exact_stride + shape->d;
 
-    *s = (struct scene){0};
-    view_init(&s->view, &o);
-    assert(page_layout_init(&s->layout, &s->view.table, shard_of(shape->v_from)) == 0);
+    *s = (struct attend_scene){0};
+    memory_table_init(&s->memory, &o);
+    assert(page_layout_init(&s->layout, &s->memory.table, shard_of(shape->v_from)) == 0);
     s->pages = calloc(shape->n_pages + 1, sizeof(*s->pages));
     s->args.payloads = calloc(shape->n_pages + 1, sizeof(*s->args.payloads));
     assert(s->pages && s->args.payloads);
@@ -119,7 +119,7 @@ void scene_init(struct scene *s, const struct shape *shape)
     };
 }
 
-void scene_deinit(struct scene *s)
+void attend_scene_deinit(struct attend_scene *s)
 {
     for (size_t i = 0; i < s->args.n_pages; i++)
         fenced_free(s->pages[i]);
@@ -131,7 +131,7 @@ void scene_deinit(struct scene *s)
     fenced_free(s->out);
     fenced_free(s->scratch);
     page_layout_deinit(&s->layout);
-    view_deinit(&s->view);
+    memory_table_deinit(&s->memory);
 }
 
 const struct ops *amx_model(void)
@@ -152,9 +152,9 @@ const struct ops *amx_model(void)
 #endif
 }
 
-size_t scene_variants(const struct ops *ret[SCENE_VARIANTS])
+size_t attend_scene_variants(const struct ops *ret[ATTEND_SCENE_VARIANTS])
 {
-    static const unsigned masks[SCENE_VARIANTS - 1] = {
+    static const unsigned masks[ATTEND_SCENE_VARIANTS - 1] = {
         0,
         CPU_AVX2,
         CPU_AVX2 | CPU_AVX_VNNI,
@@ -164,7 +164,7 @@ size_t scene_variants(const struct ops *ret[SCENE_VARIANTS])
     };
     size_t n = 0;
 
-    for (size_t i = 0; i < SCENE_VARIANTS - 1; i++)
+    for (size_t i = 0; i < ATTEND_SCENE_VARIANTS - 1; i++)
         if ((masks[i] & ~cpu_capabilities()) == 0 && (n == 0 || ret[n - 1] != ops_select(masks[i])))
             ret[n++] = ops_select(masks[i]);
     if (amx_model())
@@ -172,13 +172,13 @@ size_t scene_variants(const struct ops *ret[SCENE_VARIANTS])
     return n;
 }
 
-void scene_check(const struct shape *shape)
+void attend_scene_check(const struct attend_shape *shape)
 {
-    const struct ops *ops[SCENE_VARIANTS];
-    size_t n_ops = scene_variants(ops);
-    struct scene s;
+    const struct ops *ops[ATTEND_SCENE_VARIANTS];
+    size_t n_ops = attend_scene_variants(ops);
+    struct attend_scene s;
 
-    scene_init(&s, shape);
+    attend_scene_init(&s, shape);
     for (size_t i = 0; i < 2 * n_ops; i++) { /* each with slow planes folded and not */
         const struct ops *variant = ops[i / 2];
         struct oracle_report r;
@@ -198,5 +198,5 @@ void scene_check(const struct shape *shape)
                    shape->bits, shape->n_sink, shape->v_from, shape->n_pages, shape->n_exact, shape->n_q,
                    r.error, r.tolerance);
     }
-    scene_deinit(&s);
+    attend_scene_deinit(&s);
 }

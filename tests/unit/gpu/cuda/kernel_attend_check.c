@@ -1,5 +1,5 @@
-/* Scenes for kernels; see kernel_scene.h. */
-#include "tests/unit/gpu/cuda/kernel_scene.h"
+/* Scenes for kernels; see kernel_attend_check.h. */
+#include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/device_table.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/attend_oracle.h"
 
 static void *need(size_t bytes)
 {
@@ -22,15 +22,15 @@ static void *need(size_t bytes)
 
 enum { FIRST_ROW = 3 }; /* of exact ones in their buffer; what is around them is not a number */
 
-void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n_splits, size_t n_items,
-                       struct launch_attend *ret)
+void kernel_attend_inputs_init(struct kernel_attend_inputs *d, const struct attend_scene *s,
+                               uint32_t n_splits, size_t n_items, struct launch_attend *ret)
 {
     const struct attend_args *a = &s->args;
     const struct geometry *g = &s->layout.table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d, n_heads = s->layout.shard.n_heads;
     size_t n_tiles = LAUNCH_TILES(geometry_group(g), a->n_q), ld = a->n_exact + FIRST_ROW + 1;
 
-    *d = (struct kernel_scene){.payloads = calloc(a->n_pages + 1, sizeof(*d->payloads))};
+    *d = (struct kernel_attend_inputs){.payloads = calloc(a->n_pages + 1, sizeof(*d->payloads))};
     for (size_t i = 0; i < a->n_pages; i++) {
         size_t bytes = s->layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST];
 
@@ -74,7 +74,7 @@ void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n
     };
 }
 
-void kernel_scene_deinit(struct kernel_scene *d)
+void kernel_attend_inputs_deinit(struct kernel_attend_inputs *d)
 {
     for (size_t i = 0; d->payloads[i]; i++)
         free(d->payloads[i]);
@@ -105,19 +105,19 @@ static bool is_within(const struct attend_args *a, const float *got, double roun
     return r.error <= limit;
 }
 
-bool kernel_scene_check(const struct shape *shape, uint32_t n_splits, kernel_launch launch, unsigned which,
-                        double roundings)
+bool kernel_attend_check(const struct attend_shape *shape, uint32_t n_splits, kernel_launch launch,
+                         unsigned which, double roundings)
 {
-    struct launch_attend plan;
-    struct kernel_scene d;
+    struct launch_attend launch_args;
+    struct kernel_attend_inputs d;
     struct errmsg e;
-    struct scene s;
+    struct attend_scene s;
     bool taken;
 
-    scene_init(&s, shape);
+    attend_scene_init(&s, shape);
     CU_ASSERT_EQUAL_FATAL(device_table_check(&s.layout, &e), 0);
-    kernel_scene_init(&d, &s, n_splits, 1, &plan);
-    taken = launch(&s.layout, &plan, 1, which);
+    kernel_attend_inputs_init(&d, &s, n_splits, 1, &launch_args);
+    taken = launch(&s.layout, &launch_args, 1, which);
     if (taken) {
         bool ok = is_within(&s.args, d.out, roundings);
 
@@ -126,8 +126,8 @@ bool kernel_scene_check(const struct shape *shape, uint32_t n_splits, kernel_lau
             printf("    d %u n_rot %u g %u bits %d sinks %u v_from %d splits %u\n", shape->d, shape->n_rot,
                    shape->group, shape->bits, shape->n_sink, shape->v_from, n_splits);
     }
-    kernel_scene_deinit(&d);
-    scene_deinit(&s);
+    kernel_attend_inputs_deinit(&d);
+    attend_scene_deinit(&s);
     return taken;
 }
 
@@ -140,8 +140,8 @@ static const struct batch_item {
 
 enum { BATCH = sizeof(batch) / sizeof(batch[0]), UNTOUCHED = 7 };
 
-static void check_item(const struct scene *s, const struct batch_item *item, const float *out, size_t floats,
-                       double roundings)
+static void check_item(const struct attend_scene *s, const struct batch_item *item, const float *out,
+                       size_t floats, double roundings)
 {
     struct attend_args a = s->args;
 
@@ -158,47 +158,47 @@ static void check_item(const struct scene *s, const struct batch_item *item, con
         CU_ASSERT_EQUAL(out[x], UNTOUCHED);
 }
 
-bool kernel_scene_check_batch(uint32_t d, uint32_t n_splits, size_t window, kernel_launch launch,
-                              unsigned which, double roundings)
+bool kernel_attend_check_batch(uint32_t d, uint32_t n_splits, size_t window, kernel_launch launch,
+                               unsigned which, double roundings)
 {
-    const struct shape shape = {.d = d,
-                                .n_rot = d,
-                                .group = 3,
-                                .bits = -1,
-                                .n_sink = 4,
-                                .v_from = PREDICT_HEAD,
-                                .n_pages = 3,
-                                .n_exact = 70,
-                                .n_q = 9,
-                                .q_first = SIZE_MAX,
-                                .window = window};
+    const struct attend_shape shape = {.d = d,
+                                       .n_rot = d,
+                                       .group = 3,
+                                       .bits = -1,
+                                       .n_sink = 4,
+                                       .v_from = PREDICT_HEAD,
+                                       .n_pages = 3,
+                                       .n_exact = 70,
+                                       .n_q = 9,
+                                       .q_first = SIZE_MAX,
+                                       .window = window};
     struct device_seq seqs[BATCH];
-    struct launch_attend plan;
-    struct kernel_scene k;
-    struct scene s;
+    struct launch_attend launch_args;
+    struct kernel_attend_inputs k;
+    struct attend_scene s;
     size_t floats;
     bool taken;
 
-    scene_init(&s, &shape);
-    kernel_scene_init(&k, &s, n_splits, BATCH, &plan);
+    attend_scene_init(&s, &shape);
+    kernel_attend_inputs_init(&k, &s, n_splits, BATCH, &launch_args);
     floats = shape.n_q * s.layout.shard.n_heads * shape.group * d;
     for (size_t i = 0; i < BATCH; i++) {
         seqs[i] = k.seq;
         seqs[i].n_pages = batch[i].n_pages;
         seqs[i].n_exact = batch[i].n_exact;
         seqs[i].first_row = FIRST_ROW + batch[i].first_row;
-        plan.items[i] = (struct launch_attend_item){
+        launch_args.items[i] = (struct launch_attend_item){
             .seq = &seqs[i], .q = k.q, .out = need(floats * sizeof(float)), .n_q = batch[i].n_q};
         for (size_t x = 0; x < floats; x++)
-            plan.items[i].out[x] = UNTOUCHED;
+            launch_args.items[i].out[x] = UNTOUCHED;
     }
-    taken = launch(&s.layout, &plan, BATCH, which);
+    taken = launch(&s.layout, &launch_args, BATCH, which);
     for (size_t i = 0; i < BATCH; i++) {
         if (taken)
-            check_item(&s, &batch[i], plan.items[i].out, floats, roundings);
-        free(plan.items[i].out);
+            check_item(&s, &batch[i], launch_args.items[i].out, floats, roundings);
+        free(launch_args.items[i].out);
     }
-    kernel_scene_deinit(&k);
-    scene_deinit(&s);
+    kernel_attend_inputs_deinit(&k);
+    attend_scene_deinit(&s);
     return taken;
 }

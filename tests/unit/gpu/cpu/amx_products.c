@@ -1,5 +1,5 @@
 /* See amx_products.h; the model's compilation is amx_products_model.c. */
-#include "tests/unit/gpu/amx_products.h"
+#include "tests/unit/gpu/cpu/amx_products.h"
 
 #include "gpu/cpu/amx.h"
 

@@ -7,12 +7,12 @@
 
 #include "gpu/attend.h"
 #include "gpu/cpu/ops.h"
-#include "tests/unit/gpu/view.h"
+#include "tests/unit/gpu/memory_table.h"
 
-struct shape {
+struct attend_shape {
     uint32_t d, n_rot, group;
-    int bits;          /* view.h */
-    uint32_t key_rank; /* view.h */
+    int bits;          /* see memory_table.h */
+    uint32_t key_rank; /* see memory_table.h */
     uint32_t n_sink;
     enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
@@ -34,23 +34,23 @@ struct fenced {
 struct fenced fenced_new(size_t bytes, size_t align);
 void fenced_free(struct fenced f);
 
-struct scene {
-    struct view view;
+struct attend_scene {
+    struct memory_table memory;
     struct page_layout layout;
     struct attend_args args;
     struct fenced *pages, exact_k, exact_v, q, out, scratch;
 };
 
-void scene_init(struct scene *s, const struct shape *shape);
-void scene_deinit(struct scene *s);
+void attend_scene_init(struct attend_scene *s, const struct attend_shape *shape);
+void attend_scene_deinit(struct attend_scene *s);
 
 /* gpu/cpu/decode_amx.c on tiles in plain C, on machines that have AVX-512 VNNI; NULL on others. */
 const struct ops *amx_model(void);
 
-enum { SCENE_VARIANTS = 7 };
+enum { ATTEND_SCENE_VARIANTS = 7 };
 
 /* The distinct variants up to this machine's best, and amx_model(). */
-size_t scene_variants(const struct ops *ret[SCENE_VARIANTS]);
+size_t attend_scene_variants(const struct ops *ret[ATTEND_SCENE_VARIANTS]);
 
 /* Runs every variant, slow planes folded and not, on one input and compares each with the oracle. */
-void scene_check(const struct shape *shape);
+void attend_scene_check(const struct attend_shape *shape);

@@ -6,7 +6,7 @@
 
 #include "alloc/table.h"
 
-struct view_options {
+struct memory_table_options {
     struct geometry geometry;
     uint32_t n_sink;
     enum prediction v_from;
@@ -15,16 +15,16 @@ struct view_options {
     double mean_norm;  /* of key means; 0: about 1 per coordinate */
 };
 
-struct view {
+struct memory_table {
     struct table table;
     struct codec *codecs;
     float *pool; /* all matrices */
 };
 
-struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
-                              uint32_t n_rot);
+struct geometry memory_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
+                                      uint32_t n_rot);
 
 /* Matrices are such that decoded vectors have coordinates of about 1 around the mean. Aborts when out of
  * memory. */
-void view_init(struct view *v, const struct view_options *o);
-void view_deinit(struct view *v);
+void memory_table_init(struct memory_table *v, const struct memory_table_options *o);
+void memory_table_deinit(struct memory_table *v);

@@ -25,7 +25,7 @@
  * one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
  * against tolerances of 1e-5.
  */
-#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/attend_oracle.h"
 
 #include <math.h>
 #include <stdbool.h>

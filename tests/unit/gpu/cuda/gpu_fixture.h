@@ -10,7 +10,7 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/kernels.h"
 
-struct end {
+struct gpu_fixture {
     struct cuda_driver *driver;
     struct cuda_device_info device;
     struct cuda_space *space;
@@ -21,20 +21,20 @@ struct end {
 };
 
 /* The first GPU, with @extent_bytes of addresses for extents. False: with the sentence in @d. */
-bool end_init(struct end *d, size_t extent_bytes);
+bool gpu_fixture_init(struct gpu_fixture *d, size_t extent_bytes);
 
 /* Also of what failed half-way; whether everything could be given back. */
-bool end_deinit(struct end *d);
+bool gpu_fixture_deinit(struct gpu_fixture *d);
 
-/* Memory with the bytes at @from, or undefined if that is NULL; until end_deinit(). */
-cu_ptr end_put(struct end *d, const void *from, size_t bytes);
-void end_set(struct end *d, cu_ptr to, const void *from, size_t bytes);
+/* Memory with the bytes at @from, or undefined if that is NULL; until gpu_fixture_deinit(). */
+cu_ptr gpu_fixture_put(struct gpu_fixture *d, const void *from, size_t bytes);
+void gpu_fixture_set(struct gpu_fixture *d, cu_ptr to, const void *from, size_t bytes);
 /* Waits for what was queued before. */
-void end_get(struct end *d, void *to, cu_ptr from, size_t bytes);
+void gpu_fixture_get(struct gpu_fixture *d, void *to, cu_ptr from, size_t bytes);
 
 /* A table as kernels read it. */
-cu_ptr end_put_table(struct end *d, const struct page_layout *l);
+cu_ptr gpu_fixture_put_table(struct gpu_fixture *d, const struct page_layout *l);
 
 /* What a call of gpu/cuda/ or of the driver itself must have been. */
-void end_ok(const struct end *d, int r);
-void end_cu_ok(struct end *d, cu_result r);
+void gpu_fixture_ok(const struct gpu_fixture *d, int r);
+void gpu_fixture_cu_ok(struct gpu_fixture *d, cu_result r);

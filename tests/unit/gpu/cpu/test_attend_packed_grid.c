@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/oracle.h"
-#include "tests/unit/gpu/scene.h"
+#include "tests/unit/gpu/attend_oracle.h"
+#include "tests/unit/gpu/attend_scene.h"
 
 enum { N_DRAWS = 10 };
 
@@ -16,10 +16,10 @@ static size_t draw(size_t low, size_t high)
 }
 
 /* Lengths 1..1000 in pages and exact rows, as sequences have them: up to 127 exact rows behind pages. */
-static struct shape draw_shape(uint32_t d)
+static struct attend_shape draw_shape(uint32_t d)
 {
     size_t length = draw(1, 1000), n_pages = length < 128 ? 0 : length / 64 - 1;
-    struct shape s = {
+    struct attend_shape s = {
         .d = d,
         .n_rot = (uint32_t) draw(0, d / 4) * 4,
         .group = (uint32_t) draw(1, 16),
@@ -42,11 +42,11 @@ static struct shape draw_shape(uint32_t d)
 static void draw_many(uint32_t d)
 {
     for (int i = 0; i < N_DRAWS; i++) {
-        struct shape s = draw_shape(d);
+        struct attend_shape s = draw_shape(d);
 
         if (d > 128 && i % 3 != 0) /* the oracle takes its time */
             continue;
-        scene_check(&s);
+        attend_scene_check(&s);
     }
 }
 
@@ -79,21 +79,21 @@ static void test_256(void)
  * weight. */
 static void test_equal_keys(void)
 {
-    struct shape shape = {.d = 64,
-                          .n_rot = 0,
-                          .group = 4,
-                          .bits = 4,
-                          .n_sink = 0,
-                          .v_from = PREDICT_HEAD,
-                          .n_pages = 9,
-                          .n_exact = 64,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX};
-    const struct ops *ops[SCENE_VARIANTS];
-    size_t n_ops = scene_variants(ops);
-    struct scene s;
+    struct attend_shape shape = {.d = 64,
+                                 .n_rot = 0,
+                                 .group = 4,
+                                 .bits = 4,
+                                 .n_sink = 0,
+                                 .v_from = PREDICT_HEAD,
+                                 .n_pages = 9,
+                                 .n_exact = 64,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX};
+    const struct ops *ops[ATTEND_SCENE_VARIANTS];
+    size_t n_ops = attend_scene_variants(ops);
+    struct attend_scene s;
 
-    scene_init(&s, &shape);
+    attend_scene_init(&s, &shape);
     for (size_t i = 0; i < shape.n_pages; i++) /* code 7 everywhere */
         memset(s.pages[i].data, 0x77, s.layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST]);
     for (size_t i = 0; i < n_ops; i++) {
@@ -104,23 +104,23 @@ static void test_equal_keys(void)
         r = oracle_packed(&s.args, ops[i]->decode);
         CU_ASSERT_TRUE(r.error <= r.tolerance);
     }
-    scene_deinit(&s);
+    attend_scene_deinit(&s);
 }
 
 /* A single token, which is all that a query can see: its own value, whatever the scores. */
 static void test_one_token(void)
 {
     for (uint32_t group = 1; group <= 16; group *= 2)
-        scene_check(&(struct shape){.d = 96,
-                                    .n_rot = 96,
-                                    .group = group,
-                                    .bits = -1,
-                                    .n_sink = 4,
-                                    .n_pages = 0,
-                                    .n_exact = 1,
-                                    .n_q = 1,
-                                    .q_first = SIZE_MAX,
-                                    .q_size = 1e4});
+        attend_scene_check(&(struct attend_shape){.d = 96,
+                                                  .n_rot = 96,
+                                                  .group = group,
+                                                  .bits = -1,
+                                                  .n_sink = 4,
+                                                  .n_pages = 0,
+                                                  .n_exact = 1,
+                                                  .n_q = 1,
+                                                  .q_first = SIZE_MAX,
+                                                  .q_size = 1e4});
 }
 
 /* Every group size with one and two queries: rows on both sides of what the decode loops take. */
@@ -128,19 +128,19 @@ static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 16; group++)
         for (size_t n_q = 1; n_q <= 2; n_q++)
-            scene_check(&(struct shape){.d = 128,
-                                        .n_rot = 128,
-                                        .group = group,
-                                        .bits = -1,
-                                        .n_sink = 4,
-                                        .v_from = PREDICT_HEAD,
-                                        .n_pages = 2,
-                                        .n_exact = 66,
-                                        .n_q = n_q,
-                                        .q_first = SIZE_MAX});
+            attend_scene_check(&(struct attend_shape){.d = 128,
+                                                      .n_rot = 128,
+                                                      .group = group,
+                                                      .bits = -1,
+                                                      .n_sink = 4,
+                                                      .v_from = PREDICT_HEAD,
+                                                      .n_pages = 2,
+                                                      .n_exact = 66,
+                                                      .n_q = n_q,
+                                                      .q_first = SIZE_MAX});
 }
 
-const char test_suite[] = "attend_grid";
+const char test_suite[] = "attend_packed_grid";
 const struct test_case test_cases[] = {
     TEST(test_64),         TEST(test_80),        TEST(test_96),     TEST(test_128), TEST(test_256),
     TEST(test_equal_keys), TEST(test_one_token), TEST(test_groups), TEST_END,

@@ -2,7 +2,7 @@
  * Packed attention against decode-then-attend in binary64 (oracle.h), on every variant that this machine
  * runs.
  *
- * Each case is a scene (scene.h); test_attend_grid.c draws shapes at random.
+ * Each case is a scene (attend_scene.h); test_attend_grid.c draws shapes at random.
  */
 #include "gpu/attend.h"
 
@@ -18,8 +18,8 @@
 #include "gpu/cpu.h"
 #include "gpu/cpu/ops.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/oracle.h"
-#include "tests/unit/gpu/scene.h"
+#include "tests/unit/gpu/attend_oracle.h"
+#include "tests/unit/gpu/attend_scene.h"
 
 static const uint32_t dims[] = {32, 64, 80, 128, 256};
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
@@ -33,7 +33,7 @@ static void test_shapes(void)
     for (size_t i = 0; i < N_DIMS; i++)
         for (uint32_t rot = 0; rot <= 2; rot++)
             for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++, n++)
-                scene_check(&(struct shape){
+                attend_scene_check(&(struct attend_shape){
                     .d = dims[i],
                     .n_rot = rot * dims[i] / 2,
                     .group = 1 + n % 4,
@@ -50,7 +50,7 @@ static void test_shapes(void)
 static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 8; group++)
-        scene_check(&(struct shape){
+        attend_scene_check(&(struct attend_shape){
             .d = 64,
             .n_rot = 64,
             .group = group,
@@ -68,7 +68,7 @@ static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++)
         for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++)
-            scene_check(&(struct shape){
+            attend_scene_check(&(struct attend_shape){
                 .d = 64,
                 .n_rot = 64,
                 .group = 3,
@@ -85,7 +85,7 @@ static void test_every_width(void)
 static void test_every_tail(void)
 {
     for (size_t tail = 0; tail < 128; tail++)
-        scene_check(&(struct shape){
+        attend_scene_check(&(struct attend_shape){
             .d = 32,
             .n_rot = 32,
             .group = 2,
@@ -102,7 +102,7 @@ static void test_every_tail(void)
 static void test_without_pages(void)
 {
     for (size_t n = 1; n <= 130; n += 43)
-        scene_check(&(struct shape){
+        attend_scene_check(&(struct attend_shape){
             .d = 80,
             .n_rot = 80,
             .group = 3,
@@ -121,7 +121,7 @@ static void test_queries_inside_pages(void)
     static const size_t firsts[] = {0, 2, 4, 62, 63, 64, 100, 127, 128};
 
     for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        scene_check(&(struct shape){
+        attend_scene_check(&(struct attend_shape){
             .d = 64,
             .n_rot = 32,
             .group = 3,
@@ -142,7 +142,7 @@ static void test_windows(void)
 
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
         for (size_t n_q = 1; n_q <= 201; n_q += 100)
-            scene_check(&(struct shape){
+            attend_scene_check(&(struct attend_shape){
                 .d = 64,
                 .n_rot = 64,
                 .group = 3,
@@ -165,12 +165,12 @@ static void test_shares(void)
 {
     static const size_t cuts[][4] = {{0, 1, 2, 5}, {0, 0, 5, 5}, {0, 4, 4, 5}, {0, 2, 3, 5}};
     static const size_t windows[] = {0, 70, 200};
-    const struct ops *ops[SCENE_VARIANTS];
-    size_t n_ops = scene_variants(ops);
+    const struct ops *ops[ATTEND_SCENE_VARIANTS];
+    size_t n_ops = attend_scene_variants(ops);
 
     for (size_t i = 0; i < 4 * n_ops; i++)
         for (size_t n_q = 1; n_q <= 41; n_q += 40) {
-            struct shape shape = {
+            struct attend_shape shape = {
                 .d = 64,
                 .n_rot = 64,
                 .group = 3,
@@ -187,11 +187,11 @@ static void test_shares(void)
             const struct ops *variant = ops[i / 4];
             const size_t *cut = cuts[i % 4];
             struct oracle_report r;
-            struct scene s;
+            struct attend_scene s;
             struct fenced partials;
             size_t n;
 
-            scene_init(&s, &shape);
+            attend_scene_init(&s, &shape);
             n = attend_partial_floats(&s.layout, n_q);
             partials = fenced_new(4 * n * sizeof(float), sizeof(float));
             for (size_t x = 3; x-- > 0;) { /* in any order */
@@ -204,14 +204,14 @@ static void test_shares(void)
             r = oracle_packed(&s.args, variant->decode);
             CU_ASSERT_TRUE(r.error <= r.tolerance);
             fenced_free(partials);
-            scene_deinit(&s);
+            attend_scene_deinit(&s);
         }
 }
 
 /* Sixteen sinks are what a table may have; fewer may be used than it has. */
 static void test_many_sinks(void)
 {
-    scene_check(&(struct shape){
+    attend_scene_check(&(struct attend_shape){
         .d = 64,
         .n_rot = 64,
         .group = 3,
@@ -228,7 +228,7 @@ static void test_many_sinks(void)
 /* Scores of about +-1000: exp of anything but the difference to the maximum would overflow. */
 static void test_huge_scores(void)
 {
-    scene_check(&(struct shape){
+    attend_scene_check(&(struct attend_shape){
         .d = 64,
         .n_rot = 64,
         .group = 3,
@@ -248,7 +248,7 @@ static void test_huge_scores(void)
 static void test_large_key_mean(void)
 {
     for (uint32_t rot = 0; rot <= 64; rot += 32)
-        scene_check(&(struct shape){
+        attend_scene_check(&(struct attend_shape){
             .d = 64,
             .n_rot = rot,
             .group = 3,
@@ -270,7 +270,7 @@ static void test_large_key_mean(void)
  */
 static void test_position_of_a_million(void)
 {
-    struct shape shape = {
+    struct attend_shape shape = {
         .d = 32,
         .n_rot = 32,
         .group = 1,
@@ -285,11 +285,11 @@ static void test_position_of_a_million(void)
     enum { N_PAGES = 15625 };
     const uint8_t **payloads = calloc(N_PAGES, sizeof(*payloads));
     struct oracle_report r;
-    struct scene s;
+    struct attend_scene s;
     struct attend_args a;
 
     assert(payloads);
-    scene_init(&s, &shape);
+    attend_scene_init(&s, &shape);
     for (size_t i = 0; i < N_PAGES; i++)
         payloads[i] = s.args.payloads[0];
     a = s.args;
@@ -301,13 +301,13 @@ static void test_position_of_a_million(void)
     r = oracle_packed(&a, ops_best()->decode);
     CU_ASSERT_TRUE(r.error <= r.tolerance);
     free(payloads);
-    scene_deinit(&s);
+    attend_scene_deinit(&s);
 }
 
 /* In seccomp's strict mode any call but read, write and exit kills the process: attention makes none. */
 static void test_no_system_call(void)
 {
-    struct shape shape = {
+    struct attend_shape shape = {
         .d = 64,
         .n_rot = 64,
         .group = 3,
@@ -319,11 +319,11 @@ static void test_no_system_call(void)
         .n_q = 2,
         .q_first = SIZE_MAX,
     };
-    struct scene s;
+    struct attend_scene s;
     int status;
     pid_t pid;
 
-    scene_init(&s, &shape);
+    attend_scene_init(&s, &shape);
     attend(&s.args); /* selects the variant */
     pid = fork();
     if (pid == 0) {
@@ -334,7 +334,7 @@ static void test_no_system_call(void)
     }
     CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
     CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    scene_deinit(&s);
+    attend_scene_deinit(&s);
 }
 
 static void test_selection(void)
@@ -344,7 +344,7 @@ static void test_selection(void)
     CU_ASSERT_STRING_EQUAL(attend_kernel_name(), ops_best()->name);
 }
 
-const char test_suite[] = "attend";
+const char test_suite[] = "attend_packed";
 const struct test_case test_cases[] = {
     TEST(test_shapes),         TEST(test_groups),         TEST(test_every_width),
     TEST(test_every_tail),     TEST(test_without_pages),  TEST(test_queries_inside_pages),

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/decode_variants.h"
+#include "tests/unit/gpu/cpu/decode_variants.h"
 
 static const double EPSILON = 0x1p-22; /* a few roundings */
 

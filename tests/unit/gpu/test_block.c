@@ -11,7 +11,7 @@
 #include "gpu/codec.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/one_head.h"
+#include "tests/unit/gpu/one_head_codec.h"
 
 static struct table *make_table(const struct geometry *g, uint64_t seed, double bpd, bool v_from_k)
 {
@@ -109,5 +109,5 @@ static void test_seeds(void)
     CU_ASSERT_NOT_EQUAL(memcmp(a->digest, c->digest, DIGEST_BYTES), 0);
 }
 
-const char test_suite[] = "roundtrip";
+const char test_suite[] = "block";
 const struct test_case test_cases[] = {TEST(test_page), TEST(test_budget), TEST(test_seeds), TEST_END};

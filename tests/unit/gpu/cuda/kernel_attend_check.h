@@ -1,13 +1,13 @@
-/* Scenes of packed attention (tests/unit/gpu/scene.h) for kernels on the CPU, and their comparison with the
- * oracle. */
+/* Scenes of packed attention (tests/unit/gpu/attend_attend_scene.h) for kernels on the CPU, and their
+ * comparison with the oracle. */
 #pragma once
 
 #include "gpu/cuda/kernels/launch.h"
-#include "tests/unit/gpu/scene.h"
+#include "tests/unit/gpu/attend_scene.h"
 
 /* A scene's one sequence in the shape that kernels take: aligned pages, exact rows of all heads, here of one.
  */
-struct kernel_scene {
+struct kernel_attend_inputs {
     struct device_seq seq;
     uint8_t **payloads;
     void *table;
@@ -16,9 +16,9 @@ struct kernel_scene {
 };
 
 /* @ret: one item, and room for the partial results of @n_items. */
-void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n_splits, size_t n_items,
-                       struct launch_attend *ret);
-void kernel_scene_deinit(struct kernel_scene *d);
+void kernel_attend_inputs_init(struct kernel_attend_inputs *d, const struct attend_scene *s,
+                               uint32_t n_splits, size_t n_items, struct launch_attend *ret);
+void kernel_attend_inputs_deinit(struct kernel_attend_inputs *d);
 
 /* A launch of attention over @l, kvc_merge included. False: the kernel does not take the shape, nothing was
  * done. */
@@ -26,7 +26,7 @@ typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_a
                               unsigned which);
 
 /**
- * kernel_scene_check() - draw a scene, launch, compare
+ * kernel_attend_check() - draw a scene, launch, compare
  * @which:     passed to @launch
  * @roundings: of numbers of ten bits that a score's products suffer at random to each other, in squares: 3 of
  * queries, keys and K's dec, and what a kernel rounds besides
@@ -40,10 +40,10 @@ typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_a
  *
  * Return: what @launch did.
  */
-bool kernel_scene_check(const struct shape *shape, uint32_t n_splits, kernel_launch launch, unsigned which,
-                        double roundings);
+bool kernel_attend_check(const struct attend_shape *shape, uint32_t n_splits, kernel_launch launch,
+                         unsigned which, double roundings);
 
 /* The same of one launch for sequences of other lengths, tails and numbers of queries, one of which has none.
  * Of one dimension. */
-bool kernel_scene_check_batch(uint32_t d, uint32_t n_splits, size_t window, kernel_launch launch,
-                              unsigned which, double roundings);
+bool kernel_attend_check_batch(uint32_t d, uint32_t n_splits, size_t window, kernel_launch launch,
+                               unsigned which, double roundings);

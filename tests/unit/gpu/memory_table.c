@@ -1,5 +1,5 @@
 /* Tables in memory for the tests of gpu/; see view.h. */
-#include "tests/unit/gpu/view.h"
+#include "tests/unit/gpu/memory_table.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "alloc/quant.h"
 #include "tests/lib/test.h"
 
-struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
-                              uint32_t n_rot)
+struct geometry memory_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
+                                      uint32_t n_rot)
 {
     struct geometry g = {
         .n_layers = n_layers,
@@ -25,7 +25,7 @@ struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv
 }
 
 /* Descending bits of an even number of half-tiles, at most as many as d takes. */
-static void draw_bits(const struct view_options *o, enum side side, struct codec *c)
+static void draw_bits(const struct memory_table_options *o, enum side side, struct codec *c)
 {
     unsigned max = (o->geometry.d + 15) / 16 * 2;
     unsigned top = TABLE_BITS_MAX;
@@ -70,8 +70,8 @@ static void fill_enc(const struct codec *c, size_t d, float *enc)
         fill(enc + row * d, d, c->bits[row / 8] == 0 ? 0 : 1 / sqrt((double) d));
 }
 
-static float *make_codec(const struct view_options *o, const struct table *t, size_t hs, struct codec *c,
-                         float *at)
+static float *make_codec(const struct memory_table_options *o, const struct table *t, size_t hs,
+                         struct codec *c, float *at)
 {
     enum side side = hs % 2;
     size_t d = o->geometry.d, n_kv = o->geometry.n_kv_heads;
@@ -110,12 +110,12 @@ static float *make_codec(const struct view_options *o, const struct table *t, si
     return at;
 }
 
-void view_init(struct view *v, const struct view_options *o)
+void memory_table_init(struct memory_table *v, const struct memory_table_options *o)
 {
     size_t n = head_side_count(&o->geometry), d = o->geometry.d, floats = 0;
     float *at;
 
-    *v = (struct view){.table = {.geometry = o->geometry, .n_sink = o->n_sink, .v_from = o->v_from}};
+    *v = (struct memory_table){.table = {.geometry = o->geometry, .n_sink = o->n_sink, .v_from = o->v_from}};
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
             assert(levels_normal(QUANT_LLOYD_MAX, b, &v->table.levels[side][b]) == 0);
@@ -135,7 +135,7 @@ void view_init(struct view *v, const struct view_options *o)
         at = make_codec(o, &v->table, i, &v->codecs[i], at);
 }
 
-void view_deinit(struct view *v)
+void memory_table_deinit(struct memory_table *v)
 {
     free(v->codecs);
     free(v->pool);

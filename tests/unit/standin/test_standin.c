@@ -336,7 +336,7 @@ static void test_a_lost_gpu(void)
     CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-const char test_suite[] = "gpu driver rules";
+const char test_suite[] = "standin";
 const struct test_case test_cases[] = {
     TEST(test_async_work_in_order), TEST(test_what_is_refused),
     TEST(test_captures_replay),     TEST(test_captures_end_by_breach),

@@ -6,7 +6,7 @@
 #include "gpu/cpu.h"
 #include "gpu/cpu/decode.h"
 #include "gpu/cpu/ops.h"
-#include "tests/unit/gpu/scene.h"
+#include "tests/unit/gpu/attend_scene.h"
 
 enum { N_VARIANTS = 6 };
 
