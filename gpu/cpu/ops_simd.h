@@ -5,8 +5,10 @@
  *     ROW_BLOCK, VEC_BLOCK  the largest tile of C that fits in registers: rows x vectors
  *     vec_load, vec_store, vec_set1, vec_fma (a b + c), vec_fnma (c - a b), vec_max
  *     vec_exp_scale         (x, n): x 2^n for whole n in -126..0; 0 where the third argument is below
- * EXP_LOWEST vec_round             to nearest vec_largest, vec_sum  of all lanes lookup_16, half_16    16
- * codes to levels; 16 binary16 to binary32
+ *                           EXP_LOWEST
+ *     vec_round             to nearest
+ *     vec_largest, vec_sum  of all lanes
+ *     lookup_16, half_16    16 codes to levels; 16 binary16 to binary32
  *
  * + - * on vectors are those of the compiler.
  */

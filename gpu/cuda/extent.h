@@ -7,9 +7,11 @@
  *
  * Order of calls, which the driver demands or which saves memory:
  *     open      reserve addresses -> create or import -> map -> set access -> release the handle, since the
- * mapping holds the memory close     end all work on the extent -> unmap -> give its addresses back to the
- * space -> at the very end free the range Descriptors are closed as soon as they have been sent or imported:
- * each one holds the memory as a mapping does.
+ *               mapping holds the memory
+ *     close     end all work on the extent -> unmap -> give its addresses back to the space -> at the very
+ *               end free the range
+ * Descriptors are closed as soon as they have been sent or imported: each one holds the memory as a mapping
+ * does.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* Barriers, copies and products of compute capability 9.0; see hopper.h. */
+/* Barriers, copies and products of compute capability 9.0; see backend/hopper.h. */
 #include "gpu/cuda/kernels/hopper.h" /* and with it backend/hopper.h of this folder */
 
 #include <cstdio>
@@ -10,12 +10,12 @@
 namespace
 {
 
-/* Shared memory's window has 256 KiB, and a block's does not begin at 0. */
+/* The window of shared memory has 256 KiB, and that of a block does not begin at 0. */
 enum { SHARED_FROM = 1024, SHARED_END = 256 << 10, NAMED_BARRIERS = 16, WARPGROUP = 128 };
 
 struct barrier {
     unsigned n_arrivals, pending;
-    int64_t bytes; /* expected, less those that came */
+    int64_t bytes; /* expected, minus those that arrived */
     unsigned phase;
 };
 
@@ -43,9 +43,9 @@ struct pending_product {
 struct thread_state {
     bool begun, fenced, committed;
     unsigned n_products;
-    int more; /* registers than at launch */
+    int more; /* registers beyond those at launch */
     std::vector<pending_product> products;
-    std::vector<uint32_t> sums; /* what the first of them adds to */
+    std::vector<uint32_t> sums; /* the sums that the first of them adds to */
 };
 
 struct {
@@ -231,7 +231,7 @@ bool threads_any(unsigned id, unsigned n, bool says)
     } else {
         on_cpu_wait_until(phase_over, &t);
     }
-    return at.result; /* the next phase cannot end before this thread comes again */
+    return at.result; /* the next phase cannot end before this thread arrives at it */
 }
 
 void threads_sync(unsigned id, unsigned n)
@@ -306,7 +306,7 @@ void products_begin()
     mine().begun = true;
 }
 
-/* Sums are @n / 4 words; NaN until they are waited for. */
+/* Sums are @n / 4 words, NaN until products_wait(). */
 void on_cpu_product(uint32_t *c, const uint32_t *a, uint64_t b, unsigned n, bool add)
 {
     thread_state &t = mine();
@@ -351,7 +351,8 @@ uint16_t element_of_b(uint64_t descriptor, unsigned n, unsigned k)
     return h;
 }
 
-/* One product: this lane's rows of the warp's 16, two columns of each eight. Sums are rounded once. */
+/* One product: the rows of this lane in the 16 of its warp, two columns of each eight. Sums are rounded
+ * once. */
 void multiply(const pending_product &p, uint32_t *sums)
 {
     unsigned lane = threadIdx.x % 32, row = lane / 4, col = lane % 4 * 2;

@@ -1,4 +1,4 @@
-/* Kernels by their names, and the calls of several of them that tests make; see kernels.h. */
+/* Finds kernels by name, and runs the sequences of kernels that tests need; see kernels.h. */
 #include "tests/cuda_on_cpu/kernels.h"
 
 #include <cstdlib>
@@ -67,7 +67,7 @@ void on_cpu_attend(enum attend_kernel kernel, const struct launch_attend *a, uns
     const struct device_table *t = a->table;
 
     on_cpu_run({t->n_kv_heads * LAUNCH_TILES(t->group, a->n_q), a->n_splits, n_items}, LAUNCH_THREADS,
-               attend_shared_bytes, kernels[kernel].run, a); /* those of attention stand first */
+               attend_shared_bytes, kernels[kernel].run, a); /* those of attention come first */
     on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, LAUNCH_THREADS, merge_shared_bytes,
                   a);
 }
@@ -79,7 +79,7 @@ void on_cpu_attend_80(enum attend_80_kernel kernel, const struct launch_attend *
 
     on_cpu_run({t->n_kv_heads * LAUNCH_TILES(t->group, a->n_q), a->n_splits, n_items}, LAUNCH_THREADS,
                attend_shared_bytes, kernels[ATTEND_COUNT + kernel].run,
-               a); /* these stand behind the general ones */
+               a); /* these follow the general ones */
     on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, LAUNCH_THREADS, merge_shared_bytes,
                   a);
 }
@@ -91,7 +91,7 @@ void on_cpu_attend_90(enum attend_90_kernel kernel, const struct launch_attend *
 
     on_cpu_run({t->n_kv_heads * LAUNCH_TILES(t->group, a->n_q), a->n_splits, n_items}, ATTEND_90_THREADS,
                attend_shared_bytes, kernels[ATTEND_COUNT + ATTEND_80_COUNT + kernel].run,
-               a); /* these stand behind the others */
+               a); /* these follow the others */
     on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, LAUNCH_THREADS, merge_shared_bytes,
                   a);
 }

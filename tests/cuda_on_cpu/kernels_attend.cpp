@@ -1,4 +1,4 @@
-/* The kernels of attention, compiled for the CPU; see kernels.h. */
+/* attend.cu compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/attend.cu"
 #include "tests/cuda_on_cpu/entries.h"
 

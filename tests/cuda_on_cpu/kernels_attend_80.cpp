@@ -1,4 +1,4 @@
-/* The attention kernels for compute capability 8.0, compiled for the CPU; see kernels.h. */
+/* attend_80.cu compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/attend_80.cu"
 #include "tests/cuda_on_cpu/entries.h"
 

@@ -1,4 +1,4 @@
-/* The kernels of attention for compute capability 9.0, compiled for the CPU; see kernels.h. */
+/* attend_90.cu compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/attend_90.cu"
 #include "tests/cuda_on_cpu/entries.h"
 

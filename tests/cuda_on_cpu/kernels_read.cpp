@@ -1,4 +1,4 @@
-/* The kernel that reads, compiled for the CPU; see kernels.h. */
+/* read.cu compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/read.cu"
 #include "tests/cuda_on_cpu/entries.h"
 

@@ -6,11 +6,15 @@
  * and decodes values.
  *
  * Per page of 64 tokens, with fragments as gpu/README.md draws them:
- *     queries   rotated to the page's frame: one angle per plane and page, because the rotations by which
- * rows differ are applied once before keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8
- * planes], rotated by in-page offsets scores    keys x queries in the page's frame, plus the part of the key
- * mean in binary32 (a bias may have norm 900) softmax   base 2, maxima and sums stored per row values    [16
- * coordinates, 16 tokens] levels x weights, in rank space; codes of K too where V is predicted
+ *     queries   rotated to the page's frame: one angle per plane and page; the rotations by which rows differ
+ *               are applied once before
+ *     keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8 planes], rotated by in-page
+ *               offsets
+ *     scores    keys x queries in the page's frame, plus the part of the key mean in binary32 (a bias may
+ *               have norm 900)
+ *     softmax   base 2, maxima and sums stored per row
+ *     values    [16 coordinates, 16 tokens] levels x weights, in rank space; codes of K too where V is
+ *               predicted
  *
  * How many fragments a block has registers for is a parameter (struct size): the launch picks the smallest
  * kernel that a table fits. Every warp computes the keys of 16 tokens; coordinates of values are divided

@@ -73,7 +73,8 @@ struct device_head {
  *
  *     DEVICE_MEAN_NONE      the mean is zero: no product
  *     DEVICE_MEAN_ROUNDED   factors and cosines are rounded to binary16 once, as keys are; for a mean that is
- * no larger than what codes add to it DEVICE_MEAN_EXACT     both factors with their rounding residuals
+ *                           no larger than what codes add to it
+ *     DEVICE_MEAN_EXACT     both factors with their rounding residuals
  */
 enum { DEVICE_MEAN_NONE = 0, DEVICE_MEAN_ROUNDED = 1, DEVICE_MEAN_EXACT = 3 };
 

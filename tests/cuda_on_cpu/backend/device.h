@@ -1,12 +1,12 @@
 /*
  * Runs kernels of gpu/cuda/kernels on the CPU, to test what does not depend on a GPU: indices, fragments,
- * barriers, softmax. The threads of a block are contexts of one thread that take turns at barriers and at
- * operations of a warp; which warp goes first, and which sits a turn out, is drawn. Blocks run one after the
- * other. A barrier that not all threads reach, and a warp operation that not all lanes reach, end the
- * program.
+ * barriers, softmax. The threads of a block are contexts of one thread, which switches between them at
+ * barriers and at operations of a warp; the order of warps, and which warps are skipped, is random. Blocks
+ * run one after the other. A barrier that not all threads reach, and a warp operation that not all lanes
+ * reach, end the program.
  *
- * gpu/cuda/kernels/device.h finds this file by the include path of the tests, where nvcc finds
- * gpu/cuda/backend/device.h.
+ * gpu/cuda/kernels/device.h finds this file by the include path of the tests, as it finds
+ * gpu/cuda/backend/device.h with nvcc.
  */
 #pragma once
 
@@ -34,12 +34,13 @@ extern unsigned char *dynamic_shared; /* aligned to 16; filled with 0xff before 
 
 void __syncthreads();
 
-/* What a lane gives and what all lanes of its warp gave; between the two, all have given. */
+/* Passes a value of this lane to its warp; then reads the value of any lane; then ends the exchange. No
+ * lane reads before all have passed their values. */
 void on_cpu_give(const void *value, size_t bytes);
 const void *on_cpu_given(unsigned lane);
 void on_cpu_taken();
 
-/* A grid of blocks of @n_threads with @shared_bytes each. */
+/* Runs a grid of blocks of @n_threads with @shared_bytes each. */
 void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void (*kernel)(const void *arg),
                 const void *arg);
 
@@ -111,8 +112,8 @@ static inline struct floats2 load_floats2(const float *at)
     return v;
 }
 
-/* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. Lanes give numbers:
- * each is read often. */
+/* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. Lanes pass numbers,
+ * not pairs, because each is read often. */
 static inline void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     const uint32_t pairs[6] = {a[0], a[1], a[2], a[3], b0, b1};

@@ -1,12 +1,12 @@
 /*
- * gpu/cuda/kernels/hopper.h on the CPU: the same operations, each as the PTX ISA describes it, none as the
+ * The operations of gpu/cuda/kernels/hopper.h on the CPU, each as the PTX ISA describes it, not only as the
  * kernels use it.
  *
- * What a GPU would leave undefined ends the program, or becomes NaN that no test overlooks: a copy makes its
- * destination 0xff at once and delivers when no thread can go on; sums are NaN until products_wait(), which
- * finds operands that were changed meanwhile; barriers refuse arrivals beyond their count, and bytes that
- * nobody expects when a phase ends; a block that ends with a copy in flight, or whose warps made different
- * numbers of products, is refused.
+ * What a GPU would leave undefined ends the program, or becomes NaN, which every test notices:
+ * - a copy fills its destination with 0xff at once, and delivers when no thread can continue;
+ * - sums are NaN until products_wait(), which finds operands that were changed meanwhile;
+ * - barriers refuse arrivals beyond their count, and bytes that were not announced when a phase ends;
+ * - a block that ends with a copy in flight, or whose warps made different numbers of products, is refused.
  */
 #pragma once
 
@@ -26,8 +26,8 @@ void async_fence();
 
 uint64_t value_of_lane(uint64_t x, unsigned lane);
 
-/* A block whose threads hold more than they had at launch, or warps of a warpgroup that ask for different
- * numbers, are refused. */
+/* Refuses a block whose threads hold more registers than they had at launch, and warps of a warpgroup that
+ * request different numbers. */
 void on_cpu_registers(unsigned n, unsigned has);
 
 template <int N, int HAS> static inline void registers_give()

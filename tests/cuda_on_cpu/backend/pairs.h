@@ -1,7 +1,7 @@
-/* What gpu/cuda/kernels/pairs.h has instructions for, lane by lane. */
+/* The operations of gpu/cuda/kernels/pairs.h on the CPU, lane by lane. */
 #pragma once
 
-/* A selector's bit 3 would repeat signs; no kernel uses that, so it ends the program. */
+/* Bit 3 of a selector would repeat signs; no kernel uses that, so it ends the program. */
 static inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which)
 {
     uint64_t both = (uint64_t) b << 32 | a;
@@ -132,7 +132,7 @@ static inline void mma_16x8x32(int32_t c[4], const uint32_t a[4], uint32_t b0, u
         c[i] += sums[i];
 }
 
-/* Copies arrive when they are waited for; until then the place holds 0xff. */
+/* Copies arrive when a thread waits for them; until then the destination holds 0xff. */
 void copy_begin(void *to, const void *from);
 void copies_group();
 void on_cpu_copies_wait(unsigned n);

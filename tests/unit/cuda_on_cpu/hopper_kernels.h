@@ -9,13 +9,12 @@ extern "C" {
 
 /* What kernels read and write. */
 struct hopper_case {
-    const void *from; /* aligned to 16 */
+    const void *from; /* Input and output of the kernels. */
     uint32_t *out;    /* [128 threads][...] */
     uint32_t offset;  /* of the one element of operand B that is not zero, in bytes */
 };
 
-/* c [thread][16] = a b by one product of 64 columns, a [r][k] = 1 where k = r % 16, b all zero but a 2 at
- * @offset of it; blocks of 8 k begin 0x400 bytes apart, those of 8 n 0x80. */
+/* offset in bytes of the only element of operand B that is not zero */
 void hopper_product(const struct hopper_case *c);
 
 /* out [32] = transpose_8x8(thread's words 2 i, 2 i + 1 as half-words). */
@@ -25,10 +24,11 @@ void hopper_transpose(const struct hopper_case *c);
  * thread 77. */
 void hopper_copy(const struct hopper_case *c);
 
-/* What must end the program. */
+/* out [0] = a word at the destination of a copy before the copy arrived, [1] after; [2], [3] =
+ * threads_any() when no thread, and when only thread 77, passes true. */
 enum hopper_mistake {
-    HOPPER_NO_ARRIVAL,    /* a barrier is waited for that nobody arrives at */
-    HOPPER_EXTRA_ARRIVAL, /* while bytes are missing */
+    HOPPER_NO_ARRIVAL,    /* Each must end the program. */
+    HOPPER_EXTRA_ARRIVAL, /* a thread waits for a barrier without arrivals */
     HOPPER_UNEXPECTED_BYTES,
     HOPPER_TOO_FEW_BYTES, /* at the block's end */
     HOPPER_UNALIGNED_COPY,
@@ -39,11 +39,11 @@ enum hopper_mistake {
     HOPPER_OPERAND_CHANGED,
     HOPPER_NOT_WAITED,
     HOPPER_ONE_WARP,    /* makes a product alone */
-    HOPPER_SWIZZLE,     /* in the descriptor */
+    HOPPER_SWIZZLE,     /* one warp makes a product alone */
     HOPPER_OUTSIDE,     /* a descriptor of other memory */
     HOPPER_HIGH_NIBBLE, /* of pick_bytes() */
     HOPPER_ONE_LANE,    /* at a warp's operation */
-    HOPPER_REGISTERS,   /* more taken than given */
+    HOPPER_REGISTERS,   /* more registers taken than given */
     HOPPER_MISTAKES
 };
 

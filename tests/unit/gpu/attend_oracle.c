@@ -1,29 +1,51 @@
 /*
- * The oracle of attention; see oracle.h.
+ * The oracle of attention; see attend_oracle.h. The tolerances, with
  *
- * Tolerance. With u = 2^-24 and S = scale |q| (|mean| + |k - mean|): a score is a sum of d products. Products
- * of independent numbers make partial sums of about S / sqrt(d) at most, each rounded by u of itself, d of
- * them: u S together. The key's own coordinates are such sums over the rank and carry u of their size, which
- * adds u S; rotating query and key adds 2 u S. An error e of all scores of a row moves its weights by e
- * relative to each other, so the output by 2 e of the values' size at most: 8 u S. The sums over weights and
- * the product with dec take 16 u. Whole numbers (gpu/cpu/decode.h) add errors that stand at random to each
- * other, so their squares add up. Scores: entries of dec, and of the nodes of folded planes, are off by half
- * a step at most, 1 / sqrt(3) of that in the mean; the largest of a row is narrow_max steps, and 3 times the
- * mean size for numbers like these. So a key is off by KEY_ERROR = 3 / (2 sqrt(3) narrow_max) of its size
- * about the mean in each coordinate, and a score by that of scale |q| |k - mean| / sqrt(d). Folding and
- * levels of five bits and more add 2^-10. An error e of one score moves the output by p e |v|. Weights:
- * rounded down after a number of 0..1 has been added, so off by 1 / 2 step at most in the mean, where a step
- *   is the largest of the page / weight_max; each moves the output by that times |v|.
- * One and a half times the root of all these squares is allowed: dec is the same for all keys, so its errors
- * are not quite independent, and the mean of a handful of numbers is not that of many. test_decode.c holds
- * the loops themselves, on the whole numbers that they get, to none of these errors. Arithmetic that rounds
- * to ten bits adds 2^-10 / sqrt(3) of a coordinate of size 1 to keys and values and, at random to the query,
- * 2^-10 / sqrt(3 d) scale |q| |k - mean| to a score: together below 2^-11 (1 + 2 of that). Of one such
- * rounding alone: it is 2^-12 of a number in the mean, so of one factor of all d products, at random to each
- * other, 2^-12 scale |q| |k - mean| / sqrt(d) of a score, which moves the output by p e |v|; of a weight, by
- * 2^-12 p |v|. The roots of the sums of their squares are what score_rounding and weight_rounding say. Losing
- * one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
- * against tolerances of 1e-5.
+ *     u = 2^-24
+ *     S = scale |q| (|mean| + |k - mean|)
+ *     D = scale |q| |k - mean| / sqrt(d)    size of a score about the mean, for independent errors
+ *
+ * Binary32. A score is a sum of d products. Products of independent numbers have partial sums of at most
+ * about S / sqrt(d), each rounded by u of itself, d of them:
+ *
+ *     u S      the products
+ *   + u S      the key's own coordinates, which are such sums over the rank
+ *   + 2 u S    rotating query and key
+ *
+ * An error e of all scores of a row moves its weights by e relative to each other, so the output by at most
+ * 2 e of the size of the values: 8 u S. The sums over weights and the product with dec take 16 u.
+ *
+ * Whole numbers (gpu/cpu/decode.h) add independent errors, so their squares are added. Scores: entries of
+ * dec, and of nodes of folded planes, are off by at most half a step, 1 / sqrt(3) of that in the mean. The
+ * largest entry of a row is narrow_max steps, and 3 times the mean size for numbers like these:
+ *
+ *     KEY_ERROR = 3 / (2 sqrt(3) narrow_max)    of its size about the mean: each coordinate of a key
+ *     KEY_ERROR D                               a score
+ *     2^-10                                     folding, and levels of five bits and more
+ *     p e |v|                                   the output, by an error e of one score
+ *
+ * Weights are rounded down after a number of 0..1 has been added, so they are off by at most 1 / 2 step in
+ * the mean, where a step is the largest weight of the page / weight_max; each moves the output by that times
+ * |v|. One and a half times the root of the sum of these squares is allowed: dec is the same for all keys, so
+ * its errors are not quite independent, and the mean of a few numbers is not that of many. test_decode.c
+ * gives the loops whole numbers, so none of these errors are allowed there.
+ *
+ * Arithmetic that rounds to ten bits (tolerance_half) adds
+ *
+ *     2^-10 / sqrt(3)      to keys and values, of a coordinate of size 1
+ *     2^-10 / sqrt(3) D    to a score, independent of the query
+ *
+ * which is together below 2^-11 (1 + 2 D).
+ *
+ * One rounding to binary16 alone is 2^-12 of a number in the mean:
+ *
+ *     e = 2^-12 D    a score, if one factor of all d products is rounded; p e |v| the output
+ *     2^-12 p |v|    the output, if a weight is rounded
+ *
+ * score_rounding and weight_rounding are the roots of the sums of their squares.
+ *
+ * The tolerances are about 1e-5. Losing one of n keys would move the result by about 1 / n: 1e-3 and more in
+ * every case with moderate scores.
  */
 #include "tests/unit/gpu/attend_oracle.h"
 
@@ -45,9 +67,9 @@ struct oracle {
     double *offset;               /* [n] |k - mean| */
     double key_error, weight_max; /* see above; 0: nothing was rounded to whole numbers */
     size_t n_packed;
-    double mean_k;                          /* |mean| of keys; 0 if there is none */
-    double largest_offset;                  /* of |k - mean|; 0 if there is no mean */
-    double squares_scores, squares_weights; /* what roundings to binary16 do, for each 2^-12 */
+    double mean_k;                          /* |mean| of keys; 0 without a mean */
+    double largest_offset;                  /* of |k - mean|; 0 without a mean */
+    double squares_scores, squares_weights; /* effect of roundings to binary16, in units of 2^-12 */
     double squares_wrong, squares_size, squares_rounding, largest_score, largest_centred;
 };
 
@@ -68,7 +90,7 @@ static double norm(const double *x, size_t n)
     return sqrt(s);
 }
 
-/* x [d] rotated to position n. */
+/* Rotates x [d] to position n. */
 static void rotate(const struct geometry *g, double n, const double *x, double *ret)
 {
     size_t half = g->n_rot / 2;
@@ -82,7 +104,7 @@ static void rotate(const struct geometry *g, double n, const double *x, double *
     }
 }
 
-/* Turns keys [n, d] to their positions, in place. */
+/* Rotates keys [n, d] to their positions, in place. */
 static void rotate_keys(const struct geometry *g, double *k, size_t n)
 {
     double row[GEOMETRY_DIM_MAX];
@@ -93,7 +115,7 @@ static void rotate_keys(const struct geometry *g, double *k, size_t n)
     }
 }
 
-/* What whole numbers may do to one row with weights @p of from .. m, as squares. */
+/* Squared error that whole numbers may cause in one row with weights @p of from .. m. */
 static double rounding(const struct oracle *o, const double *p, const double *v, const float *q, size_t from,
                        size_t m)
 {
@@ -116,7 +138,7 @@ static double rounding(const struct oracle *o, const double *p, const double *v,
     return sum;
 }
 
-/* What rounding to binary16 may do to one row with weights @p of from .. m. */
+/* Adds the error that rounding to binary16 may cause in one row with weights @p of from .. m. */
 static void add_roundings(struct oracle *o, const double *p, const double *v, double q_size, size_t from,
                           size_t m)
 {
@@ -131,8 +153,8 @@ static void add_roundings(struct oracle *o, const double *p, const double *v, do
     }
 }
 
-/* One query row against rotated keys from .. m of @k, @v; @got is compared and the sums of the report grow.
- */
+/* Attends with one query row to rotated keys from .. m of @k, @v; compares @got and adds to the sums of the
+ * report. */
 static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t from,
                        size_t m, const float *got)
 {
@@ -336,7 +358,7 @@ struct oracle_report oracle_packed(const struct attend_args *a, const struct dec
 
 /* ---- dense ---- */
 
-/* attend.h's rule, word for word. */
+/* The rule of gpu/attend.h, word for word. */
 static bool is_exact(const struct attend_dense_args *a, int64_t m, int64_t n)
 {
     if (n < a->n_sink)

@@ -1,4 +1,4 @@
-/* Scenes of packed attention; see scene.h. */
+/* See attend_scene.h. */
 #include "tests/unit/gpu/attend_scene.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/attend_oracle.h"
 
-/* The heads 1 and 2, or all where values need all of them. */
+/* The heads 1 and 2, or all heads if values need all of them. */
 static struct shard shard_of(enum prediction v_from)
 {
     return v_from == PREDICT_LAYER ? (struct shard){0, N_KV} : (struct shard){1, 2};
@@ -51,7 +51,7 @@ static void make_page(struct attend_scene *s, const struct attend_shape *shape, 
     size_t bytes = s->layout.payload_bytes[class];
     uint8_t *p;
 
-    s->pages[i] = fenced_new(bytes, 1); /* ends at the fence; a payload's start may then be odd */
+    s->pages[i] = fenced_new(bytes, 1); /* ends at the fence; the start of a payload may then be odd */
     p = (uint8_t *) s->pages[i].data;
     for (size_t x = 0; x < bytes; x++)
         p[x] = (uint8_t) test_rand();
@@ -179,7 +179,7 @@ void attend_scene_check(const struct attend_shape *shape)
     struct attend_scene s;
 
     attend_scene_init(&s, shape);
-    for (size_t i = 0; i < 2 * n_ops; i++) { /* each with slow planes folded and not */
+    for (size_t i = 0; i < 2 * n_ops; i++) { /* each with and without folding of slow planes */
         const struct ops *variant = ops[i / 2];
         struct oracle_report r;
 

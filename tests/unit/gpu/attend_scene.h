@@ -1,8 +1,6 @@
-/*
- * One call of packed attention to test: a table, pages of random bytes (any bytes are valid codes), exact
- * rows and queries drawn for a shape, each in memory that ends at a fence; and its check on every variant
- * that this machine runs.
- */
+/* One call of packed attention to test: a table, pages of random bytes (any bytes are valid codes), exact
+ * rows and queries drawn for a shape, each in memory that ends at a fence; and the check on every variant
+ * that this machine runs. */
 #pragma once
 
 #include "gpu/attend.h"
@@ -16,7 +14,7 @@ struct attend_shape {
     uint32_t n_sink;
     enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
-    double exact_size;        /* likewise of exact keys about the mean */
+    double exact_size;        /* standard deviation of exact keys about the mean; 0: 1 */
     size_t n_pages, n_exact, n_q;
     size_t q_first; /* SIZE_MAX: the queries are the newest tokens */
     size_t window;  /* 0: all */
@@ -24,13 +22,13 @@ struct attend_shape {
 
 enum { N_KV = 3, LAYER = 1, HEAD = 2 }; /* of two layers */
 
-/* Memory that ends where the process may not read or write: one byte beyond is a fault. */
+/* Memory followed by a page without access: one byte beyond the end is a fault. */
 struct fenced {
     char *map, *data;
     size_t map_bytes;
 };
 
-/* @data ends at the fence as nearly as @align lets it. */
+/* @data ends at the fence as closely as @align allows. */
 struct fenced fenced_new(size_t bytes, size_t align);
 void fenced_free(struct fenced f);
 
@@ -49,8 +47,9 @@ const struct ops *amx_model(void);
 
 enum { ATTEND_SCENE_VARIANTS = 7 };
 
-/* The distinct variants up to this machine's best, and amx_model(). */
+/* The different variants up to the best of this machine, and amx_model(). Returns their number. */
 size_t attend_scene_variants(const struct ops *ret[ATTEND_SCENE_VARIANTS]);
 
-/* Runs every variant, slow planes folded and not, on one input and compares each with the oracle. */
+/* Runs every variant, with and without folding of slow planes, on one input and compares each with the
+ * oracle. */
 void attend_scene_check(const struct attend_shape *shape);

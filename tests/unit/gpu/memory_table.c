@@ -1,4 +1,4 @@
-/* Tables in memory for the tests of gpu/; see view.h. */
+/* See memory_table.h. */
 #include "tests/unit/gpu/memory_table.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ struct geometry memory_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
     return g;
 }
 
-/* Descending bits of an even number of half-tiles, at most as many as d takes. */
+/* Draws descending bits of an even number of half-tiles, at most as many as d takes. */
 static void draw_bits(const struct memory_table_options *o, enum side side, struct codec *c)
 {
     unsigned max = (o->geometry.d + 15) / 16 * 2;
@@ -38,7 +38,7 @@ static void draw_bits(const struct memory_table_options *o, enum side side, stru
     for (unsigned i = 0; i < c->n_half; i++) {
         if (o->bits > 0)
             c->bits[i] = (uint8_t) o->bits;
-        else /* now and then a step down; zero bits at the end happen */
+        else /* now and then a step down; the last ones may become zero */
             c->bits[i] = (uint8_t) (top -= top > 0 && test_rand_below(3) == 0 ? 1 + test_rand_below(top) : 0);
         c->code_bits = (uint16_t) (c->code_bits + 8 * c->bits[i]);
     }
@@ -51,7 +51,7 @@ static void fill(float *p, size_t n, double scale)
         p[i] = (float) (scale * test_rand_normal());
 }
 
-/* Columns of dec for the codes of @c: entries in units of z, empty half-tiles zero. */
+/* Columns of dec for the codes of @c: entries in units of z, zero for empty half-tiles. */
 static void fill_columns(const struct table *t, enum side side, const struct codec *c, size_t d, size_t ld,
                          double scale, float *dec)
 {

@@ -1,14 +1,12 @@
-/*
- * Both sides of one head through the codec, for tables whose values need no other head's keys: gpu/codec.h
- * has a call per side, because the keys of all heads may have to come first.
- */
+/* Encodes and decodes both sides of one head, for tables whose values need no keys of other heads.
+ * gpu/codec.h has one call per side, because the keys of all heads may have to come first. */
 #pragma once
 
 #include <assert.h>
 
 #include "gpu/codec.h"
 
-/* Codes as a value's predictors want them: by head of the table. */
+/* The codes as the predictors of a value: by head of the table. */
 static inline const uint8_t *const *one_head_keys(struct head_view h, const uint8_t *codes_k,
                                                   const uint8_t *ret[GEOMETRY_HEADS_MAX])
 {
@@ -29,7 +27,7 @@ static inline int one_head_encode(struct head_view h, const float *k, const floa
                                        &counts[SIDE_V], scratch);
 }
 
-/* Either side's vectors may be NULL. */
+/* The vectors of either side may be NULL. */
 static inline void one_head_decode(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v,
                                    size_t n, float *k, float *v, size_t row_stride, float *scratch)
 {

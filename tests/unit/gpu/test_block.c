@@ -1,7 +1,5 @@
-/*
- * A table file's bytes, a page made with it, and what comes back: the parts of alloc/ and gpu/ together, on
- * the tables of tests/lib/random_table.h. Distortion must be what the bits allow.
- */
+/* Pages of tables that were parsed from file bytes: encode, pack into blocks, unpack, decode. alloc/ and
+ * gpu/ together, on the tables of tests/lib/random_table.h; the error must fit the number of bits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +31,8 @@ static void fill(const float *mean, size_t d, float *x)
             x[t * d + i] = mean[i] + (float) test_rand_normal();
 }
 
-/* Mean squared error of a page's K, relative to the input's variance, after encode, pack, unpack, decode. */
+/* Mean squared error of a page's K, relative to the variance of the input, after encode, pack, unpack,
+ * decode. */
 static double page_error(const struct table *t, uint32_t head)
 {
     enum { N = CHUNK_TOKENS * GEOMETRY_DIM_MAX };
@@ -63,8 +62,8 @@ static double page_error(const struct table *t, uint32_t head)
     return error / size;
 }
 
-/* White input on a table made for a falling spectrum: all that can be claimed is that bits help, and where
- * they start. */
+/* White input on a table made for a falling spectrum: so the test only demands that more bits reduce the
+ * error, and that without bits it is the variance. */
 static void test_page(void)
 {
     static const uint32_t dims[] = {32, 64, 80, 128, 256};
@@ -87,7 +86,7 @@ static void test_page(void)
         }
 }
 
-/* A multiple of eight dimensions needs no padding in pairs of half-tiles when the number of bands is even. */
+/* A multiple of eight dimensions needs no padding in pairs of half-tiles if the number of bands is even. */
 static void test_budget(void)
 {
     struct geometry g = random_table_geometry(2, 4, 2, 64);

@@ -18,10 +18,12 @@ enum { D = 32, R = 16 };
 /* ---- worked by hand ---- */
 
 /*
- * One head, d = 32. K: encoder's mean 1 everywhere, decoder's 1.5, one half-tile of 2 bits reading dimensions
- * 0..7 at half scale, one empty. Levels -3 -1 1 3 with step 0.5: thresholds -1, 0, 1 in units of z. V: mean
- * 0, the same codec of dimensions 8..15; its coordinate 0 less K's level 0 when encoding, and twice that
- * level added to dimension 8 when decoding, as if P were 2.
+ * One head, d = 32.
+ *
+ *     K: the encoder's mean is 1 everywhere, the decoder's 1.5. One half-tile of 2 bits reads dimensions 0..7
+ *        at half scale, one is empty. Levels -3 -1 1 3 with step 0.5: thresholds -1, 0, 1 in units of z.
+ *     V: mean 0, the same codec of dimensions 8..15. From its coordinate 0 the encoder subtracts K's level 0;
+ *        the decoder adds twice that level to dimension 8, as if P were 2.
  */
 struct by_hand {
     struct table table;
@@ -83,9 +85,15 @@ static void by_hand_init(struct by_hand *h)
 }
 
 /*
- * K: x0 = 4.2 -> z = 1.6 -> code 3 (level 3); x1 = 1 -> z = 0, a tie with threshold 0: upper code 2; x2 = -1
- * -> z = -1, tie: code 1; x3 = -1.5 -> z = -1.25: code 0; the others are 1 + 1 -> z = 0.5: code 2. V: x8 = 5:
- * less 2 * 3 is -1 -> z = -0.5: code 1; x9 = 0: tie, code 2; x10 = 9 -> z = 4.5: code 3. Others -4 -> -2: 0.
+ * K: x0 = 4.2  -> z = 1.6                                  -> code 3 (level 3)
+ *     x1 = 1    -> z = 0, a tie with threshold 0             -> upper code 2
+ *     x2 = -1   -> z = -1, a tie                              -> code 1
+ *     x3 = -1.5 -> z = -1.25                                  -> code 0
+ *     the others are 1 + 1 -> z = 0.5                         -> code 2
+ * V: x8 = 5, minus 2 * 3 is -1 -> z = -0.5                   -> code 1
+ *     x9 = 0, a tie                                           -> code 2
+ *     x10 = 9 -> z = 4.5                                      -> code 3
+ *     the others are -4 -> z = -2                             -> code 0
  */
 static void test_codes_by_hand(void)
 {
@@ -113,8 +121,8 @@ static void test_codes_by_hand(void)
     CU_ASSERT_EQUAL(memcmp(codes[0], want_k, R), 0);
     CU_ASSERT_EQUAL(memcmp(codes[1], want_v, R), 0);
 
-    /* Added to what was there. The outermost levels are +-1.5, the thresholds +-1: beyond +-2 counts, 4.5
-     * alone does. */
+    /* Counts are added. The outermost levels are +-1.5, the thresholds +-1: beyond +-2 a coordinate is
+     * saturated, which is only 4.5. */
     CU_ASSERT_EQUAL(counts[SIDE_K].coords, 108);
     CU_ASSERT_EQUAL(counts[SIDE_K].saturated, 0);
     CU_ASSERT_EQUAL(counts[SIDE_V].coords, 8);
@@ -141,7 +149,7 @@ struct run {
     struct head_view head;
     size_t n, stride;
     float *k, *v, *back_k, *back_v, *scratch; /* of head 1 */
-    uint8_t *codes_k, *codes_v, *codes_other; /* the last: K of head 0 */
+    uint8_t *codes_k, *codes_v, *codes_other; /* codes_other: K of head 0 */
     const uint8_t *keys[2];                   /* by head */
     struct encode_counts counts[2];
 };
@@ -204,7 +212,7 @@ static double level(const struct run *r, enum side side, const struct codec *c, 
     return b == 0 ? 0 : (double) r->memory.table.levels[side][b].value[codes[i]];
 }
 
-/* Level of column @j of [c ; c_V] of token @t, c of as many heads as the table says. */
+/* Level of column @j of [c ; c_V] of token @t, with c of as many heads as the table demands. */
 static double input(const struct run *r, size_t t, size_t j)
 {
     struct head_run run = table_predictors(&r->memory.table, r->head.head);
@@ -232,10 +240,10 @@ static double decoded(const struct run *r, enum side side, size_t t, size_t i)
 }
 
 /*
- * z of each coordinate in binary64. The code must be the one of z moved by at most the rounding of its sum: d
+ * z of each coordinate in binary64. The code must be that of z moved by at most the rounding of its sum: d
  * products of size |enc| |x|, each rounded by 2^-24 of the partial sum; with prediction n_pred more. Sizes
- * here are below 16, so (d + n_pred) 2^-24 16 bounds it: below 1e-3 for d = 256, where cells are 0.01 wide or
- * more.
+ * here are below 16, so the bound is (d + n_pred) 2^-24 16: below 1e-3 for d = 256, where cells are at
+ * least 0.01 wide.
  */
 static void check_codes(const struct run *r, enum side side)
 {
@@ -289,7 +297,7 @@ static void check(uint32_t d, int bits, enum prediction v_from, size_t n)
     struct run r;
 
     run_init(&r, d, bits, v_from, n);
-    r.codes_k[n * r.head.k->r] = r.codes_v[n * r.head.v->r] = 0xee; /* one beyond */
+    r.codes_k[n * r.head.k->r] = r.codes_v[n * r.head.v->r] = 0xee; /* one beyond the end */
     CU_ASSERT_EQUAL(codec_encode_keys(r.head, r.k, r.stride, n, r.codes_k, &r.counts[SIDE_K], r.scratch), 0);
     CU_ASSERT_EQUAL(
         codec_encode_values(r.head, r.v, r.stride, n, r.keys, r.codes_v, &r.counts[SIDE_V], r.scratch), 0);
@@ -326,8 +334,8 @@ static void test_token_counts(void)
         check(32, -1, PREDICT_LAYER, counts[i]);
 }
 
-/* A token's codes are the same alone as among others: published pages do not depend on how a prompt was cut.
- */
+/* The codes of a token do not depend on the other tokens of the call: published pages do not depend on how
+ * a prompt was divided. */
 static void test_codes_do_not_depend_on_neighbours(void)
 {
     struct run r;
@@ -382,7 +390,7 @@ static void test_not_finite(void)
         }
     CU_ASSERT_EQUAL(
         one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
-    r.k[0] = 3e38f; /* finite, however large, is a value like others */
+    r.k[0] = 3e38f; /* any finite number is a valid value */
     r.v[0] = -3e38f;
     CU_ASSERT_EQUAL(
         one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);

@@ -35,8 +35,9 @@ static void expect_bytes(unsigned b, enum side side, unsigned token, unsigned co
 }
 
 /*
- * Width 8. Token 13, coordinate 3. K: j = 1, g = 5, t = 1, h = 1: lane 21, word [0][21], shift 8 + 16 = 24,
- * so byte 4 * 21 + 3 = 87. V: g = 3, 13 & 7 = 5: t = 2, h = 1: lane 14, shift 24: byte 4 * 14 + 3 = 59.
+ * Width 8. Token 13, coordinate 3.
+ *     K: j = 1, g = 5, t = 1, h = 1: lane 21, word [0][21], shift 8 + 16 = 24: byte 4 * 21 + 3 = 87
+ *     V: g = 3, 13 & 7 = 5: t = 2, h = 1: lane 14, shift 24: byte 4 * 14 + 3 = 59
  */
 static void test_width_8(void)
 {
@@ -45,9 +46,9 @@ static void test_width_8(void)
 }
 
 /*
- * Width 4. Token 45, coordinate 6. K: j = 5, g = 5, t = 3, h = 0: lane 23, word [1][23], shift 4: byte 4 * 55
- * = 220, high nibble. V: g = 6, 45 & 7 = 5: t = 2, h = 1: lane 26, word [1][26], shift 20: byte 4 * 58 + 2 =
- * 234, high nibble.
+ * Width 4. Token 45, coordinate 6.
+ *     K: j = 5, g = 5, t = 3, h = 0: lane 23, word [1][23], shift 4: byte 4 * 55 = 220, high nibble
+ *     V: g = 6, 45 & 7 = 5: t = 2, h = 1: lane 26, word [1][26], shift 20: byte 4 * 58 + 2 = 234, high nibble
  */
 static void test_width_4(void)
 {
@@ -56,8 +57,9 @@ static void test_width_4(void)
 }
 
 /*
- * Width 2. Token 30, coordinate 1. K: j = 3, g = 6, t = 0, h = 1: lane 24, shift 6 + 16 = 22: byte 98, bits 6
- * and 7. V: g = 1, 30 & 7 = 6: t = 3, h = 0: lane 7, shift 6: byte 28, bits 6 and 7.
+ * Width 2. Token 30, coordinate 1.
+ *     K: j = 3, g = 6, t = 0, h = 1: lane 24, shift 6 + 16 = 22: byte 98, bits 6 and 7
+ *     V: g = 1, 30 & 7 = 6: t = 3, h = 0: lane 7, shift 6: byte 28, bits 6 and 7
  */
 static void test_width_2(void)
 {
@@ -66,9 +68,10 @@ static void test_width_2(void)
 }
 
 /*
- * Width 1. Token 16, coordinate 5. K: j = 2, g = 0, t = 2, h = 1: lane 2, shift 2 + 8 = 10: byte 2 * 2 + 1 =
- * 5, bit 2. V: g = 5, 16 & 7 = 0: t = 0, h = 0: lane 20, shift 2: byte 40, bit 2. The last code of all is the
- * last bit of all.
+ * Width 1. Token 16, coordinate 5.
+ *     K: j = 2, g = 0, t = 2, h = 1: lane 2, shift 2 + 8 = 10: byte 2 * 2 + 1 = 5, bit 2
+ *     V: g = 5, 16 & 7 = 0: t = 0, h = 0: lane 20, shift 2: byte 40, bit 2
+ * The last code is the last bit of the half-tile.
  */
 static void test_width_1(void)
 {
@@ -79,10 +82,12 @@ static void test_width_1(void)
 }
 
 /*
- * Seven bits: code 1011 01 1 of token 13, coordinate 3 over planes at 0, 256 and 384. K has lane 21, j = 1, h
- * = 1. Plane 4: word [0][21], shift 20: byte 86 = 0xb0. Plane 2: shift 18: byte 256 + 86, bits 2 and 3 = 01.
- * Plane 1: shift 9 of u16 word 21: byte 384 + 43, bit 1. V has lane 14: bytes 4 * 14 + 2 = 58, 256 + 58, 384
- * + 29.
+ * Seven bits: code 1011 01 1 of token 13, coordinate 3. Planes begin at 0, 256 and 384.
+ *     K has lane 21, j = 1, h = 1
+ *       plane 4: word [0][21], shift 20: byte 86 = 0xb0
+ *       plane 2: shift 18: byte 256 + 86, bits 2 and 3 = 01
+ *       plane 1: shift 9 of u16 word 21: byte 384 + 43, bit 1
+ *     V has lane 14: bytes 4 * 14 + 2 = 58, 256 + 58, 384 + 29
  */
 static void test_planes_of_seven(void)
 {
@@ -90,7 +95,7 @@ static void test_planes_of_seven(void)
     expect_bytes(7, SIDE_V, 13, 3, 0x5b, (struct byte[3]){{58, 0xb0}, {314, 0x04}, {413, 0x02}});
 }
 
-/* Every code owns b bits of the 64 b bytes, no two codes share one, and none is left over. */
+/* Every code owns b bits of the 64 b bytes, no two codes share a bit, and no bit is left over. */
 static void test_bijection(void)
 {
     for (unsigned b = 1; b <= 8; b++)
@@ -114,7 +119,7 @@ static void test_bijection(void)
         }
 }
 
-/* What is set is got, whatever stood there and whatever is written beside it. */
+/* get returns what set stored, whatever the half-tile held before and whatever is stored beside it. */
 static void test_set_get(void)
 {
     for (unsigned b = 1; b <= 8; b++)
@@ -140,7 +145,7 @@ static void random_bytes(uint8_t *p, size_t n)
         p[i] = (uint8_t) test_rand();
 }
 
-/* Where fragment order puts token @n, coordinate @c. */
+/* Index of token @n, coordinate @c in fragment order. */
 static size_t fragment_index(enum side side, unsigned n, unsigned c)
 {
     return side == SIDE_K ? 8 * n + c : 64 * (n / 8) + 8 * c + n % 8;
@@ -193,7 +198,9 @@ static void test_transpose(void)
     CU_ASSERT_EQUAL(memcmp(ret, codes, sizeof(codes)), 0);
 }
 
-/* The block of a head whose half-tiles differ in width, empty ones included, stands as DESIGN 4 says. */
+/*
+ * The block of a head with half-tiles of different widths, empty ones included, has the layout of DESIGN 4.
+ */
 static void check_block(struct head_view h)
 {
     size_t n_k = CHUNK_TOKENS * (size_t) h.k->r, n_v = CHUNK_TOKENS * (size_t) h.v->r;

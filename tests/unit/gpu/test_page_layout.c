@@ -6,8 +6,8 @@
 
 #include "tests/lib/test.h"
 
-/* 2 layers, 3 heads, d = 34. Code bits per token by head-side: layer 0: 24+0, 8+16, 64+40; layer 1: 0+0,
- * 48+8, 8+8. */
+/* 2 layers, 3 heads, d = 34. Code bits per token by head and side: layer 0: 24+0, 8+16, 64+40; layer 1:
+ * 0+0, 48+8, 8+8. */
 static struct table small_table(struct codec codecs[12])
 {
     static const uint16_t bits[12] = {24, 0, 8, 16, 64, 40, 0, 0, 48, 8, 8, 8};

@@ -1,7 +1,6 @@
-/*
- * The rules of the driver that gpu/cuda/ and its users live by, as the stand-in enforces them: async work and
- * captures of it, sharing by legacy handles, a GPU that is lost. Other tests rely on a breach being seen.
- */
+/* The rules of the driver that gpu/cuda/ and its users depend on, as the stand-in enforces them:
+ * asynchronous work and captures of it, sharing by legacy handles, a GPU that is lost. Other tests rely on
+ * the errors of the stand-in. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +86,7 @@ static void test_async_work_in_order(void)
     fixture_deinit(&f);
 }
 
-/* Beyond an allocation, freed memory, a stream that is gone: the stand-in says so at once. */
+/* Access beyond an allocation, to freed memory, on a destroyed stream: the stand-in refuses at once. */
 static void test_what_is_refused(void)
 {
     struct fixture f;
@@ -113,8 +112,8 @@ static void test_what_is_refused(void)
     fixture_deinit(&f);
 }
 
-/* What a stream captures has not run; what was launched runs as often as it is launched, on what lies there
- * then. */
+/* Work that a stream captures has not run. A graph runs as often as it is launched, on the current contents
+ * of memory. */
 static void test_captures_replay(void)
 {
     struct fixture f;
@@ -162,7 +161,8 @@ static void test_captures_replay(void)
 
 enum breach { BREACH_ALLOCATE, BREACH_WAIT_FOR_IT, BREACH_SYNCHRONOUS_COPY, BREACH_WAIT_FOR_ALL, BREACHES };
 
-/* What would wait for a stream that captures fails, and the capture with it; the stream goes on. */
+/* A call that would wait for a capturing stream fails, and invalidates the capture; the stream stays
+ * usable. */
 static void test_captures_end_by_breach(void)
 {
     for (enum breach breach = 0; breach < BREACHES; breach++) {
@@ -229,7 +229,7 @@ static void test_what_pointers_are(void)
     fixture_deinit(&f);
 }
 
-/* In another process: reads what its parent wrote, writes, closes. Return: its exit status. */
+/* In another process: reads what its parent wrote, writes, closes. Returns its exit status. */
 static int open_handle(int from, int to)
 {
     struct fixture f;
@@ -244,12 +244,13 @@ static int open_handle(int from, int to)
     d = f.driver;
     if (d->ipc_open(&at, handle, CU_IPC_LAZY_PEER_ACCESS) != CU_SUCCESS)
         return 2;
-    if (d->ipc_open(&again, handle, CU_IPC_LAZY_PEER_ACCESS) != CU_SUCCESS || again != at) /* counted */
+    /* opening is counted */
+    if (d->ipc_open(&again, handle, CU_IPC_LAZY_PEER_ACCESS) != CU_SUCCESS || again != at)
         return 3;
     if (d->copy_to_host(got, at + BYTES - 6, 6) != CU_SUCCESS || strcmp(got, "owner") != 0)
         return 4;
     if (d->pointer_attribute(&legacy, CU_POINTER_LEGACY_IPC, at) != CU_SUCCESS || legacy != 0)
-        return 5; /* what was opened is not passed on */
+        return 5; /* opened memory cannot be exported */
     if (d->copy_to_device(at, "other", 6) != CU_SUCCESS)
         return 6;
     if (d->ipc_close(at) != CU_SUCCESS || d->ipc_close(at) != CU_SUCCESS || d->ipc_close(at) == CU_SUCCESS)
@@ -269,7 +270,7 @@ static void test_handles_between_processes(void)
 
     CU_ASSERT_EQUAL_FATAL(pipe(down), 0);
     CU_ASSERT_EQUAL_FATAL(pipe(up), 0);
-    child = fork(); /* before the driver is opened, as it wants */
+    child = fork(); /* before the driver is opened, as the driver demands */
     if (child == 0)
         _exit(open_handle(down[0], up[1]));
     (void) close(up[1]);
@@ -295,7 +296,7 @@ static void test_handles_between_processes(void)
     fixture_deinit(&f);
 }
 
-/* A graph that touches freed memory: the launch is queued, and every later call of the process fails. */
+/* A graph that accesses freed memory: the launch is queued, and every later call of the process fails. */
 static bool is_lost_by_a_fault(void)
 {
     struct fixture f;

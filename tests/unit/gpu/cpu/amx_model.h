@@ -1,8 +1,8 @@
 /*
- * The tiles of gpu/cpu/amx.h in plain C, after Intel's description of the instructions (Software Developer's
- * Manual, volume 2: ldtilecfg, tilezero, tileloadd, tilestored, tdpbusd, tdpbsud): what would raise an
- * exception ends the test. For source files that are compiled a second time with AMX_MODEL naming this file;
- * each has tiles of its own.
+ * The tiles of gpu/cpu/amx.h in plain C, after Intel's description of the instructions (Software
+ * Developer's Manual, volume 2: ldtilecfg, tilezero, tileloadd, tilestored, tdpbusd, tdpbsud). What would
+ * raise an exception ends the test. For source files that are compiled a second time with AMX_MODEL naming
+ * this file; each has its own tiles.
  */
 #pragma once
 
@@ -63,7 +63,8 @@ static inline void model_store(unsigned t, void *p, ptrdiff_t stride)
         memcpy((char *) p + i * stride, model.data[t][i], model.config.row_bytes[t]);
 }
 
-/* Element [m][n] of @c += products of fours of bytes of row m of @a and column n of @b; sums wrap around. */
+/* Element [m][n] of @c += products of groups of four bytes of row m of @a and column n of @b; sums wrap
+ * around. */
 static inline __attribute__((always_inline)) void model_dot(unsigned c, unsigned a, unsigned b, int a_signed)
 {
     const struct tile_config *config = &model.config;
@@ -82,11 +83,11 @@ static inline __attribute__((always_inline)) void model_dot(unsigned c, unsigned
         for (unsigned k = 0; k < config->row_bytes[a]; k++) {
             uint8_t x = model.data[a][m][k];
             uint32_t
-                fours[MODEL_BYTES / 4]; /* byte 4 n + k % 4 is byte k % 4 of a number: a loop for vectors */
+                /* byte 4 n + k % 4 is byte k % 4 of a number, so that the loop becomes vectors */
+                fours[MODEL_BYTES / 4];
 
             memcpy(fours, model.data[b][k / 4], sizeof(fours));
-            for (unsigned n = 0; n < MODEL_BYTES / 4;
-                 n++) { /* columns beyond the shape are zeros, and stay so */
+            for (unsigned n = 0; n < MODEL_BYTES / 4; n++) { /* columns beyond the shape are and stay zero */
                 uint8_t y = (uint8_t) (fours[n] >> 8 * (k % 4));
 
                 sum[n] += (uint32_t) (a_signed ? (int8_t) x * y : x * (int8_t) y);

@@ -1,4 +1,4 @@
-/* See amx_products.h; the model's compilation is amx_products_model.c. */
+/* See amx_products.h; amx_products_model.c compiles this file for the model. */
 #include "tests/unit/gpu/cpu/amx_products.h"
 
 #include "gpu/cpu/amx.h"

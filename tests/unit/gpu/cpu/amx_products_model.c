@@ -1,4 +1,4 @@
-/* tests/unit/gpu/cpu/amx_products.c on the model of tiles. */
+/* amx_products.c on the model of tiles. */
 #define AMX_MODEL "tests/unit/gpu/cpu/amx_model.h"
 #define AMX_PRODUCTS products_model
 

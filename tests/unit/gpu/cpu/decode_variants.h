@@ -1,4 +1,4 @@
-/* The variants of decode steps' loops that this machine can run. */
+/* The variants of the loops of gpu/cpu/decode.h that this machine can run. */
 #pragma once
 
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 enum { N_VARIANTS = 6 };
 
-/* NULL if this machine lacks it. The last is AMX on tiles in plain C. */
+/* NULL if this machine cannot run it. The last one is AMX on tiles in plain C. */
 static inline const struct decode_ops *variant(size_t i)
 {
     static const unsigned masks[N_VARIANTS - 1] = {

@@ -1,4 +1,4 @@
-/* gpu/cpu/attend_dense.c against binary64 (oracle.h), every rule of exactness, every variant. */
+/* gpu/cpu/attend_dense.c against binary64 (attend_oracle.h): every rule of exactness, every variant. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static float *random_floats(size_t n)
     return p;
 }
 
-/* Runs @a on the variant of @mask, whose scratch starts as NaN everywhere. */
+/* Runs @a on the variant of @mask; the scratch starts as NaN everywhere. */
 static void check_variant(struct attend_dense_args *a, unsigned mask, size_t scratch_bytes)
 {
     struct oracle_report r;
@@ -81,8 +81,8 @@ static void check(const struct attend_shape *s)
     free(a.scratch);
 }
 
-/* Chunks change sides at m + 1 = chunk end + 64: 127 tokens are all exact, at 128 the first chunk is decoded.
- */
+/* Chunks become decoded at m + 1 = chunk end + 64: 127 tokens are all exact, at 128 the first chunk is
+ * decoded. */
 static void test_by_step(void)
 {
     static const size_t firsts[] = {0, 100, 126, 127, 128, 191, 192, 255};
@@ -111,7 +111,7 @@ static void test_recent(void)
                                      .n_recent = recent[i]});
 }
 
-/* Sinks that fill a block, more than one, or everything. */
+/* Sinks that fill a block, more than one block, or everything. */
 static void test_sinks(void)
 {
     static const uint32_t sinks[] = {1, 63, 64, 65, 200, UINT32_MAX};
@@ -121,7 +121,7 @@ static void test_sinks(void)
             .d = 32, .n_rot = 32, .group = 2, .q_first = 40, .n_q = 100, .n_sink = sinks[i]});
 }
 
-/* Windows narrower and wider than a block, whose rows straddle their first and last blocks. */
+/* Windows narrower and wider than a block, whose rows cross their first and last blocks. */
 static void test_windows(void)
 {
     static const size_t windows[] = {1, 5, 64, 65, 130, 1000};

@@ -1,9 +1,5 @@
-/*
- * Packed attention against decode-then-attend in binary64 (oracle.h), on every variant that this machine
- * runs.
- *
- * Each case is a scene (attend_scene.h); test_attend_grid.c draws shapes at random.
- */
+/* Packed attention against decode-then-attend in binary64 (attend_oracle.h), on every variant that this
+ * machine runs. Each case is a scene (attend_scene.h); test_attend_packed_grid.c draws shapes at random. */
 #include "gpu/attend.h"
 
 #include <linux/seccomp.h>
@@ -24,7 +20,7 @@
 static const uint32_t dims[] = {32, 64, 80, 128, 256};
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
 
-/* Every d with every kind of RoPE, V from K or not, 1, 3 and 64 queries, with and without sinks. */
+/* Every d with every kind of RoPE, V predicted from K or not, 1, 3 and 64 queries, with and without sinks. */
 static void test_shapes(void)
 {
     static const size_t n_qs[] = {1, 3, 64};
@@ -115,7 +111,7 @@ static void test_without_pages(void)
         });
 }
 
-/* Queries that stand inside packed pages see only what is before them, sinks included. */
+/* Queries inside packed pages see only earlier positions, sinks included. */
 static void test_queries_inside_pages(void)
 {
     static const size_t firsts[] = {0, 2, 4, 62, 63, 64, 100, 127, 128};
@@ -157,10 +153,9 @@ static void test_windows(void)
             });
 }
 
-/*
- * Keys divided among shares in any way give what one call gives. Shares that see nothing of a row, or nothing
- * at all, count for nothing. Merging is another sum of as many terms: the tolerance is the oracle's.
- */
+/* Keys divided among shares in any way give the result of one call. Shares that see no key of a row, or no
+ * key at all, add nothing. Merging sums the same number of terms in another order: the tolerance is that of
+ * the oracle. */
 static void test_shares(void)
 {
     static const size_t cuts[][4] = {{0, 1, 2, 5}, {0, 0, 5, 5}, {0, 4, 4, 5}, {0, 2, 3, 5}};
@@ -208,7 +203,7 @@ static void test_shares(void)
         }
 }
 
-/* Sixteen sinks are what a table may have; fewer may be used than it has. */
+/* A table may have sixteen sinks; a sequence may use fewer than the table has. */
 static void test_many_sinks(void)
 {
     attend_scene_check(&(struct attend_shape){
@@ -225,7 +220,7 @@ static void test_many_sinks(void)
     });
 }
 
-/* Scores of about +-1000: exp of anything but the difference to the maximum would overflow. */
+/* Scores of about +-1000: exp of anything except the difference to the maximum would overflow. */
 static void test_huge_scores(void)
 {
     attend_scene_check(&(struct attend_shape){
@@ -243,8 +238,8 @@ static void test_huge_scores(void)
     });
 }
 
-/* A key bias of norm 900 (DESIGN 3.2): the scores of the mean are a hundred times those that differ between
- * keys. */
+/* A key bias of norm 900 (DESIGN 3.2): the scores of the mean are a hundred times the scores that differ
+ * between keys. */
 static void test_large_key_mean(void)
 {
     for (uint32_t rot = 0; rot <= 64; rot += 32)
@@ -263,11 +258,9 @@ static void test_large_key_mean(void)
         });
 }
 
-/*
- * A million positions: one page, named 15625 times. Angles of a million radians must be right to the last
- * digit of a binary32 cosine; computed in binary32 they would be off by 0.03 and more, and the result by a
- * tenth of its size.
- */
+/* A million positions: one page, listed 15625 times. Angles of a million radians must be right to the last
+ * digit of a binary32 cosine. Computed in binary32 they would be off by 0.03 and more, and the result by a
+ * tenth of its size. */
 static void test_position_of_a_million(void)
 {
     struct attend_shape shape = {
@@ -304,7 +297,8 @@ static void test_position_of_a_million(void)
     attend_scene_deinit(&s);
 }
 
-/* In seccomp's strict mode any call but read, write and exit kills the process: attention makes none. */
+/* In strict mode of seccomp any call except read, write and exit kills the process: attention makes no
+ * system call. */
 static void test_no_system_call(void)
 {
     struct attend_shape shape = {

@@ -1,7 +1,6 @@
-/*
- * Packed attention over the whole grid of shapes, drawn at random: dimensions, ranks, widths, group sizes,
- * lengths, kinds of RoPE, prediction, windows; and inputs at the edges. KVC_TEST_SEED draws others.
- */
+/* Packed attention over the whole grid of shapes, drawn at random: dimensions, ranks, widths, group sizes,
+ * lengths, kinds of RoPE, prediction, windows; and edge cases of inputs. KVC_TEST_SEED draws other shapes.
+ * Every case is a meson test of its own. */
 #include <string.h>
 
 #include "tests/lib/test.h"
@@ -44,7 +43,7 @@ static void draw_many(uint32_t d)
     for (int i = 0; i < N_DRAWS; i++) {
         struct attend_shape s = draw_shape(d);
 
-        if (d > 128 && i % 3 != 0) /* the oracle takes its time */
+        if (d > 128 && i % 3 != 0) /* the oracle is slow for these */
             continue;
         attend_scene_check(&s);
     }
@@ -75,8 +74,9 @@ static void test_256(void)
     draw_many(256);
 }
 
-/* All pages the same and one query in front of all of them: without RoPE every key of a token has the same
- * weight. */
+/*
+ * All pages equal and one query after all of them: without RoPE all keys of one token have the same weight.
+ */
 static void test_equal_keys(void)
 {
     struct attend_shape shape = {.d = 64,
@@ -107,7 +107,7 @@ static void test_equal_keys(void)
     attend_scene_deinit(&s);
 }
 
-/* A single token, which is all that a query can see: its own value, whatever the scores. */
+/* A query that can see a single token returns the value of that token, whatever the scores. */
 static void test_one_token(void)
 {
     for (uint32_t group = 1; group <= 16; group *= 2)
@@ -123,7 +123,9 @@ static void test_one_token(void)
                                                   .q_size = 1e4});
 }
 
-/* Every group size with one and two queries: rows on both sides of what the decode loops take. */
+/*
+ * Every group size with one and two queries: numbers of rows below and above the limit of the decode loops.
+ */
 static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 16; group++)

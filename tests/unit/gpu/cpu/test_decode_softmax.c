@@ -1,4 +1,4 @@
-/* The softmax of gpu/cpu/decode.h: weights as whole numbers, against binary64. */
+/* The softmax of gpu/cpu/decode.h, which makes weights of whole numbers, against binary64. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 static const double EPSILON = 0x1p-22; /* a few roundings */
 
-/* A page after one with smaller scores, and one after one with larger; the first three keys are exact. */
+/* A page after one with smaller scores, and after one with larger scores; the first three keys are exact. */
 static void test_softmax(void)
 {
     for (size_t i = 0; i < N_VARIANTS; i++) {
@@ -43,7 +43,7 @@ static void test_softmax(void)
     }
 }
 
-/* Sixty-three weights of 0.4 steps: rounded to nearest they would all be lost. */
+/* Sixty-three weights of 0.4 steps: rounded to nearest they would all vanish. */
 static void test_small_weights(void)
 {
     for (size_t i = 0; i < N_VARIANTS; i++) {
@@ -61,7 +61,7 @@ static void test_small_weights(void)
         for (size_t t = 1; ops && t < CHUNK_TOKENS; t++)
             sum += w->bytes[t];
         CU_ASSERT_TRUE(!ops ||
-                       (sum >= 24 && sum <= 26)); /* 63 * 0.4 = 25.2, the first token's place being taken */
+                       (sum >= 24 && sum <= 26)); /* 63 * 0.4 = 25.2; the first token has the place of one */
         free(w);
     }
 }

@@ -77,7 +77,7 @@ cu_ptr gpu_fixture_put_table(struct gpu_fixture *d, const struct page_layout *l)
 {
     size_t bytes = device_table_bytes(l);
     void *image = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    cu_ptr at = gpu_fixture_put(d, NULL, bytes); /* its pointers are those of its place */
+    cu_ptr at = gpu_fixture_put(d, NULL, bytes); /* inner pointers are addresses in device memory */
 
     assert(image);
     device_table_fill(l, image, at);

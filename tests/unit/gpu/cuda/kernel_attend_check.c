@@ -1,4 +1,4 @@
-/* Scenes for kernels; see kernel_attend_check.h. */
+/* See kernel_attend_check.h. */
 #include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static void *need(size_t bytes)
     return p;
 }
 
-enum { FIRST_ROW = 3 }; /* of exact ones in their buffer; what is around them is not a number */
+enum { FIRST_ROW = 3 }; /* of the exact rows in their buffer; the rows around them are NaN */
 
 void kernel_attend_inputs_init(struct kernel_attend_inputs *d, const struct attend_scene *s,
                                uint32_t n_splits, size_t n_items, struct launch_attend *ret)
@@ -87,7 +87,7 @@ void kernel_attend_inputs_deinit(struct kernel_attend_inputs *d)
     free(d->partials);
 }
 
-/* What came out for one item: @got is [n_q][heads][group][d]. */
+/* Whether the output @got [n_q][heads][group][d] of one item is within its tolerance. */
 static bool is_within(const struct attend_args *a, const float *got, double roundings)
 {
     size_t row = (size_t) geometry_group(&a->layout->table->geometry) * a->layout->table->geometry.d;
@@ -99,7 +99,7 @@ static bool is_within(const struct attend_args *a, const float *got, double roun
                row * sizeof(float));
     r = oracle_packed(a, NULL);
     limit = r.tolerance + 1.5 * sqrt(roundings * pow(r.score_rounding, 2) + pow(r.weight_rounding, 2));
-    if (!(r.error <= limit)) /* also NaN */
+    if (!(r.error <= limit)) /* true for NaN */
         printf("    %zu pages, %zu exact, %zu queries: %g > %g\n", a->n_pages, a->n_exact, a->n_q, r.error,
                limit);
     return r.error <= limit;
@@ -133,7 +133,7 @@ bool kernel_attend_check(const struct attend_shape *shape, uint32_t n_splits, ke
 
 /* ---- batches ---- */
 
-/* The same pages do for all, and parts of the same tail. */
+/* All items share the same pages, and parts of the same tail. */
 static const struct batch_item {
     uint32_t n_pages, n_exact, first_row, n_q;
 } batch[] = {{3, 70, 0, 1}, {0, 9, 2, 9}, {2, 66, 1, 7}, {3, 0, 0, 0}, {1, 1, 69, 2}, {3, 64, 3, 3}};
@@ -154,7 +154,7 @@ static void check_item(const struct attend_scene *s, const struct batch_item *it
     a.q_first = a.exact_first + a.n_exact - a.n_q;
     CU_ASSERT_TRUE(a.n_q == 0 || is_within(&a, out, roundings));
     for (size_t x = a.n_q * floats / s->args.n_q; x < floats;
-         x++) /* beyond its queries nothing was written */
+         x++) /* nothing was written beyond its queries */
         CU_ASSERT_EQUAL(out[x], UNTOUCHED);
 }
 

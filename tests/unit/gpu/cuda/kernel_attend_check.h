@@ -1,12 +1,12 @@
-/* Scenes of packed attention (tests/unit/gpu/attend_attend_scene.h) for kernels on the CPU, and their
- * comparison with the oracle. */
+/* Runs attention kernels on the scenes of tests/unit/gpu/attend_scene.h, and compares the results with the
+ * oracle. */
 #pragma once
 
 #include "gpu/cuda/kernels/launch.h"
 #include "tests/unit/gpu/attend_scene.h"
 
-/* A scene's one sequence in the shape that kernels take: aligned pages, exact rows of all heads, here of one.
- */
+/* The one sequence of a scene as kernels take it: aligned pages, exact rows of all heads, of which one is
+ * drawn. */
 struct kernel_attend_inputs {
     struct device_seq seq;
     uint8_t **payloads;
@@ -15,35 +15,40 @@ struct kernel_attend_inputs {
     float *q, *out, *partials;
 };
 
-/* @ret: one item, and room for the partial results of @n_items. */
+/* @ret: one item, and memory for the partial results of @n_items. */
 void kernel_attend_inputs_init(struct kernel_attend_inputs *d, const struct attend_scene *s,
                                uint32_t n_splits, size_t n_items, struct launch_attend *ret);
 void kernel_attend_inputs_deinit(struct kernel_attend_inputs *d);
 
-/* A launch of attention over @l, kvc_merge included. False: the kernel does not take the shape, nothing was
- * done. */
+/* Launches attention over @l, kvc_merge included. False: the kernel does not take the shape, and nothing
+ * was done. */
 typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
                               unsigned which);
 
 /**
  * kernel_attend_check() - draw a scene, launch, compare
  * @which:     passed to @launch
- * @roundings: of numbers of ten bits that a score's products suffer at random to each other, in squares: 3 of
- * queries, keys and K's dec, and what a kernel rounds besides
+ * @roundings: number of independent roundings to ten bits in the products of a score, in squares: 3 of
+ * queries, keys and K's dec, plus those of the kernel
  *
- * Tolerance. To the oracle's for sums in binary32, binary16 adds: queries, keys and K's dec are rounded by
- * 2^-12 of each number, weights too. A score is a sum of d products of such numbers; three roundings at
- * random to each other move it by 3 x 2^-12 |q| |k - mean| / sqrt(d) in the mean, four times that at most,
- * and the output by twice that, weighted values by 2^-12: together below six times what whole numbers are
- * allowed (oracle.c), 2^-11 (1 + 2 |q| |k - mean| / sqrt(d)). More roundings are allowed for by the root of
- * their number to three.
+ * Tolerance. Binary16 adds to the tolerance of the oracle for binary32 sums. Queries, keys, K's dec and
+ * weights are rounded by 2^-12 of each number. A score is a sum of d products of such numbers:
  *
- * Return: what @launch did.
+ *     3 x 2^-12 |q| |k - mean| / sqrt(d)        a score by three independent roundings, in the mean; at
+ *                                               most four times that
+ *     twice that                                the output
+ *     2^-12                                     weighted values
+ *     2^-11 (1 + 2 |q| |k - mean| / sqrt(d))    six times the tolerance for whole numbers
+ *                                               (attend_oracle.c): more than all of these together
+ *
+ * More roundings multiply it by the root of their number / 3.
+ *
+ * Return: what @launch returned.
  */
 bool kernel_attend_check(const struct attend_shape *shape, uint32_t n_splits, kernel_launch launch,
                          unsigned which, double roundings);
 
-/* The same of one launch for sequences of other lengths, tails and numbers of queries, one of which has none.
- * Of one dimension. */
+/* The same for one launch of sequences with different lengths, tails and numbers of queries, one of which
+ * has no query. All have dimension @d. */
 bool kernel_attend_check_batch(uint32_t d, uint32_t n_splits, size_t window, kernel_launch launch,
                                unsigned which, double roundings);

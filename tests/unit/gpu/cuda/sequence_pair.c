@@ -8,7 +8,7 @@
 #include "base/half.h"
 #include "tests/lib/test.h"
 
-enum { UNTOUCHED = 0xa5 }; /* bytes of pages before anything is written */
+enum { UNTOUCHED = 0xa5 }; /* bytes of pages that were never written */
 
 static void *need(size_t n, size_t bytes)
 {
@@ -55,7 +55,7 @@ static void put_pages(struct sequence_pair *s)
     free(fill);
 }
 
-/* What a sequence has of its own, whose table and counts are there. */
+/* Puts what belongs to one sequence alone; its table and counts exist already. */
 static void put_sequence(struct sequence_pair *s)
 {
     size_t tail = (size_t) s->shape.n_kv_heads * s->shape.tail_rows * s->shape.d * sizeof(uint16_t);
@@ -211,9 +211,9 @@ void sequence_pair_read_on_cpu(struct sequence_pair *s, enum side side, uint32_t
     free(x);
 }
 
-/* ---- both ---- */
+/* ---- on both sides ---- */
 
-/* @n numbers about the means, in @dtype; the same in binary32 go to @ret. */
+/* Draws @n numbers about the means, as @dtype; the same in binary32 go to @ret. */
 static void draw(const struct sequence_pair *s, size_t n, float *ret, void *ret_as_dtype)
 {
     for (size_t i = 0; i < n; i++) {

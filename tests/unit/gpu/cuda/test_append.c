@@ -1,8 +1,8 @@
 /*
- * Appending to sequences in GPU memory and reading them back, against the CPU's codec: the same bytes of
- * pages and tails and the same vectors, to the bit, for all dimensions, widths, predictions and number types,
- * however the tokens come in pieces. And steps of decoding that are captured and replayed, against attention
- * in binary64.
+ * Appending to sequences in GPU memory and reading them back, against the codec of the CPU: pages, tails
+ * and vectors must have the same bits, for all dimensions, widths, predictions and number types, and for
+ * tokens in pieces of any size. And decode steps that are captured and replayed, against attention in
+ * binary64.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,9 @@ static struct gpu_fixture *open_end(void)
     return &d;
 }
 
-/* Two whole chunks, a sink or none, and a tail, read back in pieces that end inside chunks, sinks, tail. */
+/*
+ * Two whole chunks, a sink or none, and a tail, read back in pieces that end inside chunks, sinks and tail.
+ */
 static void check(const struct sequence_pair_shape *shape)
 {
     struct sequence_pair_shape all = *shape;
@@ -69,10 +71,8 @@ static void test_every_width(void)
             .d = 32, .n_kv_heads = 2, .bits = bits, .v_from = PREDICT_HEAD, .n_sink = 4});
 }
 
-/*
- * Tokens in pieces of all sizes through a tail that is just long enough: it moves to the front of its buffer,
- * also over itself, and a launch that may pack more chunks than are due packs those that are.
- */
+/* Tokens in pieces of all sizes through a tail that is barely long enough: it moves to the front of its
+ * buffer, also over itself, and a launch that may pack more chunks than are due packs only those. */
 static void test_pieces(void)
 {
     static const uint32_t pieces[] = {1, 62, 1, 63, 1,   64, 30, 90, 1,  129, 1,
@@ -111,8 +111,8 @@ static void test_pieces(void)
     CU_ASSERT_TRUE(gpu_fixture_deinit(d));
 }
 
-/* A launch packs no more chunks than it may; the next one goes on. Then what the host counts: two chunks, due
- * or not. */
+/* A launch packs no more chunks than it may; the next launch continues. Then the host counts: two chunks,
+ * due or not. */
 static void test_packing_by_the_host(void)
 {
     const struct sequence_pair_shape shape = {.d = 32,
@@ -153,7 +153,7 @@ static uint32_t faults_of(const struct sequence_pair *s)
     return faults;
 }
 
-/* One bad number raises the flag, wherever it is and in whichever type; the largest good one does not. */
+/* One bad number raises the flag, at any place and in any type; the largest valid one does not. */
 static void test_not_finite(void)
 {
     static const float bad[] = {INFINITY, -INFINITY, NAN, 65536};
@@ -194,7 +194,7 @@ static void test_not_finite(void)
     CU_ASSERT_TRUE(gpu_fixture_deinit(d));
 }
 
-/* A tail or pages that the host did not provide: nothing is written, and it is told. */
+/* A tail or pages that the host did not provide: nothing is written, and the fault is raised. */
 static void test_no_room(void)
 {
     const struct sequence_pair_shape shape = {.d = 32,
@@ -212,7 +212,7 @@ static void test_no_room(void)
 
     sequence_pair_init(&s, d, &shape);
     sequence_pair_append(&s, 127, -1, NULL);
-    sequence_pair_draw(&s, 68, 1, &a); /* one chunk goes, 63 rows stay, 131 would be there */
+    sequence_pair_draw(&s, 68, 1, &a); /* one chunk is packed, 63 rows stay, 131 would be needed */
     gpu_fixture_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
     CU_ASSERT_EQUAL(faults_of(&s), DEVICE_NO_ROOM);
     CU_ASSERT_TRUE(sequence_pair_compare(&s));
@@ -245,8 +245,8 @@ static void deinit_several(struct sequence_pair s[SEVERAL])
         sequence_pair_deinit(&s[i]);
 }
 
-/* One launch or three for all, with what is due; on the CPU each by itself. @leave_out: an item whose memory
- * is not there. */
+/* One launch or three for all sequences, with what is due; on the CPU each by itself. @leave_out: the item
+ * whose memory is missing. */
 static void append_to_several(struct sequence_pair s[SEVERAL], const uint32_t n_new[SEVERAL],
                               unsigned leave_out)
 {
@@ -264,11 +264,9 @@ static void append_to_several(struct sequence_pair s[SEVERAL], const uint32_t n_
             sequence_pair_append_on_cpu(&s[i], &one[i]);
 }
 
-/*
- * Sequences of all lengths in one launch: some get nothing, some one token, some more than a block stores;
- * some pack one chunk or two, in the middle or at the ends; tails move to the front. Each has the bits that
- * it has alone.
- */
+/* Sequences of all lengths in one launch. Some get no token, some one, some more than a block stores; some
+ * pack one chunk or two, in the middle or at the ends; tails move to the front. Each has the same bits as
+ * alone. */
 static void test_several(void)
 {
     static const uint32_t rounds[][SEVERAL] = {
@@ -305,7 +303,8 @@ static void test_several(void)
     CU_ASSERT_TRUE(gpu_fixture_deinit(d));
 }
 
-/* What the host did not provide for one is that one's fault: it stores nothing, the others all. */
+/* If memory of one sequence is missing, only that sequence gets a fault and stores nothing; the others
+ * store everything. */
 static void test_no_room_for_one(void)
 {
     static const uint32_t prompts[SEVERAL] = {127, 127, 127, 127, 127}, pieces[SEVERAL] = {1, 200, 1, 70, 1};
@@ -332,11 +331,11 @@ static void test_no_room_for_one(void)
     CU_ASSERT_TRUE(gpu_fixture_deinit(d));
 }
 
-/* ---- steps, captured ---- */
+/* ---- captured steps ---- */
 
 enum { SPLITS = 2 };
 
-/* Attention of the newest token, and what it reads and writes. */
+/* Attention of the newest token, with the memory that it reads and writes. */
 static void put_attention(const struct sequence_pair *s, const float *q, struct launch_attend *ret)
 {
     size_t row = (size_t) s->shape.n_kv_heads * s->shape.group * s->shape.d * sizeof(float);
@@ -356,7 +355,8 @@ static void put_attention(const struct sequence_pair *s, const float *q, struct 
     };
 }
 
-/* The newest token's attention by what the CPU has, within what test_kernels.c allows. */
+/* Whether the attention of the newest token agrees with that of the CPU's pages, within the tolerance of
+ * kernel_attend_check.h. */
 static bool attends(struct sequence_pair *s, const float *q, const struct launch_attend *launch_args)
 {
     uint32_t d = s->shape.d, group = s->shape.group, packed = s->n_packed * CHUNK_TOKENS;
@@ -411,8 +411,8 @@ static cu_graph_exec capture_step(struct gpu_fixture *d, const struct graph_call
     return exec;
 }
 
-/* A token appended and attended to, captured once and replayed over chunk boundaries and moves of the tail:
- * nothing is asked. */
+/* A token is appended and attended to; captured once and replayed over chunk boundaries and moves of the
+ * tail. The host reads nothing back. */
 static void test_replay(void)
 {
     const struct sequence_pair_shape shape = {.d = 32,

@@ -1,8 +1,6 @@
-/*
- * The attention kernels, run on the CPU, against attention in binary64 over the same pages: the scenes are
- * those of tests/unit/gpu/test_attend.c, for one query and for many, divided among any number of splits.
- * kernel_attend_check.h derives the tolerance.
- */
+/* The general attention kernels (gpu/cuda/kernels/attend.cu), run on the CPU, against attention in binary64
+ * over the same pages: the scenes are those of tests/unit/gpu/cpu/test_attend_packed.c, for one query and
+ * for many, divided among any number of splits. kernel_attend_check.h derives the tolerance. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,7 +11,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
-enum { SMALLEST = ATTEND_COUNT }; /* the kernel that a launch picks */
+enum { SMALLEST = ATTEND_COUNT }; /* the kernel that select_attend() picks */
 
 static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
                    unsigned which)
@@ -32,8 +30,7 @@ static void check(const struct attend_shape *shape, uint32_t n_splits)
     CU_ASSERT_TRUE(kernel_attend_check(shape, n_splits, launch, SMALLEST, 3));
 }
 
-/* Other exact rows than this head's are not drawn, so the model's other heads give nothing that could be
- * compared. */
+/* Exact rows are drawn for one head only, so the other heads of the model have no results to compare. */
 static void test_shapes(void)
 {
     static const uint32_t dims[] = {32, 64, 80, 96, 128, 256};
@@ -89,7 +86,8 @@ static void test_groups(void)
               2);
 }
 
-/* V from all heads of the layer: small ranks, so that the sum stays within what the kernels take. */
+/* V predicted from all heads of the layer: small ranks, so that their sum stays within the limit of the
+ * kernels. */
 static void test_layer_prediction(void)
 {
     check(&(struct attend_shape){.d = 32,
@@ -136,7 +134,7 @@ static void test_splits_and_windows(void)
                   splits);
 }
 
-/* A shape that all kernels take, and shapes that only some do: whichever takes one gives the same. */
+/* A shape that all kernels take, and shapes that only some take: all of them give the same result. */
 static void test_every_kernel(void)
 {
     static const struct {
@@ -189,8 +187,8 @@ static void test_queries(void)
                 1 + n % 2);
 }
 
-/* More queries than exact rows: the first stand inside packed pages and see only what is before them, sinks
- * included. */
+/* More queries than exact rows: the first ones are inside packed pages and see only earlier positions,
+ * sinks included. */
 static void test_queries_inside_pages(void)
 {
     static const size_t exact[] = {20, 1, 0}, from_page[] = {2, 62, 64}, windows[] = {0, 1, 64, 65, 100};
@@ -277,10 +275,10 @@ static void test_extremes(void)
                                  .n_exact = 1,
                                  .n_q = 1,
                                  .q_first = SIZE_MAX},
-          3); /* nothing packed */
+          3); /* no packed page */
 }
 
-/* What the kernels do not take is named before anything runs. */
+/* Tables that the kernels do not take are refused with the reason before anything runs. */
 static void test_what_is_refused(void)
 {
     struct attend_shape shape = {.d = 32,

@@ -1,12 +1,16 @@
 /*
- * The attention kernels for compute capability 8.0 and later, run on the CPU with the instructions that they
- * use spelt out (tests/cuda_on_cpu/pairs.h), against attention in binary64 over the same pages.
+ * The attention kernels for compute capability 8.0 and later, run on the CPU with their instructions
+ * written out (tests/cuda_on_cpu/backend/pairs.h), against attention in binary64 over the same pages.
  *
- * Tolerance: kernel_attend_check.h's, with more roundings: a key as it is formed is rounded there already;
- * rotating rounds cosines and sines (1), one of two products (1/2) and the result (1); the mean's cosines and
- * factors are rounded (2) where the mean is no larger than what is added to it. Elsewhere its share is three
- * products of numbers with 22 bits each: two roundings by 2^-24 and a product that is left out, below 2^-24,
- * less than the oracle allows for sums. Weights are 16 bits of the largest of 128.
+ * Tolerance: that of kernel_attend_check.h, with more roundings:
+ *     0      the key as it is computed; already counted there
+ *     1      cosines and sines of its rotation
+ *     1/2    one of the two products
+ *     1      their sum
+ *     2      cosines and factors of the mean, where it is no larger than what is added to it
+ * Elsewhere the part of the mean is three products of numbers with 22 bits each: two roundings by 2^-24 and
+ * a product that is left out, below 2^-24, less than the oracle allows for sums. Weights are 16 bits of the
+ * largest of 128.
  */
 #include <string.h>
 
@@ -16,7 +20,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
-enum { SMALLEST = ATTEND_80_COUNT }; /* the kernel that a launch picks */
+enum { SMALLEST = ATTEND_80_COUNT }; /* the kernel that select_attend_80() picks */
 
 #define ROUNDINGS (3 + 2.5 + 2)
 
@@ -43,7 +47,7 @@ static void check(const struct attend_shape *shape, uint32_t n_splits)
     CU_ASSERT_TRUE(taken(shape, n_splits, SMALLEST));
 }
 
-/* Everything that the kernels tell apart: odd numbers of pages, more of them than are under way, widths,
+/* Everything that the kernels distinguish: odd numbers of pages, more of them than are in flight, widths,
  * rows. */
 static void test_shapes(void)
 {
@@ -105,7 +109,7 @@ static void test_groups(void)
               2);
 }
 
-/* Keys of other heads are not copied ahead. */
+/* Keys of other heads are not prefetched. */
 static void test_layer_prediction(void)
 {
     check(&(struct attend_shape){.d = 64,
@@ -154,7 +158,7 @@ static void test_splits_and_windows(void)
                   splits);
 }
 
-/* Shapes that some or all kernels take: whichever takes one gives the same. */
+/* Shapes that some or all kernels take: all of them give the same result. */
 static void test_every_kernel(void)
 {
     static const struct {
@@ -183,7 +187,7 @@ static void test_every_kernel(void)
     }
 }
 
-/* Queries are rotated from page to page, and now and then formed anew. */
+/* Queries are rotated from page to page, and computed anew every ROTATIONS_MAX pages. */
 static void test_many_pages(void)
 {
     check(&(struct attend_shape){.d = 64,
@@ -198,7 +202,7 @@ static void test_many_pages(void)
           1);
 }
 
-/* Queries of a prompt, at its end and inside of packed pages. */
+/* Queries of a prompt, at its end and inside packed pages. */
 static void test_queries(void)
 {
     static const size_t firsts[] = {0, 2, 62, 64, 127}, windows[] = {1, 64, 65};
@@ -230,10 +234,8 @@ static void test_queries(void)
               2);
 }
 
-/*
- * Means of norm 900: where queries are large one key has all the weight; where they are small, many have some
- * of it, and a mean whose angles had lost half of their bits would show.
- */
+/* Means of norm 900. Where queries are large, one key has all the weight; where they are small, many keys
+ * have some, and a mean whose angles had lost half of their bits would be seen. */
 static void test_extremes(void)
 {
     static const double q_sizes[] = {0, 0.2, 0.3};
@@ -274,7 +276,7 @@ static void test_extremes(void)
                                  .n_exact = 1,
                                  .n_q = 1,
                                  .q_first = SIZE_MAX},
-          3); /* nothing packed */
+          3); /* no packed page */
 }
 
 static void test_batch(void)

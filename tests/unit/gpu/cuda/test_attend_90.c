@@ -1,12 +1,15 @@
 /*
- * The attention kernels for compute capability 9.0, run on the CPU with the instructions that they use spelt
- * out (tests/cuda_on_cpu/hopper.h), against attention in binary64 over the same pages.
+ * The attention kernels for compute capability 9.0, run on the CPU with their instructions written out
+ * (tests/cuda_on_cpu/backend/hopper.h), against attention in binary64 over the same pages.
  *
- * Tolerance: kernel_attend_check.h's, with more roundings. Sums of keys are binary16 after every 16
- * coordinates: sum i of n has size sqrt(i / n) of the last, so their roundings are (n + 1) / 2 of the last
- * one's in squares, of which the key's own is counted there already; rotating rounds cosines and sines (1),
- * one of two products (1/2) and the result (1); the mean's cosines and factors are rounded (2) where the mean
- * is no larger than what is added to it.
+ * Tolerance: that of kernel_attend_check.h, with more roundings, in squares:
+ *
+ *     (n + 1) / 2    sums of keys, binary16 after every 16 coordinates: sum i of n has size sqrt(i / n) of
+ *                    the last; one of these, that of the key itself, is already counted there
+ *     1              cosines and sines of its rotation
+ *     1/2            one of the two products
+ *     1              their sum
+ *     2              cosines and factors of the mean, where it is no larger than what is added to it
  */
 #include <string.h>
 
@@ -16,7 +19,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
-enum { SMALLEST = ATTEND_90_COUNT }; /* the kernel that a launch picks */
+enum { SMALLEST = ATTEND_90_COUNT }; /* the kernel that select_attend_90() picks */
 
 static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
                    unsigned which)
@@ -71,7 +74,7 @@ static void test_shapes(void)
                 1 + n % 2);
 }
 
-/* Every width that a half-tile can have, K and V, predicted and not; pages come with all codes. */
+/* Every width that a half-tile can have, K and V, predicted and not; the random pages have all codes. */
 static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++)
@@ -153,8 +156,8 @@ static void test_splits_and_windows(void)
                   splits);
 }
 
-/* More pages than the ring has stages, than phases are carried over (48), than addresses are fetched at once.
- */
+/* More pages than the ring has stages, than a phase is advanced over (48), and than addresses are fetched
+ * at once. */
 static void test_many_pages(void)
 {
     check(&(struct attend_shape){.d = 64,
@@ -170,7 +173,7 @@ static void test_many_pages(void)
           1);
 }
 
-/* A shape that kernels of its dimension take, with rooms for 8 rows or 16. */
+/* A shape that several kernels of its dimension take, with 8 rows or 16. */
 static void test_every_kernel(void)
 {
     static const struct {
@@ -221,8 +224,7 @@ static void test_queries(void)
                 1 + n % 2);
 }
 
-/* Queries that stand inside packed pages see only what is before them, sinks included, and no more than their
- * window. */
+/* Queries inside packed pages see only earlier positions, sinks included, and no more than their window. */
 static void test_queries_inside_pages(void)
 {
     static const size_t firsts[] = {0, 2, 4, 62, 64, 127}, windows[] = {0, 1, 64, 65, 100};
@@ -301,8 +303,8 @@ static void test_extremes(void)
                                  .n_exact = 1,
                                  .n_q = 1,
                                  .q_first = SIZE_MAX},
-          3); /* nothing packed */
-    /* Exact keys that binary16 just takes, and many not any more when they are rotated. */
+          3); /* no packed page */
+    /* Exact keys that binary16 can just hold, many of which it could not hold after their rotation. */
     check(&(struct attend_shape){.d = 64,
                                  .n_rot = 64,
                                  .group = 3,

@@ -1,12 +1,14 @@
 /*
  * The binary16 baseline of the GPU benches, run on the CPU, against attention in binary64 over the same
- * binary16 keys and values: a baseline that left something out would flatter us.
+ * binary16 keys and values: a baseline that left out work would make packed attention look better.
  *
- * Tolerance. Queries of about 1 per coordinate times scale and weights below 1 are rounded to binary16, by
- * 2^-12 of themselves in the mean; scores of about 1 move by 2^-12, weights by that and by their own
- * rounding, the output, an average of numbers of about 1, by less than three times that in the mean. Its
- * largest coordinate of thousands is taken: four times that. One key of 200 left out would move it by 5e-3,
- * and most tests have fewer.
+ * Tolerance. Queries of about 1 per coordinate times scale, and weights below 1, are rounded to binary16,
+ * by 2^-12 of themselves in the mean:
+ *     scores of about 1 move by          2^-12
+ *     weights move by that and by their own rounding
+ *     the output, an average of numbers of about 1, moves by less than 3 x 2^-12 in the mean
+ * The largest of thousands of coordinates is compared: four times that. Leaving out one key of 200 would
+ * move it by 5e-3, and most tests have fewer keys.
  */
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +30,7 @@ static void *need(size_t bytes)
     return p;
 }
 
-/* The first @n_keys of each @ld rows are drawn; the others stay NaN. */
+/* Draws the first @n_keys of each @ld rows; the others stay NaN. */
 static uint16_t *draw_rows(size_t n_heads, size_t n_keys, size_t ld, size_t d)
 {
     uint16_t *p = need(n_heads * ld * d * sizeof(*p));

@@ -1,8 +1,8 @@
 /*
- * Attention through the driver, by the kernel that a launch picks for the GPU, by the one that it picks for
- * older ones, and by general ones: on the stand-in one shape of each, since test_kernels.c, test_attend_80.c
- * and test_attend_90.c run the kernels on the CPU in all shapes; where there is a GPU the shapes that differ
- * in what kernels do.
+ * gpu/cuda/kernels.c: attention through the driver, by the kernel that a launch picks for the GPU, by the
+ * one that it picks for older GPUs, and by general kernels. On the stand-in there is one shape of each,
+ * because test_attend.c, test_attend_80.c and test_attend_90.c run the kernels on the CPU in all shapes. On
+ * a GPU there are all shapes that differ in what kernels do.
  */
 #include <stdlib.h>
 
@@ -13,12 +13,12 @@
 
 static struct gpu_fixture gpu;
 
-/* Kernels of at most these compute capabilities. */
+/* The choice is limited to kernels of at most these compute capabilities. */
 static const unsigned computes[] = {999, 80, 0};
 
 enum { COMPUTES = sizeof(computes) / sizeof(computes[0]) };
 
-/* What lies at the addresses of @seq, in GPU memory. */
+/* Copies what @seq points to into GPU memory. */
 static cu_ptr put_sequence(const struct page_layout *l, const struct device_seq *seq)
 {
     size_t tail = (size_t) l->shard.n_heads * seq->exact_ld * l->table->geometry.d * sizeof(uint16_t);
@@ -37,8 +37,8 @@ static cu_ptr put_sequence(const struct page_layout *l, const struct device_seq 
     return at;
 }
 
-/* A scene's launch, whose pointers are the host's, in GPU memory; @which: the compute capability that bounds
- * the choice. */
+/* Launches a scene, whose pointers are those of the host, in GPU memory; @which: the compute capability
+ * that limits the choice. */
 static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
                    unsigned which)
 {
@@ -63,7 +63,7 @@ static bool launch(const struct page_layout *l, const struct launch_attend *a, u
     return true;
 }
 
-/* Of whichever kernel it is: those for compute capability 9.0 round most (test_attend_90.c). */
+/* Of any of the kernels: those for compute capability 9.0 round most (test_attend_90.c). */
 static double roundings(uint32_t d)
 {
     return 3 + (d / 16.0 + 1) / 2 - 1 + 2.5 + 2;
@@ -117,8 +117,8 @@ static void test_batch(void)
     }
 }
 
-/* Dimensions, groups, widths, predictions, numbers of queries, splits, windows: each with each other's
- * neighbours. */
+/* Dimensions, groups, widths, predictions, numbers of queries, splits, windows: each value with the
+ * neighbouring values of the others. */
 static void test_all_shapes_on_a_gpu(void)
 {
     static const uint32_t dims[] = {32, 64, 80, 96, 128, 256}, groups[] = {1, 4, 7, 8, 16};

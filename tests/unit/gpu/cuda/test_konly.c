@@ -1,7 +1,5 @@
-/*
- * Packed keys beside binary16 values, run on the CPU, against attention in binary64 over pages whose values
- * decode to those values. Tolerance: test_attend_80.c's, and one more rounding of values by 2^-12.
- */
+/* Packed keys beside binary16 values, run on the CPU, against attention in binary64 over pages whose values
+ * decode to those values. Tolerance: that of test_attend_80.c, with one more rounding of values by 2^-12. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +25,7 @@ static void *need(size_t bytes)
     return p;
 }
 
-/* Values of the scene's head as pages decode to them; those of other heads stay NaN. */
+/* Values of the scene's head, decoded from its pages; those of other heads stay NaN. */
 static uint16_t *decode_values(const struct attend_scene *s, size_t ld)
 {
     const struct attend_args *a = &s->args;
@@ -101,7 +99,7 @@ static void test_ranks_and_groups(void)
     check(4, 128, -1, 3, 2);
 }
 
-/* More pairs than are under way, splits without pages. */
+/* More pairs than are in flight, splits without pages. */
 static void test_lengths(void)
 {
     for (size_t n = 5; n <= 8; n++)

@@ -1,7 +1,5 @@
-/*
- * Two processes and one page: one appends keys and values to a sequence whose pages lie in an extent of GPU
- * memory, another maps the same memory for reading, checks it and attends to it.
- */
+/* Two processes and one page: one process appends keys and values to a sequence whose pages lie in an
+ * extent of GPU memory; the other maps the same memory for reading, checks it and attends to it. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +36,7 @@ enum {
     TAIL_ROWS = N_TOKENS + 1
 }; /* the last chunk is not packed yet */
 
-/* What both processes know: made before the fork. */
+/* What both processes know: made before fork(). */
 struct scene {
     struct memory_table memory;
     struct page_layout layout;
@@ -103,8 +101,8 @@ static size_t payload_at(const struct scene *s, size_t page)
 
 /* ---- writer ---- */
 
-/* Appends all tokens to a sequence whose pages lie where they will stay, and one more, before which chunks
- * are packed. */
+/* Appends all tokens to a sequence whose pages are written in the extent, and one more token, before which
+ * chunks are packed. */
 static bool write_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
                         uint32_t ret_crc[N_PAGES])
 {
@@ -133,7 +131,7 @@ static bool write_pages(struct gpu_fixture *d, struct cuda_extent *x, const stru
         a.items[0].n_new = N_TOKENS;
         a.items[0].n_pack = 0;
         gpu_fixture_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
-        a.items[0].n_new = 1; /* the first one once more */
+        a.items[0].n_new = 1; /* the first one again */
         a.items[0].n_pack = N_PAGES;
         gpu_fixture_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
     }
@@ -150,7 +148,7 @@ static bool write_pages(struct gpu_fixture *d, struct cuda_extent *x, const stru
 
 /* ---- reader ---- */
 
-/* One page as the CPU packs it. */
+/* Packs one page as the CPU does. */
 static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, struct chunk_work *w)
 {
     struct encode_counts counts = {0};
@@ -174,7 +172,7 @@ static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, st
     }
 }
 
-/* The pages as bytes, and their checksums: they are what the CPU packs from the same vectors. */
+/* Compares the pages and their checksums with what the CPU packs from the same vectors. */
 static bool compare_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
                           const uint32_t crc[N_PAGES], uint8_t *pages[N_PAGES])
 {
@@ -197,8 +195,7 @@ static bool compare_pages(struct gpu_fixture *d, struct cuda_extent *x, const st
     return same;
 }
 
-/* One query against the mapped pages, and its error in what oracle.c allows
- * (tests/unit/gpu/cuda/test_kernels.c). */
+/* One query over the mapped pages. Returns its error relative to the tolerance of attend_oracle.c. */
 static bool attend_to_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
                             uint8_t *const pages[N_PAGES])
 {
@@ -261,7 +258,7 @@ static bool attend_to_pages(struct gpu_fixture *d, struct cuda_extent *x, const 
     return ok;
 }
 
-/* The reading process, from the descriptor on. Exits with the number of what went wrong; 0: nothing. */
+/* The reading process, once it has the descriptor. Exits with the number of the failed step; 0: none. */
 static void reader_main(int socket, const struct scene *s)
 {
     uint32_t crc[N_PAGES];
@@ -317,14 +314,14 @@ static void test_one_writes_another_reads(void)
 
     scene_init(&s);
     CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
-    reader = fork(); /* before a driver is opened: it does not survive a fork */
+    reader = fork(); /* before a driver is opened: it does not survive fork() */
     if (reader == 0)
         reader_main(sockets[1], &s);
     CU_ASSERT_TRUE_FATAL(gpu_fixture_init(&d, EXTENT_BYTES));
     gpu_fixture_ok(&d, cuda_extent_new(d.space, EXTENT_BYTES, &fd, &d.e));
     gpu_fixture_ok(&d, cuda_extent_import(d.space, dup(fd), EXTENT_BYTES, CU_ACCESS_READ_WRITE, &x, &d.e));
     CU_ASSERT_TRUE(write_pages(&d, x, &s, crc));
-    (void) cuda_extent_free(x); /* the writer's mapping may go: the descriptor holds the memory */
+    (void) cuda_extent_free(x); /* the mapping of the writer may end: the descriptor holds the memory */
     CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
     send_fd(sockets[0], fd, crc);
     CU_ASSERT_EQUAL(waitpid(reader, &status, 0), reader);
@@ -353,7 +350,7 @@ static void test_failing_launches(void)
         CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", setting, 1), 0);
         ok = gpu_fixture_init(&d, EXTENT_BYTES);
         CU_ASSERT_EQUAL(ok, i == 2);
-        if (ok) { /* nothing to do: no launch; then one that is well, and one that is not */
+        if (ok) { /* without work there is no launch; then one launch succeeds and one fails */
             cu_ptr at = gpu_fixture_put(&d, NULL, sizeof(uint32_t));
 
             CU_ASSERT_EQUAL(cuda_read(d.kernels, &s.layout, &(struct launch_read){0}, NULL, &d.e), 0);
@@ -371,7 +368,8 @@ static void test_failing_launches(void)
     scene_deinit(&s);
 }
 
-/* A device's newest kernels that take the table and the call; the general ones where none does. */
+/* The newest kernel of the device that takes the table and the call is chosen; a general one if there is
+ * none. */
 static void test_choice_of_kernel(void)
 {
     static const struct {
@@ -413,7 +411,7 @@ static void test_choice_of_kernel(void)
         CU_ASSERT_EQUAL(cuda_attend_blocks(d.kernels, &layout, cases[i].n_q), cases[i].n_blocks);
         CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
         page_layout_deinit(&layout);
-        memory_table_deinit(&view);
+        memory_table_deinit(&memory);
     }
     CU_ASSERT_EQUAL(unsetenv("STANDIN_COMPUTE"), 0);
 }

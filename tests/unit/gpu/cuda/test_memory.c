@@ -1,4 +1,4 @@
-/* Bytes written from a launch's parameters, and checksums of payloads, against proto/page.h's. */
+/* Words written from the parameters of a launch, and checksums of payloads, against those of proto/page.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/gpu_fixture.h"
 
-/* Also more than one launch takes; what stands before and behind stays. */
+/* Also more words than one launch takes; the words before and behind stay. */
 static void test_write_words(void)
 {
     static const size_t words[] = {0, 1, 5, LAUNCH_WRITE_WORDS_MAX, LAUNCH_WRITE_WORDS_MAX + 1, 1000};
@@ -23,14 +23,14 @@ static void test_write_words(void)
             want[1 + x] = from[x] = (uint32_t) test_rand();
         gpu_fixture_ok(&d, cuda_write_words(d.kernels, at + sizeof(uint32_t), from,
                                             words[i] * sizeof(uint32_t), NULL, &d.e));
-        memset(from, 0, sizeof(from)); /* they may go at once */
+        memset(from, 0, sizeof(from)); /* the source may be freed at once */
         gpu_fixture_get(&d, got, at, sizeof(got));
         CU_ASSERT_EQUAL(memcmp(want, got, sizeof(got)), 0);
     }
     CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
 }
 
-/* Payloads of @bytes each, random ones, zeros and ones; the last checksum's neighbour stays. */
+/* Payloads of @bytes each: random, zeros and ones; the word behind the last checksum stays. */
 static void check_crc(struct gpu_fixture *d, size_t bytes)
 {
     enum { N = 3 };
@@ -61,7 +61,7 @@ static void check_crc(struct gpu_fixture *d, size_t bytes)
     free(x);
 }
 
-/* Shares of one word, of a few, one beyond whole passes, several blocks with the last one short. */
+/* Shares of one word, of a few, one beyond whole passes, several blocks with a short last one. */
 static void test_crc(void)
 {
     static const size_t words[] = {
@@ -74,7 +74,7 @@ static void test_crc(void)
     CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
 }
 
-/* What iSCSI's standard says of 32 zeros and 32 ones. */
+/* The values for 32 zeros and 32 ones in the standard of iSCSI. */
 static void test_known_crc(void)
 {
     uint8_t bytes[2][32];
