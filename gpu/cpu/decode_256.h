@@ -191,7 +191,8 @@ static inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int
         load_by_token(at + i * ROW_BYTES, rows[i]);
 #pragma GCC unroll 2
     for (unsigned quad = 0; quad < 2; quad++) {
-        ivec bits = b & 1 ? load_bits(at + (b == 3 ? ROW_BYTES : 0), quad) : _mm256_setzero_si256();
+        const uint8_t *bits_at = b == 3 ? at + ROW_BYTES : at;
+        ivec bits = b & 1 ? load_bits(bits_at, quad) : _mm256_setzero_si256();
 
 #pragma GCC unroll 8
         for (unsigned j = 0; j < 8; j++) {

@@ -200,7 +200,10 @@ static unsigned kernels_pieces_of(uint64_t amount, uint64_t piece, unsigned most
 {
     uint64_t n = (amount + piece - 1) / piece;
 
-    return n < 1 ? 1 : n < most ? (unsigned) n : most;
+    if (n < 1)
+        return 1;
+
+    return n < most ? (unsigned) n : most;
 }
 
 int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct launch_append *a,

@@ -98,9 +98,12 @@ void on_cpu_attend_90(enum attend_90_kernel kernel, const struct launch_attend *
 
 void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs)
 {
-    on_cpu_launch(a->d == 64    ? "kvc_f16_64"
-                  : a->d == 128 ? "kvc_f16_128"
-                                : "kvc_f16_256",
-                  a->n_kv_heads, a->n_splits, n_seqs, F16_THREADS, 16, a);
+    const char *kernel = "kvc_f16_256";
+
+    if (a->d == 64)
+        kernel = "kvc_f16_64";
+    else if (a->d == 128)
+        kernel = "kvc_f16_128";
+    on_cpu_launch(kernel, a->n_kv_heads, a->n_splits, n_seqs, F16_THREADS, 16, a);
     on_cpu_launch("kvc_f16_merge", a->group, a->n_kv_heads, n_seqs, F16_THREADS, 16, a);
 }

@@ -1,4 +1,4 @@
-/* Appending, reading and checksums; see bench_rows.h. */
+/* Measures appending, reading and checksums; see bench_rows.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,14 +13,14 @@
 /* ---- appending, reading, checksums ---- */
 
 enum {
-    LEFT = 64,                     /* rows that stay in the tail when a prompt's piece is packed */
-    BATCH_TAIL = 2 * CHUNK_TOKENS, /* rows of the tail of each, as a client's that only decodes */
+    LEFT = 64,                     /* rows that stay in the tail when a piece of a prompt is packed */
+    BATCH_TAIL = 2 * CHUNK_TOKENS, /* rows of each tail, as for a client that only decodes */
 };
 
 enum what { PREFILL, STEPS, BATCH_STEPS, READ, CRC, KINDS };
 
-/* A sequence of one layer on the GPU, of which @n_pages chunks go from the tail to pages, and as many tokens
- * come. */
+/* A sequence of one layer on the GPU, of which @n_pages chunks move from the tail to pages, while as many
+ * tokens arrive. */
 struct coding {
     struct bench_gpu *g;
     const struct page_layout *layout;
@@ -29,12 +29,12 @@ struct coding {
     cu_ptr seq, batch_seqs;
     struct launch_append append, batch;
     unsigned n_batch;                                /* sequences that decode together */
-    struct device_seq batch_start[LAUNCH_ITEMS_MAX]; /* batch_seqs before the calls that are measured */
+    struct device_seq batch_start[LAUNCH_ITEMS_MAX]; /* batch_seqs before the measured calls */
     struct launch_read read;
     struct launch_crc crc;
 };
 
-/* The lengths as they shall be before the calls that are measured; one small launch more. */
+/* Sets the lengths before the measured calls; one small launch more. */
 static int set_lengths(const struct coding *c, uint32_t n_pages, uint32_t n_exact, uint32_t first_row,
                        struct errmsg *e)
 {
@@ -47,7 +47,7 @@ static int set_lengths(const struct coding *c, uint32_t n_pages, uint32_t n_exac
                             sizeof(lengths), NULL, e);
 }
 
-/* A piece of a prompt: the tail is packed, the piece stored where it was. */
+/* A piece of a prompt: the tail is packed, and the piece is stored in its place. */
 static int call_prefill(const struct coding *c, struct errmsg *e)
 {
     struct launch_append a = c->append;
@@ -59,7 +59,7 @@ static int call_prefill(const struct coding *c, struct errmsg *e)
     return r < 0 ? r : cuda_append(c->g->kernels, c->layout, &a, 1, NULL, e);
 }
 
-/* 64 tokens one by one, before one of which a chunk is packed, as a host does that knows when. */
+/* 64 tokens one by one; a chunk is packed before one of them, as a host does that counts. */
 static int call_steps(const struct coding *c, struct errmsg *e)
 {
     struct launch_append a = c->append;
@@ -73,15 +73,14 @@ static int call_steps(const struct coding *c, struct errmsg *e)
     return r;
 }
 
-/* The one of 64 steps before which sequence @i of a batch packs its chunk: never two of them before the same.
- */
+/* The step of 64 before which sequence @i of a batch packs its chunk: at most one sequence per step. */
 static unsigned packing_step(const struct coding *c, unsigned i)
 {
     return i * CHUNK_TOKENS / c->n_batch;
 }
 
-/* 64 tokens one by one to each sequence of a batch, a step of all in one call; who packs stands first, as a
- * client has it. */
+/* 64 tokens one by one to each sequence of a batch, one step of all sequences per call; sequences that pack
+ * come first, as in a client. */
 static int call_batch_steps(const struct coding *c, struct errmsg *e)
 {
     int r = cuda_write_words(c->g->kernels, c->batch_seqs, c->batch_start,
@@ -125,8 +124,8 @@ static int call_coding(const void *arg, size_t i, struct errmsg *e)
     }
 }
 
-/* Pages in the bench's pool; new tokens are what lies in its binary16 caches, and so are the tail's from the
- * first call on. */
+/* Pages in the pool of the bench; new tokens, and those of the tail after the first call, are the contents
+ * of its binary16 caches. */
 static int put_coding(const struct bench_pools *p, const struct subject *s, struct coding *c,
                       struct errmsg *e)
 {
@@ -175,7 +174,7 @@ static int put_coding(const struct bench_pools *p, const struct subject *s, stru
     return r;
 }
 
-/* Sequences with a page and a tail each, of different lengths. */
+/* Sequences of different lengths with a page and a tail each. */
 static int put_batch(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
 {
     size_t row = (size_t) s->layout.shard.n_heads * s->synthetic.table.geometry.d, tail = BATCH_TAIL * row;
@@ -269,7 +268,7 @@ int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const st
         c.what = (enum what) i;
         r = measure(o, &c, timings[i], e);
         if (r == 0 && c.what == STEPS)
-            r = set_lengths(&c, c.n_pages, 0, 0, e); /* all that was packed is read */
+            r = set_lengths(&c, c.n_pages, 0, 0, e); /* everything that was packed is read */
     }
     bench_gpu_release(g, before);
     subject_deinit(&s);

@@ -1,4 +1,4 @@
-/* Tables on the GPU; see bench_subject.h. */
+/* See bench_subject.h. */
 #include "tests/gpu/bench_subject.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
         page_layout_init(&s->layout, source->of_file ? source->of_file : &s->synthetic.table,
                          (struct shard){0, source->shape.n_kv_heads}) < 0)
         return fail(e, -ENOMEM, "out of memory");
-    /* of any page: the first has sinks */
+    /* of any page: the first one has sinks */
     s->slot =
         (s->layout.payload_bytes[PAGE_FIRST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
     image = aligned_alloc(64, (device_table_bytes(&s->layout) + 63) / 64 * 64);
@@ -34,7 +34,7 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
     if (r < 0)
         return r;
     r = bench_gpu_put(g, NULL, device_table_bytes(&s->layout), &s->table,
-                      e); /* its pointers are those of its place */
+                      e); /* inner pointers are addresses in device memory */
     if (r < 0)
         return r;
     device_table_fill(&s->layout, image, s->table);

@@ -142,14 +142,15 @@ DEVICE unsigned quantise(const float *thresholds, unsigned b, float z)
 /* Word @i of a half-tile of @b bits, from codes [8][TOKENS]: the inverse of code_pair(). */
 DEVICE uint32_t pack_word(const uint8_t *codes, unsigned b, bool is_key, unsigned i)
 {
-    unsigned plane = b & 8             ? 8
-                     : b & 4 && i < 64 ? 4
-                                       : 0,
-             below = 0, word = 0; /* below: bits of the code below those of the plane */
+    /* below: bits of the code below those of the plane */
+    unsigned plane = 0, below = 0, word = 0;
 
-    if (plane == 4) {
+    if (b & 8) {
+        plane = 8;
+    } else if (b & 4 && i < 64) {
+        plane = 4;
         below = b & 3;
-    } else if (plane == 0) { /* planes of 4 have 64 words, of 2 have 32, of 1 have 16 of two lanes each */
+    } else { /* planes of 4 have 64 words, of 2 have 32, of 1 have 16 of two lanes each */
         i -= b & 4 ? 64 : 0;
         plane = b & 2 && i < 32 ? 2 : 1;
         i -= plane == 1 && b & 2 ? 32 : 0;

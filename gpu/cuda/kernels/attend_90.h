@@ -33,7 +33,7 @@ enum {
     X(kvc_attend90_256_rows_16, 256, 16)
 
 /* Blocks on one multiprocessor that the registers allow. */
-#define ATTEND_90_BLOCKS(d, n_rows) ((d) == 64 && (n_rows) == 8 ? 3u : (d) <= 128 ? 2u : 1u)
+#define ATTEND_90_BLOCKS(d, n_rows) (1u + ((d) <= 128) + ((d) == 64 && (n_rows) == 8))
 
 enum attend_90_kernel {
 #define ATTEND_90_NUMBER(name, d, n_rows) number_of_##name,

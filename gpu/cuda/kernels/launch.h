@@ -116,7 +116,10 @@ DEVICE_INLINE uint32_t launch_append_shares(uint32_t n_new)
 {
     uint32_t n = n_new / LAUNCH_SHARE_ROWS + (n_new % LAUNCH_SHARE_ROWS > 0);
 
-    return n < 1 ? 1u : n < LAUNCH_SHARES_MAX ? n : (uint32_t) LAUNCH_SHARES_MAX;
+    if (n < 1)
+        return 1;
+
+    return n < LAUNCH_SHARES_MAX ? n : (uint32_t) LAUNCH_SHARES_MAX;
 }
 
 /* Positions first .. first + n - 1 of one layer and side: decoded from pages; exact for sinks and tail. */

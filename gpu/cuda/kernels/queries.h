@@ -157,8 +157,10 @@ DEVICE void visible(const struct launch_attend *a, uint32_t position, uint32_t f
 {
     uint32_t beyond = position + 1, low = a->window > 0 && beyond > a->window ? beyond - a->window : 0;
 
+    uint32_t seen = beyond <= first ? 0 : beyond - first;
+
     *from = low > first ? low - first : 0;
-    *to = beyond <= first ? 0 : beyond - first < n ? beyond - first : n;
+    *to = seen < n ? seen : n;
 }
 
 /* Whether any row sees any of these keys. */

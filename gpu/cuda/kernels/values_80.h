@@ -102,9 +102,8 @@ DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
         UNROLL
     for (unsigned i = 0; i < 4; i++) {
-        float sum =
-            S::BOTH ? (float) sums[0][i]
-                    : (float) (sums[S::BOTH ? 0 : 2 * tile][i] * 256 + sums[S::BOTH ? 0 : 2 * tile + 1][i]);
+        unsigned upper = S::BOTH ? 0 : 2 * tile, lower = S::BOTH ? 0 : 2 * tile + 1;
+        float sum = S::BOTH ? (float) sums[0][i] : (float) (sums[upper][i] * 256 + sums[lower][i]);
 
         c[tile][i] += sum * (S::BOTH && (lane & 2) == 0 ? 256 * x->add[tile][i & 1] : x->add[tile][i & 1]);
     }

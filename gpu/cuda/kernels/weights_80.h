@@ -32,7 +32,8 @@ DEVICE void begin_softmax(const struct launch_attend *a, const struct rows *rows
         uint32_t row = row_of<S>(lane, tile, i), position = rows->position + row / rows->group, from, to;
 
         visible(a, position, 0, end * TOKENS, &from, &to);
-        x->first[tile][i] = row < rows->n ? (from > n_sink ? from : n_sink) : 1;
+        from = from > n_sink ? from : n_sink;
+        x->first[tile][i] = row < rows->n ? from : 1;
         x->last[tile][i] = row < rows->n && to > 0 ? to - 1 : 0;
         if (to == 0)
             x->first[tile][i] = 1; /* sees no key */

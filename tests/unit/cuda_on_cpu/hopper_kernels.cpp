@@ -34,8 +34,9 @@ void diagonal(uint32_t a[4])
 {
     unsigned lane = threadIdx.x % 32, g = lane / 4, k = lane % 4 * 2;
 
-    a[0] = a[3] = g == k ? 0x3c00 : g == k + 1 ? 0x3c000000 : 0;
-    a[1] = a[2] = 0;
+    a[0] = a[1] = a[2] = a[3] = 0;
+    if (g == k || g == k + 1)
+        a[0] = a[3] = g == k ? 0x3c00 : 0x3c000000;
 }
 
 void product_kernel(const void *arg)

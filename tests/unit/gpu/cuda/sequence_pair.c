@@ -220,9 +220,11 @@ static void draw(const struct sequence_pair *s, size_t n, float *ret, void *ret_
         float x = (float) (2 * test_rand_normal());
         uint16_t half = s->shape.dtype == LAUNCH_F16 ? f32_to_f16(x) : f32_to_bf16(x);
 
-        ret[i] = s->shape.dtype == LAUNCH_F32   ? x
-                 : s->shape.dtype == LAUNCH_F16 ? f16_to_f32(half)
-                                                : bf16_to_f32(half);
+        ret[i] = x;
+        if (s->shape.dtype == LAUNCH_F16)
+            ret[i] = f16_to_f32(half);
+        else if (s->shape.dtype == LAUNCH_BF16)
+            ret[i] = bf16_to_f32(half);
         if (s->shape.dtype == LAUNCH_F32)
             memcpy((float *) ret_as_dtype + i, &x, sizeof(x));
         else
