@@ -1,4 +1,4 @@
-/* Which GPU: by UUID, since ordinals change from process to process; see driver.h. */
+/* Finds a GPU by UUID, because ordinals differ between processes; see driver.h. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -48,8 +48,8 @@ static int device_parse_uuid(const char *text, struct cu_uuid *ret, struct errms
     return 0;
 }
 
-/* A device that can create memory and hand it to others as descriptors; memory shared with the host is not
- * one. */
+/* Reads what driver.h promises about a device, and refuses one that cannot share memory as file descriptors
+ * or that shares its memory with the host. */
 static int device_read_info(const struct cuda_driver *d, cu_device device, struct cuda_device_info *ret,
                             struct errmsg *e)
 {

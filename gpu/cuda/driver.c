@@ -1,4 +1,4 @@
-/* libcuda by dlopen; see driver.h. */
+/* Opens libcuda with dlopen(); see driver.h. */
 #include "gpu/cuda/driver.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define VERSION_MIN 11040 /* cuDeviceGetUuid_v2; sharing by descriptors is older */
+#define VERSION_MIN 11040 /* the first with cuDeviceGetUuid_v2; sharing by descriptors is older */
 
 struct cuda_driver *cuda_driver_close(struct cuda_driver *d)
 {
@@ -39,7 +39,8 @@ static int driver_find_calls(struct cuda_driver *d, struct errmsg *e)
             return fail(e, -EOPNOTSUPP,
                         "the NVIDIA driver is too old: its libcuda has no %s; update it, or use the CPU",
                         calls[i].symbol);
-        memcpy(calls[i].to, &address, sizeof(address)); /* POSIX: data and function pointers have one size */
+        /* POSIX: data and function pointers have the same size */
+        memcpy(calls[i].to, &address, sizeof(address));
     }
     return 0;
 }

@@ -1,4 +1,4 @@
-/* GPU memory by driver calls; see extent.h. */
+/* See extent.h. */
 #include "gpu/cuda/extent.h"
 
 #include <assert.h>
@@ -75,7 +75,8 @@ int cuda_space_new(const struct cuda_driver *driver, const struct cuda_device_in
     s->driver = driver;
     s->device = *device;
     if (bytes == 0 || !checked_add(bytes, device->granularity - 1, &rounded))
-        return fail(e, bytes == 0 ? -EINVAL : -EOVERFLOW, "a GPU pool of %zu bytes", bytes);
+        return fail(e, bytes == 0 ? -EINVAL : -EOVERFLOW, "a GPU pool of %zu bytes is empty or too large",
+                    bytes);
     s->bytes = rounded / device->granularity * device->granularity;
     s->used = calloc(s->bytes / device->granularity, 1);
     if (!s->used)
@@ -118,8 +119,7 @@ void cuda_space_leave(struct cuda_space *s)
     (void) s->driver->context_pop(&context);
 }
 
-/* First fit: extents of a pool have one size, so that nothing falls between. Return: an address; 0: none is
- * left. */
+/* First fit: extents of a pool have one size, so no gap is too small. Return: an address; 0: none is left. */
 static cu_ptr extent_find_addresses(const struct cuda_space *s, size_t bytes)
 {
     size_t n = bytes / s->device.granularity, total = s->bytes / s->device.granularity, run = 0;
@@ -154,7 +154,7 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot allocate GPU memory for an extent");
     r = d->mem_export(&fd, handle, CU_HANDLE_POSIX_FD, 0);
-    (void) d->mem_release(handle); /* the descriptor holds the memory from here on */
+    (void) d->mem_release(handle); /* from here on the descriptor holds the memory */
     if (r != CU_SUCCESS) {
         fd = -1;
         return cuda_fail(d, r, e, "cannot make a descriptor of GPU memory");
@@ -184,8 +184,8 @@ static int extent_map(struct cuda_extent *x, cu_handle handle, int access, struc
                     "the addresses reserved for GPU extents are used up: no %zu bytes in one piece",
                     x->bytes);
     r = d->mem_map(address, x->bytes, 0, handle, 0);
-    if (r == CU_INVALID_VALUE) /* all else is checked: the memory is smaller */
-        return fail(e, -EBADMSG, "the GPU extent is not the %zu bytes that it should be", x->bytes);
+    if (r == CU_INVALID_VALUE) /* every other cause was checked: the memory is smaller than @bytes */
+        return fail(e, -EBADMSG, "the GPU extent does not have the promised %zu bytes", x->bytes);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot map a GPU extent");
     r = extent_set_access(s, address, x->bytes, access);
@@ -225,7 +225,7 @@ int cuda_extent_import(struct cuda_space *s, int fd_transferred, size_t bytes, i
     return 0;
 }
 
-/* Takes what is there already into the books. */
+/* Adds memory that is mapped already to the extents of the space. */
 static int extent_add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at, size_t bytes,
                              struct cuda_extent **ret, struct errmsg *e)
 {
@@ -245,7 +245,7 @@ int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cud
     return extent_add_legacy(s, BORROWED, at, bytes, ret_extent, e);
 }
 
-/* The handle maps a whole allocation: which must be what was said, or pages would lie beyond its end. */
+/* The handle maps a whole allocation. It must have the promised size, or pages would lie beyond its end. */
 static int extent_check_opened(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
 {
     size_t all = 0;
@@ -253,7 +253,7 @@ static int extent_check_opened(const struct cuda_driver *d, cu_ptr at, size_t by
 
     if (d->address_range(&base, &all, at) == CU_SUCCESS && base == at && all == bytes)
         return 0;
-    return fail(e, -EBADMSG, "GPU memory that another process shares is not the %zu bytes that it should be",
+    return fail(e, -EBADMSG, "GPU memory that another process shares does not have the promised %zu bytes",
                 bytes);
 }
 
@@ -286,7 +286,7 @@ int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handl
 static void extent_close_opened(struct cuda_extent *x)
 {
     if (cuda_space_enter(x->space, NULL) < 0)
-        return; /* the process's end closes it */
+        return; /* the end of the process closes it */
     (void) x->space->driver->ipc_close(x->address);
     cuda_space_leave(x->space);
 }
@@ -300,7 +300,7 @@ struct cuda_extent *cuda_extent_free(struct cuda_extent *x)
     s = x->space;
     if (x->origin == OPENED)
         extent_close_opened(x);
-    /* Addresses whose mapping is in doubt are not given out again; the process keeps them until it ends. */
+    /* Addresses are not reused if unmapping failed; the process keeps them until it ends. */
     if (x->origin == IMPORTED && s->driver->mem_unmap(x->address, x->bytes) == CU_SUCCESS)
         extent_mark_addresses(s, x->address, x->bytes, false);
     s->n_extents--;
@@ -334,7 +334,8 @@ size_t cuda_extent_bytes(const struct cuda_extent *x)
 static int extent_check_range(const struct cuda_extent *x, size_t offset, size_t n, struct errmsg *e)
 {
     if (offset > x->bytes || n > x->bytes - offset)
-        return fail(e, -EINVAL, "bytes %zu to %zu of a GPU extent of %zu", offset, offset + n, x->bytes);
+        return fail(e, -EINVAL, "bytes %zu to %zu are outside a GPU extent of %zu bytes", offset, offset + n,
+                    x->bytes);
     return 0;
 }
 
@@ -361,7 +362,7 @@ int cuda_extent_write(struct cuda_extent *x, size_t offset, const void *from, si
     if (r < 0 || n == 0)
         return r;
     if (!x->writable)
-        return fail(e, -EPERM, "a GPU extent that was imported for reading");
+        return fail(e, -EPERM, "cannot write to a GPU extent that was imported for reading");
     r = cuda_space_enter(x->space, e);
     if (r < 0)
         return r;
@@ -377,13 +378,13 @@ int cuda_extent_clear(struct cuda_extent *x, struct errmsg *e)
     int r;
 
     if (!x->writable)
-        return fail(e, -EPERM, "a GPU extent that was imported for reading");
+        return fail(e, -EPERM, "cannot write to a GPU extent that was imported for reading");
     r = cuda_space_enter(x->space, e);
     if (r < 0)
         return r;
     result = d->fill(x->address, 0, x->bytes);
     if (result == CU_SUCCESS)
-        result = d->context_synchronize(); /* the fill of device memory does not wait */
+        result = d->context_synchronize(); /* the fill of device memory is asynchronous */
     cuda_space_leave(x->space);
     return result == CU_SUCCESS ? 0 : cuda_fail(d, result, e, "cannot clear GPU memory");
 }

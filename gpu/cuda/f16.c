@@ -1,4 +1,4 @@
-/* Launching the binary16 baseline; see f16.h. */
+/* Launches the binary16 baseline; see f16.h. */
 #include "gpu/cuda/f16.h"
 
 #include <errno.h>
@@ -48,15 +48,26 @@ int cuda_f16_new(struct cuda_space *s, struct cuda_f16 **ret_f16, struct errmsg 
     return 0;
 }
 
+/* The number of the kernel for head dimension @d; -1: there is none. */
+static int f16_kernel_of(uint32_t d)
+{
+    switch (d) {
+    case 64:
+        return number_of_kvc_f16_64;
+    case 128:
+        return number_of_kvc_f16_128;
+    case 256:
+        return number_of_kvc_f16_256;
+    default:
+        return -1;
+    }
+}
+
 int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream,
                     struct errmsg *e)
 {
     struct cuda_grid attend = {a->n_kv_heads, a->n_splits, n_seqs}, merge = {a->group, a->n_kv_heads, n_seqs};
-    int kernel = a->d == 64    ? number_of_kvc_f16_64
-                 : a->d == 128 ? number_of_kvc_f16_128
-                 : a->d == 256 ? number_of_kvc_f16_256
-                               : -1;
-    int r;
+    int kernel = f16_kernel_of(a->d), r;
 
     if (kernel < 0 || a->group > F16_GROUP_MAX)
         return fail(e, -EOPNOTSUPP,

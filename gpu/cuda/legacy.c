@@ -1,8 +1,6 @@
-/*
- * Memory of cuMemAlloc() and cudaMalloc() for other processes: the driver's older way, for engines that own
- * their memory. A handle of 64 bytes names a whole allocation of the process that made it, and is worth
- * nothing when that process is gone.
- */
+/* Shares memory of cuMemAlloc() and cudaMalloc() with other processes, for engines that allocate their own
+ * memory: the older interface of the driver. A handle of 64 bytes names a whole allocation of the process
+ * that made it, and is useless after that process has ended. */
 #include <errno.h>
 
 #include "base/errmsg.h"

@@ -1,11 +1,11 @@
-/* Images and launches; see module.h. */
+/* See module.h. */
 #include "gpu/cuda/module.h"
 
 #include <errno.h>
 
 #include "base/errmsg.h"
 
-#define SHARED_BYTES_FREE ((size_t) 48 << 10) /* more must be asked for, once per function */
+#define SHARED_BYTES_FREE ((size_t) 48 << 10) /* larger amounts must be requested once per function */
 
 void cuda_module_unload(struct cuda_module *m)
 {
@@ -16,7 +16,7 @@ void cuda_module_unload(struct cuda_module *m)
     *m = (struct cuda_module){0};
 }
 
-/* In the space's context. */
+/* The context of the space must be current. */
 static int module_find_kernels(const struct cuda_driver *d, cu_module module, struct cuda_kernel *kernels,
                                size_t n, struct errmsg *e)
 {

@@ -1,4 +1,4 @@
-/* The GPU of a bench; see bench_gpu.h. */
+/* See bench_gpu.h. */
 #include "tests/gpu/bench_gpu.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ int bench_gpu_put(struct bench_gpu *g, const void *from, size_t bytes, cu_ptr *r
     int r;
 
     if (g->n_allocations == ALLOCATIONS_MAX)
-        return fail(e, -ENOSPC, "the bench puts more than %d things on the GPU", ALLOCATIONS_MAX);
+        return fail(e, -ENOSPC, "the bench needs more than %d allocations on the GPU", ALLOCATIONS_MAX);
     r = cuda_space_enter(g->space, e);
     if (r < 0)
         return r;

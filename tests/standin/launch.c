@@ -9,7 +9,7 @@
 
 enum { FUNCTIONS_MAX = 64, SHARED_FREE = 48 << 10, SHARED_MOST = 227 << 10 };
 
-/* Those of tests/cuda_on_cpu that somebody asked for, whatever image was loaded. */
+/* The kernels of tests/cuda_on_cpu that were looked up, for any loaded image. */
 static struct function {
     char name[64];
     size_t param_bytes;    /* of its one parameter */
@@ -128,7 +128,7 @@ API cu_result cuEventRecord(cu_event event, cu_stream stream)
     ENTER();
     if (!event || !is_stream(stream))
         return CU_INVALID_HANDLE;
-    if (is_capturing(stream)) { /* part of the graph: nobody may wait for it or read its time */
+    if (is_capturing(stream)) { /* part of the graph: a wait for it or a read of its time is refused */
         *(struct timespec *) event = (struct timespec){.tv_nsec = CAPTURED};
         return CU_SUCCESS;
     }

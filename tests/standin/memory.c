@@ -62,7 +62,7 @@ static struct handle *find_handle(cu_handle handle)
                                                                                  : NULL;
 }
 
-/* Contents are undefined: what another process left there may be. */
+/* Fills new memory as another process might have left it: contents are undefined. */
 static bool leave_remains(int fd, size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -73,8 +73,8 @@ static bool leave_remains(int fd, size_t bytes)
     return munmap(p, bytes) == 0;
 }
 
-/* Memory goes back when the last descriptor and mapping of a memfd is gone; here, what one process created is
- * counted. */
+/* Memory is freed with the last descriptor and mapping of a memfd. The limit counts what one process
+ * created. */
 API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_allocation *prop,
                           unsigned long long flags)
 {
@@ -91,7 +91,7 @@ API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_alloc
     if (bytes > state.device_bytes - state.used[prop->location.id])
         return CU_OUT_OF_MEMORY;
     (void) snprintf(name, sizeof(name), "standin-gpu-%d", prop->location.id);
-    fd = memfd_create(name, 0); /* not close-on-exec: the driver's descriptors are not either */
+    fd = memfd_create(name, 0); /* not close-on-exec, as the descriptors of the driver */
     if (fd < 0)
         return CU_OPERATING_SYSTEM;
     if (ftruncate(fd, (off_t) bytes) < 0 || !leave_remains(fd, bytes)) {
@@ -129,7 +129,7 @@ API cu_result cuMemExportToShareableHandle(void *ret, cu_handle handle, int type
     return CU_SUCCESS;
 }
 
-/* The device that a descriptor is memory of, by the memfd's name; -1: no memory of ours. */
+/* The device whose memory a descriptor is, by the name of the memfd; -1: not our memory. */
 static int device_of(int fd)
 {
     static const char prefix[] = "/memfd:standin-gpu-";
@@ -157,7 +157,7 @@ API cu_result cuMemImportFromShareableHandle(cu_handle *ret, void *os_handle, in
         return CU_OPERATING_SYSTEM;
     if (!is_device(device))
         return CU_INVALID_DEVICE;
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the caller may close its own at once */
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the caller may close its own descriptor at once */
     return copy < 0 ? CU_OPERATING_SYSTEM : new_handle(copy, (size_t) st.st_size, device, ret);
 }
 
@@ -264,14 +264,15 @@ API cu_result cuMemUnmap(cu_ptr at, size_t bytes)
 API cu_result cuMemSetAccess(cu_ptr at, size_t bytes, const struct cu_access *access, size_t n)
 {
     struct mapping *m = find_mapping(at, bytes);
-    int prot;
+    int prot = PROT_NONE;
 
     ENTER();
     if (!m || n != 1 || access->location.type != CU_LOCATION_DEVICE || !is_device(access->location.id))
         return CU_INVALID_VALUE;
-    prot = access->flags == CU_ACCESS_READ_WRITE ? PROT_READ | PROT_WRITE
-           : access->flags == CU_ACCESS_READ     ? PROT_READ
-                                                 : PROT_NONE;
+    if (access->flags == CU_ACCESS_READ_WRITE)
+        prot = PROT_READ | PROT_WRITE;
+    else if (access->flags == CU_ACCESS_READ)
+        prot = PROT_READ;
     if (mprotect((void *) (uintptr_t) at, bytes, prot) < 0)
         return CU_OPERATING_SYSTEM;
     m->access = access->flags;

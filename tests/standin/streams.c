@@ -1,7 +1,5 @@
-/*
- * Streams of the stand-in driver (devices.c). Work runs when it is queued; while its stream captures, it is
- * recorded with a copy of its parameters, and runs as often as the graph is launched.
- */
+/* Streams of the stand-in driver (devices.c). Work runs when it is queued. While its stream captures, it is
+ * recorded with a copy of its parameters, and runs each time the graph is launched. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +17,8 @@ struct cu_graph_exec {
 };
 
 struct stream {
-    uintptr_t serial;  /* of the handle, never used again; 0: free */
-    bool blocking;     /* waits for the default stream, and that for it */
+    uintptr_t serial;  /* of the handle, never reused; 0: free */
+    bool blocking;     /* the stream and the default stream wait for each other */
     int capture, mode; /* enum cu_capture_status; enum of tests/standin/graph.h */
     struct cu_graph graph;
 };
@@ -29,7 +27,7 @@ static struct stream streams[STREAMS_MAX];
 static uintptr_t n_serials;
 static int n_graphs;
 
-/* Addresses that nobody dereferences, and that no two streams of a process share. */
+/* Handles that are never dereferenced; no two streams of a process share one. */
 static cu_stream handle_of(const struct stream *s)
 {
     return (cu_stream) (s->serial << 12); // NOLINT: a handle
@@ -179,7 +177,7 @@ API cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
 
     ENTER();
     if (!stream)
-        return CU_CAPTURE_UNSUPPORTED; /* the default stream cannot */
+        return CU_CAPTURE_UNSUPPORTED; /* the default stream cannot capture */
     if (!s)
         return CU_INVALID_HANDLE;
     if (mode < CU_CAPTURE_GLOBAL || mode > CU_CAPTURE_RELAXED || s->capture != CU_CAPTURE_NONE)
@@ -217,7 +215,7 @@ API cu_result cuStreamEndCapture(cu_stream stream, cu_graph *ret)
     return r;
 }
 
-/* A copy: the graph may be destroyed before it. */
+/* Makes a copy: the graph may be destroyed before the executable graph. */
 API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *ret, cu_graph graph, unsigned long long flags)
 {
     struct cu_graph_exec *x;
@@ -236,14 +234,14 @@ API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *ret, cu_graph graph, un
     return CU_SUCCESS;
 }
 
-/* Memory that was freed since is a fault of the launch, not an error of the call. */
+/* Memory that was freed since the capture makes the launch fault; the call itself succeeds. */
 API cu_result cuGraphLaunch(cu_graph_exec x, cu_stream stream)
 {
     ENTER();
     if (!is_stream(stream))
         return CU_INVALID_HANDLE;
     if (is_capturing(stream))
-        return CU_NOT_SUPPORTED; /* graphs within graphs: nobody here does that */
+        return CU_NOT_SUPPORTED; /* graphs within graphs: not needed here */
     for (size_t i = 0; i < x->graph.n; i++) {
         cu_result r = check_ranges(&x->graph.works[i]);
 
@@ -251,7 +249,7 @@ API cu_result cuGraphLaunch(cu_graph_exec x, cu_stream stream)
             r = run_now(&x->graph.works[i]);
         if (r == CU_INVALID_VALUE || r == CU_ILLEGAL_ADDRESS) {
             state.lost_after = state.n_launches;
-            return CU_SUCCESS; /* the next call sees it */
+            return CU_SUCCESS; /* the next call returns the fault */
         }
         if (r != CU_SUCCESS)
             return r;

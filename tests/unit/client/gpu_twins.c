@@ -10,7 +10,7 @@
 #include "client/sequence/seq.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/attend_oracle.h"
 
 /* ---- clients ---- */
 
@@ -257,7 +257,7 @@ int twin_append(const struct twins *t, struct twin *s, enum kvc_dtype dtype, siz
 /* ---- attention ---- */
 
 /* One KV head of what the GPU gave, held against binary64 over the CPU's pages and rows; the bound is
- * test_kernels.c's. */
+ * kernel_attend_check.h's. */
 static bool head_is_right(const struct twins *t, const struct twin *s, uint32_t layer, uint32_t head,
                           const float *q, float *out, size_t n_q, uint32_t window)
 {
