@@ -7,8 +7,9 @@
  * Lines of the template are copied, but for those that name a list: "@options@", "@settings GROUP@",
  * "@metrics@". Never installed.
  */
+#include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "base/cleanup.h"
 #include "daemon/config/command_line.h"
 #include "daemon/config/settings.h"
+#include "daemon/operator/metrics_table.h"
 
 /* ---- kvcobrad(8) ---- */
 
@@ -81,6 +83,52 @@ static int man_page_settings(const char *group)
     return 0;
 }
 
+/* ---- kvcobrad-metrics(7) ---- */
+
+static bool man_page_unit_is_obvious(const char *unit)
+{
+    return strcmp(unit, "one") == 0 || strcmp(unit, "boolean") == 0 || strcmp(unit, "ratio") == 0;
+}
+
+static void man_page_metric(const struct metric *m)
+{
+    const char *unit = strcmp(m->unit, "milliseconds") == 0 ? "seconds" : m->unit;
+
+    printf(".It Ic %s\n%s\n%c%s", m->name, m->help, toupper((unsigned char) m->type[0]), m->type + 1);
+    if (!man_page_unit_is_obvious(unit))
+        printf(", in %s", unit);
+    if (m->labels[0] != '\0')
+        printf("; labels: %s", m->labels);
+    printf(".\n");
+}
+
+/* @label: the first label of the metrics that are listed; "other": all but device, tenant and table. */
+static bool man_page_has_label(const struct metric *m, const char *label)
+{
+    static const char *const lists[] = {"device", "tenant", "table"};
+    size_t n = strcspn(m->labels, ",");
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        if (strlen(lists[i]) == n && strncmp(m->labels, lists[i], n) == 0)
+            return strcmp(lists[i], label) == 0;
+    return strcmp(label, "other") == 0;
+}
+
+static int man_page_metrics(const char *label)
+{
+    unsigned n = 0;
+
+    printf(".Bl -tag -width Ds\n");
+    for (unsigned i = 0; i < METRICS_N; i++) {
+        if (metrics_table[i].name[0] == '\0' || !man_page_has_label(&metrics_table[i], label))
+            continue;
+        man_page_metric(&metrics_table[i]);
+        n++;
+    }
+    printf(".El\n");
+    return n > 0 ? 0 : -ENOENT;
+}
+
 /* ---- templates ---- */
 
 static int man_page_line(const char *line)
@@ -97,6 +145,8 @@ static int man_page_line(const char *line)
     }
     if (sscanf(line, "@settings %31[a-z]@", group) == 1)
         return man_page_settings(group);
+    if (sscanf(line, "@metrics %31[a-z]@", group) == 1)
+        return man_page_metrics(group);
     return -ENOENT;
 }
 
