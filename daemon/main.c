@@ -28,7 +28,7 @@ static int kvcobrad_reload(struct config *fresh, struct errmsg *e)
     return command_line_load(&command_line, fresh, &check, e);
 }
 
-static void kvcobrad_say_ready(const struct config *c)
+static void kvcobrad_report_ready(const struct config *c)
 {
     supervisor_say("READY=1");
     if (c->ready_fd < 0)
@@ -48,7 +48,7 @@ static int kvcobrad_run(struct config *c)
         log_event(LOG_INFO, "serving", "version=%s pid=%ld socket=%s backend=%s pool_bytes=%" PRIu64,
                   KVCOBRA_VERSION, (long) getpid(), c->listen_fd >= 0 ? "inherited" : c->socket_path,
                   ev_backend_name(s->ev), c->pool_bytes);
-        kvcobrad_say_ready(c);
+        kvcobrad_report_ready(c);
         r = server_run(s, &e);
     }
 

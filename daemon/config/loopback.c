@@ -67,7 +67,7 @@ int loopback_parse(const char *text, struct sockaddr_storage *ret, socklen_t *re
     }
     if (!loopback_is_address(&a))
         return fail(e, -EINVAL,
-                    "%.60s can be reached from other machines, and figures of all tenants are served there: "
+                    "%.60s can be reached from other machines, and metrics of all tenants are served there: "
                     "use a Unix socket, or an address of 127.0.0.0/8 or [::1]",
                     text);
     *ret = a;
