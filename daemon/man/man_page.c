@@ -90,7 +90,7 @@ static bool man_page_unit_is_obvious(const char *unit)
     return strcmp(unit, "one") == 0 || strcmp(unit, "boolean") == 0 || strcmp(unit, "ratio") == 0;
 }
 
-static void man_page_metric(const struct metric *m)
+static void man_page_metric(const struct metrics_row *m)
 {
     const char *unit = strcmp(m->unit, "milliseconds") == 0 ? "seconds" : m->unit;
 
@@ -103,7 +103,7 @@ static void man_page_metric(const struct metric *m)
 }
 
 /* @label: the first label of the metrics that are listed; "other": all but device, tenant and table. */
-static bool man_page_has_label(const struct metric *m, const char *label)
+static bool man_page_has_label(const struct metrics_row *m, const char *label)
 {
     static const char *const lists[] = {"device", "tenant", "table"};
     size_t n = strcspn(m->labels, ",");

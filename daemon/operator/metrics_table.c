@@ -5,7 +5,7 @@
 
 #include "daemon/operator/metrics_text.h"
 
-const struct metric metrics_table[METRICS_N] = {
+const struct metrics_row metrics_table[METRICS_N] = {
 #define METRIC(id, type, unit, labels, name, help) [METRIC_##id] = {name, #type, #unit, labels, help},
 #include "daemon/operator/metrics.def"
 
@@ -80,7 +80,7 @@ void metrics_table_family(struct metrics_text *t, enum metric_id id)
 void metrics_table_sample(struct metrics_text *t, enum metric_id id, const struct metric_label *labels,
                           uint64_t value)
 {
-    const struct metric *m = &metrics_table[id];
+    const struct metrics_row *m = &metrics_table[id];
 
     if (strcmp(m->unit, "milliseconds") == 0)
         metrics_sample_real(t, m->name, labels, (double) value * 1e-3);

@@ -16,7 +16,7 @@
 struct metric_label;
 struct metrics_text;
 
-struct metric {
+struct metrics_row {
     const char *name;   /* "": a value of STATUS that is no metric */
     const char *type;   /* counter, gauge, histogram */
     const char *unit;   /* "milliseconds" are exported as seconds */
@@ -57,7 +57,7 @@ enum metric_id {
     METRICS_N
 };
 
-extern const struct metric metrics_table[METRICS_N];
+extern const struct metrics_row metrics_table[METRICS_N];
 
 /* ---- values of STATUS ---- */
 

@@ -20,7 +20,7 @@ static bool ends_with(const char *text, const char *end)
 
 /* ---- rows ---- */
 
-static void check_help(const struct metric *m)
+static void check_help(const struct metrics_row *m)
 {
     static const char *const pronouns[] = {"It ", "Its ", "Them ", "They ", "Of ", "The same", "That "};
     size_t n = strlen(m->help);
@@ -36,7 +36,7 @@ static void check_help(const struct metric *m)
 static void test_rows(void)
 {
     for (unsigned i = 0; i < METRICS_N; i++) {
-        const struct metric *m = &metrics_table[i];
+        const struct metrics_row *m = &metrics_table[i];
 
         CU_ASSERT_FATAL(m->name && m->type && m->unit && m->labels && m->help);
         CU_ASSERT(m->unit[0] != '\0');
