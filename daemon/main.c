@@ -13,8 +13,8 @@
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/loop/log.h"
-#include "daemon/server.h"
 #include "daemon/loop/supervisor.h"
+#include "daemon/server.h"
 
 /* libc finds it by its name, which must not be hidden. */
 __attribute__((visibility("default"))) const char *argp_program_version = "kvcobrad " KVCOBRA_VERSION;
@@ -30,7 +30,7 @@ static int kvcobrad_reload(struct config *fresh, struct errmsg *e)
 
 static void kvcobrad_report_ready(const struct config *c)
 {
-    supervisor_say("READY=1");
+    supervisor_notify("READY=1");
     if (c->ready_fd < 0)
         return;
     if (write(c->ready_fd, "\n", 1) != 1)
@@ -52,7 +52,7 @@ static int kvcobrad_run(struct config *c)
         r = server_run(s, &e);
     }
 
-    supervisor_say("STOPPING=1");
+    supervisor_notify("STOPPING=1");
     if (r < 0)
         log_event(LOG_ERR, "failed", "message=\"%s\"", e.text[0] ? e.text : strerror(-r));
     return r;

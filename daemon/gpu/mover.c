@@ -1,9 +1,9 @@
 /*
- * The link to the mover; see mover.h.
+ * See mover.h.
  *
- * Requests form one queue, of which only the head is with the mover: so a death costs little, a timeout
- * counts from when the work began, and answers can come in one order alone. The mover is trusted with GPU
- * memory, not with this process: an answer that does not fit its request ends it.
+ * Requests form one queue, of which only the head is with the mover. So a death costs little, a timeout
+ * counts from when the work began, and answers come in one order. The mover is trusted with GPU memory, not
+ * with this process: if an answer does not fit its request, the mover is killed.
  */
 #include "daemon/gpu/mover.h"
 
@@ -21,25 +21,25 @@
 #include "daemon/loop/log.h"
 #include "daemon/gpu/mover_process.h"
 
-enum { DEVICES_MAX = 16 /* whose OPEN is remembered */, REOPEN_MS = 1000 };
+enum { DEVICES_MAX = 16 /* whose OPEN is recorded */, REOPEN_MS = 1000 };
 
 struct mover_request {
     struct mover_request *next;
     uint64_t id, timeout_ms;
     Kvcobra__MoverRequest__BodyCase kind;
     uint32_t device;
-    bool repeats;    /* an OPEN that a new mover is told again */
-    mover_done done; /* NULL: nobody wants to know any more */
+    bool repeats;    /* an OPEN that is sent again to a new mover */
+    mover_done done; /* NULL: the callback was cancelled */
     void *ctx;
     int fds[WIRE_FDS_MAX];
     size_t n_fds, bytes;
     uint8_t packet[];
 };
 
-struct open_request { /* as it was sent; the id is of no meaning to the mover */
+struct mover_open { /* as it was sent; the mover ignores the id */
     uint32_t device;
-    bool is_lost;    /* the mover that runs could not open it */
-    uint64_t try_ms; /* then: not again before */
+    bool is_lost;    /* the present mover could not open it */
+    uint64_t try_ms; /* then: not tried again before */
     uint64_t timeout_ms;
     size_t bytes;
     uint8_t *packet;
@@ -49,14 +49,14 @@ struct mover {
     struct ev *ev;
     char *path;
     struct mover_process process;
-    struct ev_source *stream; /* NULL: no mover to talk to */
-    struct ev_source *death;  /* NULL: none that lives */
+    struct ev_source *stream; /* NULL: not connected */
+    struct ev_source *death;  /* NULL: no process */
     struct ev_source *alarm;
     int timer;
     struct mover_request *queue, **queue_end; /* the head is with the mover when `asked` */
     size_t n_queue;
     bool asked;
-    struct open_request opens[DEVICES_MAX];
+    struct mover_open opens[DEVICES_MAX];
     size_t n_opens;
     uint64_t next_id, n_starts, started_ms, may_start_ms;
     uint32_t n_failed; /* in a row */
@@ -105,7 +105,7 @@ static void mover_answer(struct mover_request *q, struct mover_reply *reply)
 
 static void mover_answer_all(struct mover *m, int err, const char *message)
 {
-    while (m->queue) { /* it ends: what callbacks ask for is refused while there is no mover */
+    while (m->queue) { /* terminates: requests of callbacks are refused while no mover runs */
         _cleanup_(mover_request_freep) struct mover_request *q = mover_take_head(m);
         struct mover_reply reply = {.err = err, .message = message, .fd = -1};
 
@@ -121,7 +121,7 @@ static void mover_set_timer(struct mover *m, uint64_t ms)
     (void) timerfd_settime(m->timer, 0, &t, NULL); /* zero: off */
 }
 
-/* Sends the head if the mover has nothing to do. */
+/* Sends the head if the mover is idle. */
 static void mover_send_next(struct mover *m)
 {
     struct mover_request *q = m->queue;
@@ -130,17 +130,16 @@ static void mover_send_next(struct mover *m)
     if (m->asked || !q || !m->stream)
         return;
     n_fds = q->n_fds;
-    q->n_fds = 0; /* the stream's, also on failure */
+    q->n_fds = 0; /* transferred, also on failure */
     m->asked = true;
     mover_set_timer(m, q->timeout_ms > 0 ? q->timeout_ms : 1);
     if (ev_stream_send(m->stream, q->packet, q->bytes, q->fds, n_fds) < 0)
-        mover_set_timer(m,
-                        1); /* nobody will answer; not now, since who asked has not heard yet that he did */
+        mover_set_timer(m, 1); /* Fail from the timer, not here: the caller has not returned yet */
 }
 
-/* ---- the end of it ---- */
+/* ---- disconnecting ---- */
 
-/* The wait counts from when nothing of it is left. */
+/* The wait before the next start counts from when stream and process are both gone. */
 static void mover_note_gone(struct mover *m)
 {
     uint64_t now = ev_now_ms(m->ev), wait = MOVER_WAIT_FIRST_MS;
@@ -155,7 +154,7 @@ static void mover_note_gone(struct mover *m)
     m->may_start_ms = now + (wait < MOVER_WAIT_LONGEST_MS ? wait : MOVER_WAIT_LONGEST_MS);
 }
 
-static void mover_end_conversation(struct mover *m, const char *why)
+static void mover_disconnect(struct mover *m, const char *why)
 {
     struct errmsg e;
 
@@ -164,13 +163,13 @@ static void mover_end_conversation(struct mover *m, const char *why)
     mover_set_timer(m, 0);
     mover_process_kill(&m->process);
     mover_note_gone(m);
-    (void) fail(&e, 0, "the GPU's mover ended: %s; ask again", why);
+    (void) fail(&e, 0, "the GPU's mover ended: %s; retry later", why);
     mover_answer_all(m, -ECONNRESET, e.text);
 }
 
 /* ---- answers ---- */
 
-static struct open_request *mover_find_open(struct mover *m, uint32_t device)
+static struct mover_open *mover_find_open(struct mover *m, uint32_t device)
 {
     for (size_t i = 0; i < m->n_opens; i++)
         if (m->opens[i].device == device)
@@ -178,10 +177,10 @@ static struct open_request *mover_find_open(struct mover *m, uint32_t device)
     return NULL;
 }
 
-/* A new mover is told so before it is asked for anything. */
+/* Records an OPEN for the movers after this one. */
 static void mover_remember_open(struct mover *m, const struct mover_request *q)
 {
-    struct open_request *o = mover_find_open(m, q->device);
+    struct mover_open *o = mover_find_open(m, q->device);
     uint8_t *packet;
 
     if (!o && m->n_opens == DEVICES_MAX)
@@ -189,8 +188,7 @@ static void mover_remember_open(struct mover *m, const struct mover_request *q)
     packet = malloc(q->bytes);
     if (!packet) {
         log_event(LOG_ERR, "mover-open",
-                  "device=%" PRIu32 " message=\"out of memory: the next mover is not told to open it\"",
-                  q->device);
+                  "device=%" PRIu32 " message=\"out of memory: the next mover will not open it\"", q->device);
         return;
     }
     memcpy(packet, q->packet, q->bytes);
@@ -199,14 +197,17 @@ static void mover_remember_open(struct mover *m, const struct mover_request *q)
         o->packet = NULL;
     }
     free(o->packet);
-    *o = (struct open_request){
+    *o = (struct mover_open){
         .device = q->device, .timeout_ms = q->timeout_ms, .bytes = q->bytes, .packet = packet};
 }
 
-/* One that was open before, and is not now: it is tried again with the next request that is about it. */
-static void mover_note_lost(struct mover *m, const struct mover_request *q, const char *why)
+/*
+ * A device that an earlier mover had open and this one cannot open: it is opened again with the next
+ * request for it.
+ */
+static void mover_note_closed(struct mover *m, const struct mover_request *q, const char *why)
 {
-    struct open_request *o = mover_find_open(m, q->device);
+    struct mover_open *o = mover_find_open(m, q->device);
 
     log_event(LOG_WARNING, "mover-open", "device=%" PRIu32 " message=\"%s\"", q->device, why);
     if (!o)
@@ -215,7 +216,7 @@ static void mover_note_lost(struct mover *m, const struct mover_request *q, cons
     o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
 }
 
-/* Whether it is what the head asked for. */
+/* Whether the answer fits the head of the queue. */
 static bool mover_fits(const struct mover_request *q, const Kvcobra__MoverReply *reply,
                        const struct wire_packet *p)
 {
@@ -234,7 +235,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
     if (r < 0 || !m->asked || !mover_fits(m->queue, body, p)) {
         mover_reply_free(body);
         wire_packet_close_fds(p);
-        mover_end_conversation(m, "it answered what was not asked");
+        mover_disconnect(m, "its answer did not fit the request");
         return;
     }
     {
@@ -249,27 +250,27 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
         if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && body->err == 0)
             mover_remember_open(m, q);
         else if (q->repeats)
-            mover_note_lost(m, q, body->message);
+            mover_note_closed(m, q, body->message);
         mover_answer(q, &reply);
     }
     mover_reply_free(body);
     mover_send_next(m);
 }
 
-/* ---- what happens to it ---- */
+/* ---- events ---- */
 
 static void mover_on_end(void *ctx, int err)
 {
-    mover_end_conversation(ctx, err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err)
-                                                                               : "the log says how");
+    mover_disconnect(ctx,
+                     err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err) : "the log says how");
 }
 
-/* What it sent before it died may still be unread: the stream ends by itself. */
+/* Its last answers may still be unread: the stream ends by itself. */
 static void mover_on_death(void *ctx)
 {
     struct mover *m = ctx;
 
-    m->death = ev_source_free(m->death); /* before its descriptor goes */
+    m->death = ev_source_free(m->death); /* before its descriptor is closed */
     mover_process_end(&m->process);
     mover_note_gone(m);
 }
@@ -280,16 +281,16 @@ static void mover_on_alarm(void *ctx)
     uint64_t n_times;
 
     if (read(m->timer, &n_times, sizeof(n_times)) != sizeof(n_times) || !m->asked)
-        return; /* set anew meanwhile */
+        return; /* the timer was set again meanwhile */
     log_event(LOG_ERR, "mover-slow",
               "pid=%ld timeout_ms=%" PRIu64 " message=\"it did not answer: killing it\"",
               (long) m->process.pid, m->queue->timeout_ms);
-    mover_end_conversation(m, "it did not answer in time");
+    mover_disconnect(m, "it did not answer in time");
 }
 
 static const struct ev_stream_callbacks callbacks = {.on_packet = mover_on_packet, .on_end = mover_on_end};
 
-/* ---- its start ---- */
+/* ---- starting ---- */
 
 static int mover_new_request(const uint8_t *packet, size_t bytes, struct mover_request **ret)
 {
@@ -303,7 +304,7 @@ static int mover_new_request(const uint8_t *packet, size_t bytes, struct mover_r
     return 0;
 }
 
-static int mover_queue_open(struct mover *m, const struct open_request *o)
+static int mover_queue_open(struct mover *m, const struct mover_open *o)
 {
     Kvcobra__MoverRequest *request = NULL;
     struct mover_request *q = NULL;
@@ -325,7 +326,7 @@ static int mover_queue_open(struct mover *m, const struct open_request *o)
     return 0;
 }
 
-/* What was open is to be open before anything that needs it. */
+/* Opens the recorded devices before other requests. */
 static int mover_queue_opens(struct mover *m)
 {
     int r = 0;
@@ -368,7 +369,7 @@ static int mover_start(struct mover *m)
     return r;
 }
 
-/* ---- for the rest of the daemon ---- */
+/* ---- interface ---- */
 
 int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct errmsg *e)
 {
@@ -384,7 +385,7 @@ int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct 
         return fail(e, -ENOMEM, "out of memory");
     m->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (m->timer < 0)
-        return fail(e, -errno, "cannot make a timer for the GPU's mover: %s", strerror(errno));
+        return fail(e, -errno, "cannot create a timer for the GPU's mover: %s", strerror(errno));
     r = ev_watch(ev, m->timer, mover_on_alarm, m, &m->alarm);
     if (r < 0)
         return fail(e, r, "cannot watch a timer for the GPU's mover: %s", strerror(-r));
@@ -396,7 +397,7 @@ struct mover *mover_free(struct mover *m)
 {
     if (!m)
         return NULL;
-    m->may_start_ms = UINT64_MAX; /* callbacks that ask are refused */
+    m->may_start_ms = UINT64_MAX; /* requests of callbacks are refused */
     m->stream = ev_source_free(m->stream);
     m->death = ev_source_free(m->death);
     m->alarm = ev_source_free(m->alarm);
@@ -424,15 +425,15 @@ static uint32_t mover_device_of(const Kvcobra__MoverRequest *m)
     case KVCOBRA__MOVER_REQUEST__BODY_PROCESSES:
         return m->processes->device;
     default:
-        assert(!"a request that no mover knows");
+        assert(!"a kind of request that the mover does not have");
         return UINT32_MAX;
     }
 }
 
-/* A device that the mover could not open once may be there again. */
+/* Opens a device again that this mover could not open. */
 static int mover_open_again(struct mover *m, uint32_t device)
 {
-    struct open_request *o = mover_find_open(m, device);
+    struct mover_open *o = mover_find_open(m, device);
 
     if (!o || !o->is_lost || ev_now_ms(m->ev) < o->try_ms)
         return 0;
@@ -484,7 +485,7 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     return 0;
 }
 
-void mover_forget(struct mover *m, const void *ctx)
+void mover_cancel_callbacks(struct mover *m, const void *ctx)
 {
     for (struct mover_request *q = m->queue; q; q = q->next)
         if (q->ctx == ctx)

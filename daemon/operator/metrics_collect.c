@@ -13,7 +13,8 @@
 #include "daemon/operator/metrics_text.h"
 #include "daemon/operator/status.h"
 #include "daemon/requests/conn.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
+#include "daemon/session/orphans.h"
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/fit.h"
@@ -55,7 +56,7 @@ static void metrics_collect_process(const struct server *s, struct metrics_text 
     for (uint32_t i = 0; i < s->devices.n; i++)
         n_damaged += s->devices.list[i].store.n_damaged;
 
-    metrics_table_one(t, METRIC_RESTARTS, s->journal.head->n_starts - 1);
+    metrics_table_one(t, METRIC_RESTARTS, s->persist.journal.head->n_starts - 1);
     metrics_table_one(t, METRIC_CONNECTIONS, s->n_conns);
     metrics_table_one(t, METRIC_REFUSED_CONNECTIONS, s->refused_connections);
     metrics_table_one(t, METRIC_DAMAGED_PAGES, n_damaged);
@@ -65,10 +66,10 @@ static void metrics_collect_holds(const struct server *s, struct metrics_text *t
 {
     uint64_t n_held = 0, n_orphaned = 0;
 
-    for (uint32_t i = 0; i < s->n_sessions_max; i++) {
-        n_orphaned += ownerless_holds(s, i);
-        if (s->sessions[i])
-            n_held += s->sessions[i]->leases.n_held;
+    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
+        n_orphaned += orphans_holds(&s->sessions, i);
+        if (s->sessions.list[i])
+            n_held += s->sessions.list[i]->leases.n_held;
     }
     metrics_table_one(t, METRIC_HOLDS, n_held + n_orphaned);
     metrics_table_one(t, METRIC_ORPHANED_HOLDS, n_orphaned);

@@ -6,7 +6,7 @@
 #include "daemon/operator/metrics_table.h"
 #include "daemon/operator/metrics_text.h"
 #include "daemon/operator/status.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 
 enum {
     N_POOL_VALUES = METRIC_GPU_FIRST - METRIC_DEVICE_FIRST,
@@ -78,14 +78,15 @@ static void metrics_devices_collect_extents(const struct server *s, struct metri
     for (uint32_t i = 1; i < s->devices.n; i++) {
         const struct metric_label label[] = {{"device", s->devices.list[i].name}, {NULL, NULL}};
 
-        metrics_table_sample(t, METRIC_GPU_EXTENTS_MADE, label, s->devices.list[i].gpu->spares.n_made);
+        metrics_table_sample(t, METRIC_GPU_EXTENTS_MADE, label, s->devices.list[i].gpu->preallocated.n_made);
     }
 
     metrics_table_family(t, METRIC_GPU_EXTENTS_FAILED);
     for (uint32_t i = 1; i < s->devices.n; i++) {
         const struct metric_label label[] = {{"device", s->devices.list[i].name}, {NULL, NULL}};
 
-        metrics_table_sample(t, METRIC_GPU_EXTENTS_FAILED, label, s->devices.list[i].gpu->spares.n_failed);
+        metrics_table_sample(t, METRIC_GPU_EXTENTS_FAILED, label,
+                             s->devices.list[i].gpu->preallocated.n_failed);
     }
 }
 
@@ -117,7 +118,7 @@ static void metrics_devices_collect_mover(const struct server *s, struct metrics
 
 void metrics_devices_collect_gpus(const struct server *s, struct metrics_text *t)
 {
-    if (!s->mover)
+    if (!s->gpus.mover)
         return;
 
     metrics_devices_collect_mover(s, t);

@@ -17,7 +17,7 @@
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/operator/metrics_collect.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 
 enum { RUNS_MAX = 64, MEMORY_PER_CONNECTION = 16384 };
 
@@ -174,7 +174,7 @@ static void metrics_http_run(struct metrics_http *h)
         h->unfinished = metrics_http_n_connections(h) != before ||
                         (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0);
     }
-    server_update_tick(h->server);
+    ev_tick_demand(h->server->ev);
 }
 
 static void metrics_http_on_readable(void *ctx)

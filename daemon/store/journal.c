@@ -1,4 +1,4 @@
-/* The journal's memory object; see journal.h. */
+/* See journal.h. */
 #include "daemon/store/journal.h"
 
 #include <assert.h>
@@ -25,8 +25,8 @@ _Static_assert(sizeof(struct journal_head) <= HEAD_BYTES, "journal head");
 #define JOURNAL_BYTES (HOLDS_OFF + JOURNAL_HOLDS_MAX * sizeof(struct hold_cell))
 
 /*
- * One thread writes, and a process that is killed leaves the memory as its last store left it: all that is
- * needed is that the compiler keeps the order of the stores before and after this line.
+ * One thread writes, and a process that is killed leaves the memory as its last store left it. So the only
+ * thing needed is that the compiler keeps the order of the stores before and after this line.
  */
 static void journal_keep_order(void)
 {
@@ -116,7 +116,7 @@ static int journal_check_object(int fd, struct errmsg *e)
     return 0;
 }
 
-/* Adds its extents to @n_extents. */
+/* Adds the place's extents to @n_extents. */
 static bool journal_place_is_valid(const struct journal_place *p, uint64_t *n_extents)
 {
     if (p->pool_bytes == 0)
@@ -152,7 +152,7 @@ static bool journal_copy_is_valid(const struct journal_copy *c)
     return c->sequence > 0 && c->n_extents <= JOURNAL_EXTENTS_MAX && c->crc32c == journal_copy_crc(c);
 }
 
-/* The cells that nobody uses, chained again. */
+/* Chains the unused cells again. */
 static void journal_collect_unused(struct journal *j)
 {
     j->unused_hold = CELL_NONE;
@@ -264,7 +264,8 @@ uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, ui
         if (j->head->n_holds == JOURNAL_HOLDS_MAX)
             return CELL_NONE;
         number = (uint32_t) j->head->n_holds;
-        j->holds[number].slot = SLOT_NONE; /* slot 0 is a slot: unused before it is counted */
+        j->holds[number].slot =
+            SLOT_NONE; /* a zeroed cell would name slot 0: it is unused before n_holds counts it */
         journal_keep_order();
         j->head->n_holds++;
     }

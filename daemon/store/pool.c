@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/store/span.h"
-#include "daemon/store/tenant.h"
+#include "daemon/store/tenant_types.h"
 #include "gpu/device.h"
 
 int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes, uint64_t extent_bytes,
@@ -69,8 +69,8 @@ void pool_deinit(struct pool *p)
     *p = (struct pool){0};
 }
 
-void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
-                size_t slot_bytes, size_t page_bytes)
+void pool_group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
+                     size_t slot_bytes, size_t page_bytes)
 {
     assert(slot_bytes >= SLOT_ALIGN && slot_bytes % SLOT_ALIGN == 0 && page_bytes <= slot_bytes);
     *g = (struct group){
@@ -79,8 +79,8 @@ void group_init(struct group *g, struct tenant *tenant, struct space *space, uns
         .page_class = page_class,
         .slot_bytes = slot_bytes,
         .page_bytes = page_bytes,
-        .small = {SLOT_NONE, SLOT_NONE, 0},
-        .main = {SLOT_NONE, SLOT_NONE, 0},
+        .small_queue = {SLOT_NONE, SLOT_NONE, 0},
+        .main_queue = {SLOT_NONE, SLOT_NONE, 0},
     };
 }
 
@@ -114,7 +114,7 @@ static void pool_append_extent(struct pool *p, struct pool_extent *x)
     p->extents[p->n_extents++] = x;
 }
 
-static int pool_copy_lent(struct pool_extent *x, const struct pool_lent *lent, struct errmsg *e)
+static int pool_copy_lent(struct pool_extent *x, const struct pool_external *lent, struct errmsg *e)
 {
     x->lent = malloc(sizeof(*lent));
     if (!x->lent)
@@ -125,7 +125,7 @@ static int pool_copy_lent(struct pool_extent *x, const struct pool_lent *lent, s
 
 /* @lent: NULL: memory of the source, or of the host. */
 static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
-                           const struct pool_lent *lent, struct pool_extent **ret, struct errmsg *e)
+                           const struct pool_external *lent, struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x =
         pool_extent_alloc(p, tenant, p->serials->next_extent);
@@ -161,8 +161,8 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
     return 0;
 }
 
-int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent,
-                     const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
+int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
+                         const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
 {
     assert(p->source);
     if (!pool_can_grow(p))
@@ -190,7 +190,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
     return 0;
 }
 
-uint32_t pool_lent_extents(const struct pool *p)
+uint32_t pool_external_extents(const struct pool *p)
 {
     uint32_t n = 0;
 
@@ -314,6 +314,19 @@ struct span *pool_slot_span(const struct pool *p, uint32_t number)
 {
     assert(pool_slot(p, number));
     return p->spans[number >> POOL_SLOT_BITS];
+}
+
+void pool_slot_give(struct pool *p, uint32_t number)
+{
+    span_slot_give(p, pool_slot_span(p, number), number);
+}
+
+void pool_slot_set_busy(struct pool *p, uint32_t number, bool busy)
+{
+    struct span *s = pool_slot_span(p, number);
+
+    assert(busy || s->n_busy > 0);
+    s->n_busy += busy ? 1u : (uint32_t) -1;
 }
 
 uint64_t pool_slot_offset(const struct pool *p, uint32_t number)

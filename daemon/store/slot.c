@@ -1,4 +1,4 @@
-/* The memory object of an extent's slot records; see slot.h. */
+/* See slot.h. */
 #include "daemon/store/slot.h"
 
 #include <errno.h>
@@ -74,7 +74,7 @@ int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e)
     struct extent_head h;
 
     if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != RECORDS_MAGIC || h.version != RECORDS_VERSION)
-        return fail(e, -EBADMSG, "its records are of another version");
+        return fail(e, -EBADMSG, "its slot records are of another version");
     *ret = h;
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Reported fit; see fit.h. */
+/* See fit.h. */
 #include "daemon/tables/fit.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
     }
 }
 
-enum { PROVENANCE_BYTES_MAX = 65536 }; /* more is not made, and the loop reads it */
+enum { PROVENANCE_BYTES_MAX = 65536 }; /* solvers write less, and the loop parses it */
 
 int fit_expected(const char *provenance, double ret[static 2])
 {

@@ -1,4 +1,4 @@
-/* Moments of live traffic; see live_moments.h. */
+/* See live_moments.h. */
 #include "daemon/tables/live_moments.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static struct live_moments *live_moments_find(const struct live_set *s, const ch
     return NULL;
 }
 
-/* An entry that nobody had before; in the list, charged. */
+/* A new entry, in the list and charged. */
 static int live_moments_add_entry(struct live_set *s, const char *tenant, const uint8_t *model_digest,
                                   uint64_t bytes, struct live_moments **ret, struct errmsg *e)
 {
@@ -143,7 +143,7 @@ int live_select(struct live_set *s, const uint8_t *model_digest, char *const *te
             found[n_found++] = x;
     if (n_found == 0) {
         free(found);
-        return fail(e, -ENODATA, "nobody reported moments of this model");
+        return fail(e, -ENODATA, "no client reported moments of this model");
     }
     for (size_t i = 0; i < n_found; i++)
         found[i]->n_users++;

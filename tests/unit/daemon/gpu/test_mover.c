@@ -423,7 +423,7 @@ static void test_who_went_away(void)
     CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, TIMEOUT_MS, &you), 0);
     CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &me), 0);
     CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &you), 0);
-    mover_forget(t.mover, &me);
+    mover_cancel_callbacks(t.mover, &me);
     wait_for(2);
     CU_ASSERT_EQUAL(t.answers[0].kind, KVCOBRA__MOVER_REPLY__BODY_PROCESSES);
     CU_ASSERT_EQUAL(t.answers[1].kind, KVCOBRA__MOVER_REPLY__BODY_CREATE);

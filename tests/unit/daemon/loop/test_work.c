@@ -129,7 +129,7 @@ static void test_slices_take_turns(void)
 
 static void test_limit(void)
 {
-    struct work_figures f;
+    struct work_metrics f;
     struct task x[4];
 
     setup(EV_AUTO, 1, 3);
@@ -137,11 +137,11 @@ static void test_limit(void)
         CU_ASSERT_EQUAL(submit(&x[i], (char) ('a' + i), 1, true, UINT64_MAX), 0); /* limit - 1, limit */
     wait_inside(1);
     CU_ASSERT_EQUAL(submit(&x[3], 'd', 1, false, UINT64_MAX), -EAGAIN);
-    work_figures(t.work, &f);
+    work_metrics(t.work, &f);
     CU_ASSERT(f.n_threads == 1 && f.n_waiting == 2 && f.n_refused == 1 && f.n_done == 0);
     open_gate();
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
-    work_figures(t.work, &f);
+    work_metrics(t.work, &f);
     CU_ASSERT(f.n_waiting == 0 && f.n_done == 3 && f.n_expired == 0);
     CU_ASSERT_EQUAL(submit(&x[3], 'd', 1, false, UINT64_MAX), 0);
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
@@ -154,7 +154,7 @@ static void test_limit(void)
 static void test_waiting_items_expire(void)
 {
     struct task busy, late, later;
-    struct work_figures f;
+    struct work_metrics f;
 
     setup(EV_AUTO, 1, 10);
     CU_ASSERT_EQUAL(submit(&busy, 'a', 1, true, UINT64_MAX), 0);
@@ -170,7 +170,7 @@ static void test_waiting_items_expire(void)
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
     CU_ASSERT_STRING_EQUAL(t.ran, "ac");
     CU_ASSERT(!busy.item.expired && !later.item.expired);
-    work_figures(t.work, &f);
+    work_metrics(t.work, &f);
     CU_ASSERT(f.n_done == 2 && f.n_expired == 1);
     /* a thread does not begin what is late, nor the next slice of it */
     CU_ASSERT_EQUAL(submit(&late, 'd', 1, false, 5), 0);

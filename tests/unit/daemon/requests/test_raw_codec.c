@@ -80,7 +80,7 @@ static int encode(unsigned dtype, bool first, struct errmsg *e)
     }
     payload[layout.payload_bytes[first ? PAGE_FIRST : PAGE_REST]] = 0x5a;
     for (uint32_t layer = 0; r == 0 && layer < LAYERS; layer++)
-        r = raw_encode(&layout, layer, &k, &v, first, payload, counts, e);
+        r = raw_codec_encode(&layout, layer, &k, &v, first, payload, counts, e);
     CU_ASSERT_EQUAL(payload[layout.payload_bytes[first ? PAGE_FIRST : PAGE_REST]], 0x5a);
     if (r == 0)
         CU_ASSERT(counts[SIDE_K].coords > 0 && counts[SIDE_V].coords > 0);
@@ -94,8 +94,8 @@ static void decode(unsigned dtype, bool first, uint32_t layer, enum side side, f
     uint64_t bytes = 0;
     struct errmsg e;
 
-    CU_ASSERT_EQUAL_FATAL(raw_decode(&layout, payload, first, layer, side, &to, &e), 0);
-    CU_ASSERT(raw_bytes(&layout, dtype, 1, &bytes));
+    CU_ASSERT_EQUAL_FATAL(raw_codec_decode(&layout, payload, first, layer, side, &to, &e), 0);
+    CU_ASSERT(raw_codec_bytes(&layout, dtype, 1, &bytes));
     CU_ASSERT_EQUAL_FATAL(bytes, CHUNK_TOKENS * HEADS * D * dtype_bytes(dtype));
     assert(pread(arena, numbers, bytes, 1 << 20) == (ssize_t) bytes);
     dtype_load(dtype, numbers, 0, CHUNK_TOKENS * HEADS * D, ret);
@@ -246,8 +246,8 @@ static void test_short_arena(void)
     k = place(DTYPE_F32, 6);
     v = place(DTYPE_F32, 6 + NUMBERS * 4 + 10);
     assert(ftruncate(arena, (off_t) v.offset + NUMBERS * 4 - 1) == 0);
-    CU_ASSERT_EQUAL(raw_encode(&layout, 0, &k, &v, false, payload, counts, &e), 0);
-    CU_ASSERT_EQUAL(raw_encode(&layout, LAYERS - 1, &k, &v, false, payload, counts, &e), -EIO);
+    CU_ASSERT_EQUAL(raw_codec_encode(&layout, 0, &k, &v, false, payload, counts, &e), 0);
+    CU_ASSERT_EQUAL(raw_codec_encode(&layout, LAYERS - 1, &k, &v, false, payload, counts, &e), -EIO);
     CU_ASSERT(strstr(e.text, "arena") != NULL);
     teardown();
 }

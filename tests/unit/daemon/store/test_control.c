@@ -15,11 +15,19 @@ const char test_suite[] = "control";
 
 static struct tenant *make_tenant(void)
 {
-    static struct device device = {.quota_bytes = 1 << 20};
+    static struct device device;
     uint8_t secret[32] = {1}, boot_id[BOOT_ID_BYTES] = {2};
+    struct tenant_options o = {
+        .uid = 1000,
+        .device = &device,
+        .quota_bytes = 1 << 20,
+        .secret = secret,
+        .boot_id = boot_id,
+        .n_ghosts = 16,
+    };
     struct tenant *t;
 
-    assert(tenant_new(1000, &device, secret, boot_id, 16, &t, NULL) == 0);
+    assert(tenant_new(&o, &t, NULL) == 0);
     return t;
 }
 

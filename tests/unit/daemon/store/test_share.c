@@ -166,7 +166,7 @@ static void test_held_pages_are_asked_back(void)
     CU_ASSERT_FATAL(x && x->tenant == f.tenants[1]);
     CU_ASSERT_PTR_EQUAL(x, pool_slot_span(&f.device.store.pool, slots[1][1])->extent);
     CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[0]), (PER_EXTENT - 1) * 1024);
-    CU_ASSERT_EQUAL(share_asked_bytes(&f.device.store, f.tenants[1]), (PER_EXTENT - 1) * 1024);
+    CU_ASSERT_EQUAL(share_reclaimed_bytes(&f.device.store, f.tenants[1]), (PER_EXTENT - 1) * 1024);
     CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX - 1); /* the unheld one went at once */
     valid();
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* asked again, nothing more is asked back */

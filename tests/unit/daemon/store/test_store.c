@@ -2,6 +2,9 @@
  * The store under random work against an independent model: the model knows keys, owners, holds and sizes as
  * plain lists, and nothing of extents, spans or queues. After every step the invariant walker runs too.
  */
+#include "daemon/store/evict_queue.h"
+#include "daemon/store/reserve.h"
+#include "daemon/store/retire.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -130,7 +133,7 @@ static void step_reserve(void)
     size_t slot_bytes = g->slot_bytes;
     uint64_t before = f.serials.generation;
     struct errmsg e = {""};
-    int r = store_reserve(&f.device.store, g, 0, 0, &p.slot, &e);
+    int r = reserve_slot(&f.device.store, g, 0, 0, &p.slot, &e);
 
     if (r < 0) {
         CU_ASSERT_FATAL(r == -ENOSPC || r == -EDQUOT);
@@ -203,7 +206,7 @@ static void step_lease(void)
         return;
     p->holds[test_rand_below(CLIENTS)]++;
     store_hold(&f.device.store, p->slot);
-    evict_note_use(pool_slot(&f.device.store.pool, p->slot));
+    evict_queue_note_use(pool_slot(&f.device.store.pool, p->slot));
 }
 
 static void step_release(void)
@@ -289,7 +292,7 @@ static void test_scan_does_not_flush_popular_pages(void)
         store_unhold(&f.device.store, slot);
         for (int i = 0; i < EVICT_PROMOTE_USES; i++) {
             store_hold(&f.device.store, slot);
-            evict_note_use(pool_slot(&f.device.store.pool, slot));
+            evict_queue_note_use(pool_slot(&f.device.store.pool, slot));
             store_unhold(&f.device.store, slot);
         }
     }
@@ -316,13 +319,13 @@ static void test_ghost_readmits_to_main(void)
     g = store_fixture_group(&f, 0, 0, 1);
     slot = store_fixture_publish(&f, g, 0, NULL);
     store_unhold(&f.device.store, slot);
-    CU_ASSERT_EQUAL(g->small.n, 1);
+    CU_ASSERT_EQUAL(g->small_queue.n, 1);
     store_drop(&f.device.store, slot, GHOST_EVICTED);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_EVICTED);
     slot = store_fixture_publish(&f, g, 0, NULL);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_NONE);
     store_unhold(&f.device.store, slot);
-    CU_ASSERT_EQUAL(g->main.n, 1);
+    CU_ASSERT_EQUAL(g->main_queue.n, 1);
     store_fixture_deinit(&f);
 }
 
@@ -382,7 +385,7 @@ static void test_page_larger_than_an_extent(void)
 
     store_fixture_init(&f, 2 * UNIT, UNIT, UNIT, UINT64_C(1) << 40);
     g = store_fixture_group(&f, 0, 2, 1); /* 36 KiB in extents of 16 KiB */
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, g, 0, 0, &slot, &e), -EFBIG);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, g, 0, 0, &slot, &e), -EFBIG);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--extent-bytes"));
     store_fixture_deinit(&f);

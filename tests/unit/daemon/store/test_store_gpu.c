@@ -3,6 +3,8 @@
  * can touch bytes unseen. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so
  * that an extent holds 256 of them: every number below follows from that.
  */
+#include "daemon/store/reserve.h"
+#include "daemon/store/retire.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -120,13 +122,13 @@ static void test_come_again_while_an_extent_is_made(void)
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT), 0);
     unhold(0, PER_EXTENT);
     source_err = -EAGAIN;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, &e), -EAGAIN);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, &e), -EAGAIN);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -11");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     valid();
     source_err = 0;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, &e), 0);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, &e), 0);
     store_discard(&f.device.store, slot);
     teardown();
 }
@@ -142,14 +144,14 @@ static void test_a_full_device_is_a_full_pool(void)
     CU_ASSERT_EQUAL(fill(1, PER_EXTENT, PER_EXTENT), 0);
     unhold(0, PER_EXTENT);
     source_err = -ENOMEM;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e),
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, &e),
                     -ENOSPC); /* all of its own is held */
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -12");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 2);
     store_unhold(&f.device.store, slots[PER_EXTENT + 3]);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e), 0);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, &e), 0);
     CU_ASSERT_EQUAL(slot, slots[PER_EXTENT + 3]); /* the only one that could go */
     store_discard(&f.device.store, slot);
     for (unsigned i = 0; i < PER_EXTENT; i++)
@@ -169,13 +171,13 @@ static void test_lender_takes_an_extent_and_waits_for_its_own(void)
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0); /* borrows all */
     unhold(0, 4 * PER_EXTENT);
     source_err = -EAGAIN;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 3);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 3); /* one is enough */
     valid();
     source_err = 0;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
     CU_ASSERT_EQUAL(f.tenants[1]->n_extents, 1);
     store_discard(&f.device.store, slot);
     teardown();
@@ -188,10 +190,10 @@ static void test_a_held_borrower_is_asked_back(void)
     setup();
     f.tenants[1]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[1]), EXTENT);
     unhold(0, 4 * PER_EXTENT);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
     store_discard(&f.device.store, slot);
     teardown();
 }
@@ -207,33 +209,33 @@ static void test_a_retired_extent_empties_and_goes(void)
 
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT - 1), 0);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 9, 0, &reserved, NULL),
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 9, 0, &reserved, NULL),
                     0); /* of a dead session */
     x = extent_of(0);
     id = x->id;
     fd = x->gpu_fd;
     for (unsigned i = 0; i < PER_EXTENT - 1; i += 2)
         store_unhold(&f.device.store, slots[i]);
-    store_retire_reserved(&f.device.store, 8); /* somebody else */
+    retire_reserved(&f.device.store, 8); /* somebody else */
     CU_ASSERT_FALSE(x->retired);
-    store_retire_reserved(&f.device.store, 9);
+    retire_reserved(&f.device.store, 9);
     CU_ASSERT_TRUE(x->retired);
-    store_retire(&f.device.store, x); /* again: nothing more happens */
+    retire_extent(&f.device.store, x); /* again: nothing more happens */
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT / 2 - 1);
     valid();
     store_discard(&f.device.store, reserved);
     valid();
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
     CU_ASSERT_NOT_EQUAL(pool_slot_span(&f.device.store.pool, slot)->extent->id,
                         id); /* not there, although it has room */
     store_discard(&f.device.store, slot);
     for (unsigned i = 1; i < PER_EXTENT - 1; i += 2) {
-        store_tick(&f.device.store);
+        retire_tick(&f.device.store);
         CU_ASSERT_PTR_NOT_NULL_FATAL(pool_extent_find(&f.device.store.pool, id));
         store_unhold(&f.device.store, slots[i]);
         valid();
     }
-    store_tick(&f.device.store);
+    retire_tick(&f.device.store);
     CU_ASSERT_PTR_NULL(pool_extent_find(&f.device.store.pool, id));
     CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1);
     teardown();
@@ -247,16 +249,16 @@ static void test_an_empty_retired_extent_gives_its_place_up(void)
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
     for (unsigned i = 0; i < 4; i++)
-        store_retire(&f.device.store, extent_of(i * PER_EXTENT));
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), -ENOSPC);
+        retire_extent(&f.device.store, extent_of(i * PER_EXTENT));
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, NULL), -ENOSPC);
     unhold(0, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 4);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
     CU_ASSERT_EQUAL(n_taken, 5);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 4);
     store_discard(&f.device.store, slot);
     unhold(PER_EXTENT, 3 * PER_EXTENT);
-    store_tick(&f.device.store);
+    retire_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 1); /* the new one */
     teardown();
 }
@@ -270,15 +272,15 @@ static void test_a_retired_extent_is_not_asked_back(void)
     f.tenants[1]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
     for (unsigned i = 0; i < 3; i++)
-        store_retire(&f.device.store, extent_of(i * PER_EXTENT));
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+        retire_extent(&f.device.store, extent_of(i * PER_EXTENT));
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_TRUE(extent_of(3 * PER_EXTENT)->leaving);
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT_FALSE(extent_of(i * PER_EXTENT)->leaving);
     unhold(0, 4 * PER_EXTENT);
-    store_tick(&f.device.store);
+    retire_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 1);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
     store_discard(&f.device.store, slot);
     teardown();
 }
@@ -300,15 +302,15 @@ static void leave(struct kept *k, bool retired)
 
     setup();
     CU_ASSERT_EQUAL_FATAL(fill(0, 0, 1), 0);
-    assert(store_reserve(&f.device.store, group_of(0), 5, 0, &k->reserved, NULL) == 0);
-    assert(store_reserve(&f.device.store, group_of(0), 6, 0, &freed, NULL) == 0);
-    assert(store_reserve(&f.device.store, group_of(0), 7, 0, &k->copying, NULL) == 0);
+    assert(reserve_slot(&f.device.store, group_of(0), 5, 0, &k->reserved, NULL) == 0);
+    assert(reserve_slot(&f.device.store, group_of(0), 6, 0, &freed, NULL) == 0);
+    assert(reserve_slot(&f.device.store, group_of(0), 7, 0, &k->copying, NULL) == 0);
     store_discard(&f.device.store, freed);
     store_claim(&f.device.store, k->copying);
     k->page = slots[0];
     x = extent_of(0);
     if (retired)
-        store_retire(&f.device.store, x);
+        retire_extent(&f.device.store, x);
     assert(slot_records_init(&copy, x->n_units, UNIT, NULL) == 0 && copy.bytes == x->records.bytes);
     memcpy(copy.data, x->records.data, copy.bytes);
     k->records = copy;
@@ -345,15 +347,15 @@ static void test_reservations_survive_a_restart(void)
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.reserved)->state, SLOT_RESERVED);
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.reserved)->session, 5);
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->state, SLOT_RESERVED);
-    CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->session, SLOT_OF_NOBODY);
+    CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->session, SLOT_WITHOUT_SESSION);
     CU_ASSERT_EQUAL(f.tenants[0]->held_bytes, 2 * 1024);
     for (unsigned i = 0; i < PER_SPAN - 3; i++) { /* whatever is reserved now is another slot */
-        assert(store_reserve(&f.device.store, group_of(0), 0, 0, &slots[i], NULL) == 0);
+        assert(reserve_slot(&f.device.store, group_of(0), 0, 0, &slots[i], NULL) == 0);
         CU_ASSERT_TRUE(slots[i] != k.reserved && slots[i] != k.copying && slots[i] != k.page);
     }
     for (unsigned i = 0; i < PER_SPAN - 3; i++)
         store_discard(&f.device.store, slots[i]);
-    store_discard_reserved(&f.device.store, SLOT_OF_NOBODY);
+    store_discard_reserved(&f.device.store, SLOT_WITHOUT_SESSION);
     CU_ASSERT_EQUAL(f.device.store.pool.spans[k.reserved >> POOL_SLOT_BITS]->n_used,
                     2); /* the page and the other one */
     store_discard(&f.device.store, k.reserved);
@@ -378,7 +380,7 @@ static void test_a_retired_extent_stays_retired(void)
     valid();
     store_discard(&f.device.store, k.reserved);
     store_discard(&f.device.store, k.copying);
-    store_tick(&f.device.store);
+    retire_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 0);
     teardown();
 }

@@ -3,6 +3,8 @@
  * lender goes. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so that an extent
  * holds 256 of them: every number below follows from that.
  */
+#include "daemon/store/reserve.h"
+#include "daemon/store/retire.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -67,11 +69,11 @@ static void teardown(void)
 
 static int lend(unsigned tenant, struct pool_extent **ret)
 {
-    struct pool_lent lent = {.session = LENDER, .pid = PID};
+    struct pool_external lent = {.session = LENDER, .pid = PID};
 
     lent.handle[0] = (uint8_t) next_key++;
-    return pool_extent_lend(&store()->pool, f.tenants[tenant], &lent, &(struct span_owner){.uid = 1}, ret,
-                            NULL);
+    return pool_extent_register(&store()->pool, f.tenants[tenant], &lent, &(struct span_owner){.uid = 1}, ret,
+                                NULL);
 }
 
 static struct group *group_of(unsigned tenant)
@@ -82,7 +84,7 @@ static struct group *group_of(unsigned tenant)
 /* Where a page of this session comes to lie. */
 static struct pool_extent *place_of(uint32_t session, pid_t pid, uint32_t *ret_slot)
 {
-    CU_ASSERT_EQUAL_FATAL(store_reserve(store(), group_of(0), session, pid, ret_slot, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(reserve_slot(store(), group_of(0), session, pid, ret_slot, NULL), 0);
     return pool_slot_span(&store()->pool, *ret_slot)->extent;
 }
 
@@ -104,7 +106,7 @@ static void test_everybody_but_a_neighbour_uses_it(void)
     setup();
     CU_ASSERT_EQUAL_FATAL(lend(0, &x), 0);
     CU_ASSERT_TRUE(x->gpu_fd < 0 && !x->memory);
-    CU_ASSERT_EQUAL(pool_lent_extents(&store()->pool), 1);
+    CU_ASSERT_EQUAL(pool_external_extents(&store()->pool), 1);
     CU_ASSERT_PTR_EQUAL(place_of(LENDER, PID, &of_lender), x);
     CU_ASSERT_PTR_EQUAL(place_of(STRANGER, OTHER_PID, &of_stranger), x);
     own = place_of(NEIGHBOUR, PID,
@@ -130,7 +132,7 @@ static void test_it_counts_in_the_pool(void)
     for (unsigned i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(lend(0, &x), 0);
     valid();
-    CU_ASSERT_FALSE(share_may_lend(store(), f.tenants[0]));
+    CU_ASSERT_FALSE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_EQUAL(lend(0, &x), -ENOSPC);
     CU_ASSERT_EQUAL(f.tenants[0]->n_extents, 4);
     teardown();
@@ -143,13 +145,13 @@ static void test_guarantees_of_others_stay(void)
 
     setup();
     f.tenants[1]->guarantee_bytes = 2 * EXTENT;
-    CU_ASSERT_TRUE(share_may_lend(store(), f.tenants[0]));
+    CU_ASSERT_TRUE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_EQUAL(lend(0, &x), 0);
-    CU_ASSERT_TRUE(share_may_lend(store(), f.tenants[0]));
+    CU_ASSERT_TRUE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_EQUAL(lend(0, &x), 0);
-    CU_ASSERT_FALSE(share_may_lend(store(), f.tenants[0]));
+    CU_ASSERT_FALSE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_TRUE(share_may_grow(store(), f.tenants[0])); /* with one that can */
-    CU_ASSERT_TRUE(share_may_lend(store(), f.tenants[1]));
+    CU_ASSERT_TRUE(share_may_register(store(), f.tenants[1]));
     teardown();
 }
 
@@ -164,11 +166,11 @@ static void test_it_is_taken_for_nobody(void)
     for (unsigned i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(lend(0, &x), 0);
     f.tenants[1]->guarantee_bytes = EXTENT; /* raised when it was too late */
-    CU_ASSERT_EQUAL(store_reserve(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(reserve_slot(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
     publish(1);
-    CU_ASSERT_EQUAL(store_reserve(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(reserve_slot(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
     store_unhold(store(), slots[0]);
-    CU_ASSERT_EQUAL(store_reserve(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(reserve_slot(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
     CU_ASSERT_EQUAL(store()->pool.n_extents, 4);
@@ -191,7 +193,7 @@ static void test_what_the_lender_leaves(void)
     for (unsigned i = 1; i < 10; i++)
         store_unhold(store(), slots[i]);
     CU_ASSERT_TRUE(store_page_is_whole(store(), slots[0]));
-    store_lender_gone(store(), x);
+    retire_external(store(), x);
     valid();
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
     CU_ASSERT_FALSE(store_page_is_whole(store(), slots[0]));
@@ -202,10 +204,10 @@ static void test_what_the_lender_leaves(void)
     CU_ASSERT_EQUAL(found, SLOT_NONE);
     CU_ASSERT_PTR_NOT_EQUAL(place_of(STRANGER, OTHER_PID, &slot), x);
     store_discard(store(), slot);
-    store_tick(store());
+    retire_tick(store());
     CU_ASSERT_PTR_NOT_NULL(pool_extent_find(&store()->pool, id));
     store_unhold(store(), slots[0]);
-    store_tick(store());
+    retire_tick(store());
     CU_ASSERT_PTR_NULL(pool_extent_find(&store()->pool, id));
     CU_ASSERT_EQUAL(store_find_whole(store(), f.tenants[0], &held, &found, NULL), 0);
     CU_ASSERT_EQUAL(found, SLOT_NONE);

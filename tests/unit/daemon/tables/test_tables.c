@@ -1,4 +1,6 @@
 /* States, revisions, retirement and the state folder of the tables. */
+#include "daemon/tables/tables_activate.h"
+#include "daemon/tables/tables_stage.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -252,7 +254,7 @@ static enum table_outcome roll_back(const struct table_entry *t, uint64_t revisi
 
     CU_ASSERT_EQUAL_FATAL(tables_rollback(&tables, t->digest, revision, 0, &outcome, &now, active, NULL), 0);
     CU_ASSERT_EQUAL(now, tables.models->revision);
-    *ret_active = tables_find(&tables, active);
+    *ret_active = table_find(&tables, active);
     return outcome;
 }
 
@@ -379,8 +381,8 @@ static void test_state_folder(void)
     close_tables();
     open_tables();
     CU_ASSERT_EQUAL(tables.n_entries, 2);
-    CU_ASSERT_EQUAL(tables_find(&tables, active)->state, TABLE_ACTIVE);
-    CU_ASSERT_EQUAL(tables_find(&tables, other)->state, TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(table_find(&tables, active)->state, TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(table_find(&tables, other)->state, TABLE_VERIFIED);
     CU_ASSERT_EQUAL(tables.models->revision, 41);
     teardown();
 }
@@ -408,9 +410,9 @@ static void test_rollback_after_a_restart(void)
 
         close_tables();
         open_tables();
-        a = tables_find(&tables, digests[0]);
-        b = tables_find(&tables, digests[1]);
-        c = tables_find(&tables, digests[2]);
+        a = table_find(&tables, digests[0]);
+        b = table_find(&tables, digests[1]);
+        c = table_find(&tables, digests[2]);
         CU_ASSERT_FATAL(a && b && c);
         CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
         CU_ASSERT(c->rolled_back && !a->rolled_back && a->activated == 1 && b->activated == 4 &&
