@@ -16,7 +16,7 @@
 #include "daemon/loop/supervisor.h"
 #include "daemon/server.h"
 
-/* libc finds it by its name, which must not be hidden. */
+/* argp finds this symbol by its name, so it must be visible. */
 __attribute__((visibility("default"))) const char *argp_program_version = "kvcobrad " KVCOBRA_VERSION;
 
 static struct command_line command_line; /* SIGHUP reads it again */
@@ -33,6 +33,7 @@ static void kvcobrad_report_ready(const struct config *c)
     supervisor_notify("READY=1");
     if (c->ready_fd < 0)
         return;
+
     if (write(c->ready_fd, "\n", 1) != 1)
         log_event(LOG_WARNING, "ready-fd", "message=\"%s\", ignoring", strerror(errno));
     (void) close(c->ready_fd);

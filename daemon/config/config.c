@@ -1,6 +1,7 @@
 /* Defaults, and the checks of settings against each other; see config.h. */
 #include "daemon/config/config.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,13 +42,13 @@ static int config_check_bytes(const char *option, uint64_t bytes, uint64_t unit,
 }
 
 /* The settings of one pool, and the prefix of their names. */
-struct pool_keys {
+struct config_pool_keys {
     const char *prefix;
     uint64_t pool_bytes, extent_bytes, span_bytes, quota_bytes, guarantee_bytes;
 };
 
-static int config_check_pool_bytes(const struct pool_keys *k, const char *what, uint64_t bytes, uint64_t unit,
-                                   uint64_t max, struct errmsg *e)
+static int config_check_pool_bytes(const struct config_pool_keys *k, const char *what, uint64_t bytes,
+                                   uint64_t unit, uint64_t max, struct errmsg *e)
 {
     char option[32];
 
@@ -56,7 +57,7 @@ static int config_check_pool_bytes(const struct pool_keys *k, const char *what, 
 }
 
 /* A guarantee takes whole extents, and those of all tenants together fit the pool. */
-static int config_check_guarantee(const struct config *c, const struct pool_keys *k, struct errmsg *e)
+static int config_check_guarantee(const struct config *c, const struct config_pool_keys *k, struct errmsg *e)
 {
     uint64_t n_extents = k->pool_bytes / k->extent_bytes;
     uint64_t n_guaranteed = (k->guarantee_bytes + k->extent_bytes - 1) / k->extent_bytes;
@@ -74,7 +75,7 @@ static int config_check_guarantee(const struct config *c, const struct pool_keys
     return 0;
 }
 
-static int config_check_pool(const struct config *c, const struct pool_keys *k, struct errmsg *e)
+static int config_check_pool(const struct config *c, const struct config_pool_keys *k, struct errmsg *e)
 {
     int r = config_check_pool_bytes(k, "span-bytes", k->span_bytes, POOL_PAGE_BYTES, POOL_SPAN_BYTES_MAX, e);
 
@@ -95,7 +96,7 @@ static int config_check_pool(const struct config *c, const struct pool_keys *k, 
 
 static int config_check_memory(const struct config *c, struct errmsg *e)
 {
-    const struct pool_keys host = {
+    const struct config_pool_keys host = {
         "", c->pool_bytes, c->extent_bytes, c->span_bytes, c->quota_bytes, c->guarantee_bytes,
     };
     int r = config_check_pool(c, &host, e);
@@ -119,7 +120,7 @@ static int config_check_memory(const struct config *c, struct errmsg *e)
 /* Also without a GPU: a mistake is reported now, not when the host gets its first GPU. */
 static int config_check_gpus(const struct config *c, struct errmsg *e)
 {
-    const struct pool_keys gpu = {
+    const struct config_pool_keys gpu = {
         "gpu-",
         c->gpu_pool_bytes,
         c->gpu_extent_bytes,
@@ -166,9 +167,11 @@ static int config_check_metrics(const struct config *c, struct errmsg *e)
     if (path && c->metrics_address)
         return fail(e, -EINVAL,
                     "--metrics-socket and --metrics-address exclude each other: give one of them");
+
     if (path && ((c->socket_path && strcmp(path, c->socket_path) == 0) ||
                  (c->operator_socket_path && strcmp(path, c->operator_socket_path) == 0)))
         return fail(e, -EINVAL, "--metrics-socket is the path of another socket: %s", path);
+
     if (c->metrics_address && loopback_parse(c->metrics_address, &address, &bytes, &why) < 0)
         return fail(e, -EINVAL, "--metrics-address: %s", why.text);
     return 0;
@@ -183,7 +186,7 @@ static int config_check_sockets(const struct config *c, struct errmsg *e)
     return config_check_metrics(c, e);
 }
 
-/* ---- the rest ---- */
+/* ---- pages over a restart, ranges ---- */
 
 static int config_check_keep(const struct config *c, struct errmsg *e)
 {
@@ -199,9 +202,11 @@ static int config_check_keep(const struct config *c, struct errmsg *e)
 #endif
 }
 
+/* The value of a setting that has a range. */
 static uint64_t config_number(const struct config *c, const struct setting *s)
 {
     const char *at = (const char *) c + s->offset;
+    int n;
 
     switch (s->kind) {
     case SETTING_BYTES:
@@ -210,7 +215,9 @@ static uint64_t config_number(const struct config *c, const struct setting *s)
     case SETTING_U32:
         return *(const uint32_t *) at;
     default:
-        return (uint64_t) * (const int *) at;
+        assert(s->kind == SETTING_INT);
+        memcpy(&n, at, sizeof(n));
+        return (uint64_t) n;
     }
 }
 
@@ -218,8 +225,12 @@ static int config_check_ranges(const struct config *c, struct errmsg *e)
 {
     for (size_t i = 0; i < settings_n; i++) {
         const struct setting *s = &settings[i];
-        uint64_t v = settings_has_range(s) ? config_number(c, s) : s->min;
+        uint64_t v;
 
+        if (!settings_has_range(s))
+            continue;
+
+        v = config_number(c, s);
         if (v < s->min || v > s->max)
             return fail(e, -EINVAL, "--%s %" PRIu64 " is not between %" PRIu64 " and %" PRIu64, s->name, v,
                         s->min, s->max);
@@ -259,20 +270,24 @@ int config_parse_bytes(const char *text, uint64_t *ret)
     uint64_t v;
     char *end;
 
-    if (*text < '0' || *text > '9') /* strtoull takes signs and blanks */
+    if (*text < '0' || *text > '9') /* strtoull() accepts signs and blanks */
         return -EINVAL;
+
     errno = 0;
     v = strtoull(text, &end, 10);
     if (errno == ERANGE)
         return -ERANGE;
+
     if (*end != '\0') {
         suffix = strchr(suffixes, *end);
         if (!suffix || end[1] != '\0')
             return -EINVAL;
         shift = 10 * (unsigned) (suffix - suffixes + 1);
     }
+
     if (v > UINT64_MAX >> shift)
         return -ERANGE;
+
     *ret = v << shift;
     return 0;
 }

@@ -3,7 +3,7 @@
  * unless a comment says otherwise. The command line (command_line.h) and the file (config_keys.h) set them;
  * SIGHUP changes some.
  *
- * Read only once the daemon serves, but by config_reload().
+ * While the daemon serves, only config_reload() changes it.
  */
 #pragma once
 

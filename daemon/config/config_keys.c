@@ -1,4 +1,4 @@
-/* Configuration by name; see config_keys.h. The file's syntax is inih's. */
+/* Settings by name; see config_keys.h. inih parses the file. */
 #include "daemon/config/config_keys.h"
 
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/config/settings.h"
@@ -20,23 +21,25 @@ static int config_keys_set_text(struct config *c, const struct setting *k, const
                                 struct errmsg *e)
 {
     const char **at = (const char **) ((char *) c + k->offset);
-    char **owned, *copy;
+    _cleanup_(freep) char *copy = NULL;
+    char **owned;
 
     if (strcmp(value, "none") == 0) {
         *at = NULL;
         return 0;
     }
+
     if (k->kind == SETTING_PATH && value[0] != '/' && value[0] != '.' && !strchr(value, '/'))
         return fail(e, -EINVAL, "%s: \"%s\" is not a path with a folder in it, nor \"none\"", k->name, value);
+
     copy = strdup(value);
     owned = copy ? reallocarray(c->owned, c->n_owned + 1, sizeof(*owned)) : NULL;
-    if (!owned) {
-        free(copy);
+    if (!owned)
         return fail(e, -ENOMEM, "out of memory");
-    }
+
     c->owned = owned;
-    owned[c->n_owned++] = copy;
     *at = copy;
+    owned[c->n_owned++] = take_ptr(copy);
     return 0;
 }
 
@@ -52,6 +55,7 @@ static int config_keys_set_number(struct config *c, const struct setting *k, con
         return fail(e, -EINVAL, "%s: \"%s\" is not a number from %" PRIu64 " to %" PRIu64, k->name, value,
                     k->min, k->max);
     }
+
     if (k->kind == SETTING_BYTES || k->kind == SETTING_U64)
         *(uint64_t *) at = v;
     else if (k->kind == SETTING_U32)

@@ -44,10 +44,9 @@ struct setting {
     char letter; /* of the short option; 0: none */
     enum setting_kind kind;
     enum setting_group group;
-    bool reloads;  /* SIGHUP may change it */
-    size_t offset; /* of the member in struct config */
-    const char
-        *argument; /* name of the value in --help, which is also its unit: SIZE is bytes, MS milliseconds */
+    bool reloads;         /* SIGHUP may change it */
+    size_t offset;        /* of the member in struct config */
+    const char *argument; /* name of the value in --help, and its unit: SIZE is bytes, MS milliseconds */
     const char *const *choices; /* ends with NULL */
     uint64_t min, max;          /* of numbers and modes */
     uint64_t number;            /* the default of numbers, modes and choices */
@@ -68,15 +67,16 @@ const struct setting *settings_find(const char *name);
 /* "Memory (65536, 64K, 64M, 2G)". */
 const char *settings_group_title(enum setting_group group);
 
-/* Whether min and max limit what config_set() takes, and are worth a sentence. */
+/* Whether the setting is a number with a maximum, which config_check() and the man page mention. */
 bool settings_has_range(const struct setting *s);
 
 #define SETTINGS_VALUE_BYTES 128
 
-/* "4G", "0660", "auto", "none", "--pool-bytes". Returns @ret. */
+/* The default as a person writes it: "4G", "0660", "auto", "none", or the name in @default_from. Returns
+ * @ret. */
 const char *settings_default(const struct setting *s, char ret[static SETTINGS_VALUE_BYTES]);
 
-/* A number as a person writes it: of a setting in bytes "64K", else "65536". Returns @ret. */
+/* A number as a person writes it: "64K" for a setting in bytes, else "65536". Returns @ret. */
 const char *settings_number(const struct setting *s, uint64_t v, char ret[static SETTINGS_VALUE_BYTES]);
 
 /* Sets the defaults of all settings in @c; other members stay. */

@@ -10,28 +10,37 @@
 #include "base/utf8.h"
 #include "daemon/loop/metrics.h"
 
-static void metrics_text_add(struct metrics_text *t, const char *bytes, size_t n)
+/* Makes room for @n bytes more. False: out of memory or too long, which is remembered. */
+static bool metrics_text_reserve(struct metrics_text *t, size_t n)
 {
     size_t room = t->room ? t->room : 16384;
     char *data;
 
-    if (t->failed)
-        return;
-    if (n > METRICS_TEXT_BYTES_MAX - t->n) {
+    if (t->failed || n > METRICS_TEXT_BYTES_MAX - t->n) {
         t->failed = true;
-        return;
+        return false;
     }
+
     while (room - t->n < n)
         room *= 2;
-    if (room != t->room) {
-        data = realloc(t->data, room);
-        if (!data) {
-            t->failed = true;
-            return;
-        }
-        t->data = data;
-        t->room = room;
+    if (room == t->room)
+        return true;
+
+    data = realloc(t->data, room);
+    if (!data) {
+        t->failed = true;
+        return false;
     }
+    t->data = data;
+    t->room = room;
+    return true;
+}
+
+static void metrics_text_add(struct metrics_text *t, const char *bytes, size_t n)
+{
+    if (!metrics_text_reserve(t, n))
+        return;
+
     memcpy(t->data + t->n, bytes, n);
     t->n += n;
 }
