@@ -80,6 +80,7 @@ static int dispatch_request(struct request *rq)
     if (!(h->sockets & socket))
         return fail(&rq->error, -EPERM, "%s is not served on the %s socket", dispatch_name(rq->message),
                     c->is_operator ? "operator" : "client");
+
     r = request_check_draining(rq);
     return r < 0 ? r : h->run(rq);
 }

@@ -16,24 +16,24 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/config/config_keys.h"
-#include "daemon/requests/conn.h"
+#include "daemon/dispatch.h"
 #include "daemon/gpu/gpu_open.h"
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/store/persist.h"
-#include "daemon/loop/log.h"
-#include "daemon/operator/metrics_http.h"
 #include "daemon/gpu/mover.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/work.h"
+#include "daemon/operator/metrics_http.h"
 #include "daemon/operator/quota.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/request.h"
-#include "daemon/dispatch.h"
 #include "daemon/session/restore.h"
-#include "daemon/store/control.h"
-#include "daemon/tables/tables.h"
 #include "daemon/session/session.h"
+#include "daemon/store/control.h"
+#include "daemon/store/persist.h"
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
-#include "daemon/loop/work.h"
+#include "daemon/tables/tables.h"
 
 enum {
     FDS_PER_SESSION = 8, /* socket, pidfd, arena, session page; copies for a reply */
@@ -174,9 +174,11 @@ static int server_watch_signals(struct server *s, struct errmsg *e)
     (void) sigaddset(&mask, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
         return fail(e, -errno, "cannot block signals: %s", strerror(errno));
+
     s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0)
         return fail(e, -errno, "cannot receive signals: %s", strerror(errno));
+
     r = ev_watch(s->ev, s->signal_fd, server_on_signal, s, &s->signals);
     return r < 0 ? fail(e, r, "cannot watch for signals: %s", strerror(-r)) : 0;
 }
@@ -232,24 +234,43 @@ static int server_open_metrics(struct server *s, int fd, struct errmsg *e)
     return r == 0 && fd >= 0 ? metrics_http_new(s, fd, &s->metrics_http, e) : r;
 }
 
-static int server_open_sockets(struct server *s, struct errmsg *e)
+static int server_open_client_socket(struct server *s, int fd, struct errmsg *e)
 {
     const struct config *c = s->config;
-    int client_fd = c->listen_fd, operator_fd = c->operator_fd, metrics_fd = -1, r = 0;
+    int r;
 
-    server_take_sockets(s, &client_fd, &operator_fd, &metrics_fd);
-    if (client_fd >= 0)
-        r = listen_adopt(&s->client_socket, client_fd, "client socket", e);
+    if (fd >= 0)
+        r = listen_adopt(&s->client_socket, fd, "client socket", e);
     else
         r = listen_at(&s->client_socket, SOCK_SEQPACKET, c->socket_path, c->socket_mode, e);
-    if (r == 0 && operator_fd >= 0)
-        r = listen_adopt(&s->operator_socket, operator_fd, "operator socket", e);
-    else if (r == 0 && c->operator_socket_path)
-        r = listen_at(&s->operator_socket, SOCK_SEQPACKET, c->operator_socket_path, 0600, e);
+    if (r < 0)
+        return r;
+    return ev_listen(s->ev, take_fd(&s->client_socket.fd), server_on_client, s, &s->listener);
+}
+
+static int server_open_operator_socket(struct server *s, int fd, struct errmsg *e)
+{
+    int r;
+
+    if (fd < 0 && !s->config->operator_socket_path)
+        return 0;
+    if (fd >= 0)
+        r = listen_adopt(&s->operator_socket, fd, "operator socket", e);
+    else
+        r = listen_at(&s->operator_socket, SOCK_SEQPACKET, s->config->operator_socket_path, 0600, e);
+    if (r < 0)
+        return r;
+    return ev_listen(s->ev, take_fd(&s->operator_socket.fd), server_on_operator, s, &s->operator_listener);
+}
+
+static int server_open_sockets(struct server *s, struct errmsg *e)
+{
+    int client_fd = s->config->listen_fd, operator_fd = s->config->operator_fd, metrics_fd = -1, r;
+
+    server_take_sockets(s, &client_fd, &operator_fd, &metrics_fd);
+    r = server_open_client_socket(s, client_fd, e);
     if (r == 0)
-        r = ev_listen(s->ev, take_fd(&s->client_socket.fd), server_on_client, s, &s->listener);
-    if (r == 0 && s->operator_socket.fd >= 0)
-        r = ev_listen(s->ev, take_fd(&s->operator_socket.fd), server_on_operator, s, &s->operator_listener);
+        r = server_open_operator_socket(s, operator_fd, e);
     if (r == 0)
         r = server_open_metrics(s, metrics_fd, e);
     if (r < 0 && e && e->text[0] == '\0')
@@ -311,6 +332,7 @@ static int server_load_secret(struct server *s, struct errmsg *e)
     }
     if (r != -ENOENT)
         return r;
+
     old_mask = umask(0077);
     r = atomic_file_write(path, s->devices.secret, sizeof(s->devices.secret), e);
     (void) umask(old_mask);
@@ -326,6 +348,7 @@ static int server_start_loop(struct server *s, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     s->started_ms = ev_now_ms(s->ev);
     if (why.text[0])
         log_event(LOG_NOTICE, "event-backend", "backend=%s message=\"%s\"", ev_backend_name(s->ev), why.text);
@@ -380,6 +403,7 @@ static int server_start(struct server *s, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     server_connect_rooms(s);
 
     r = work_new(s->ev, s->config->work_threads, s->config->work_queue_max, &s->work, e);
@@ -415,6 +439,7 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory at the start");
+
     s->config = config;
     s->reload = reload;
     s->signal_fd = s->moments_fd = -1;
@@ -424,6 +449,7 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
     listen_init(&s->metrics_socket);
     if (sodium_init() < 0)
         return fail(e, -EIO, "libsodium does not start: this machine has no source of random numbers");
+
     devices_init(&s->devices, config);
     randombytes_buf(s->devices.boot_id, sizeof(s->devices.boot_id));
     server_fit_descriptors(&s->devices, config);
@@ -477,6 +503,7 @@ struct server *server_free(struct server *s)
 {
     if (!s)
         return NULL;
+
     s->work = work_free(s->work); /* first: threads read arenas and write pages */
     s->gpus.mover = mover_free(s->gpus.mover);
     if (s->supervisor.keeps && s->persist.journal.data && persist_freeze(&s->persist) < 0)

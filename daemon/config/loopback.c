@@ -30,6 +30,7 @@ static bool loopback_split(const char *text, char host[static 64], uint16_t *ret
 
     if (n == 0 || n >= 64 || colon[1] < '0' || colon[1] > '9')
         return false;
+
     port = strtoul(colon + 1, &end, 10);
     if (*end != '\0' || port == 0 || port > 65535)
         return false;
@@ -70,6 +71,7 @@ int loopback_parse(const char *text, struct sockaddr_storage *ret, socklen_t *re
                     "%.60s can be reached from other machines, and metrics of all tenants are served there: "
                     "use a Unix socket, or an address of 127.0.0.0/8 or [::1]",
                     text);
+
     *ret = a;
     *ret_bytes = a.ss_family == AF_INET ? sizeof(*v4) : sizeof(*v6);
     return 0;

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store/persist.h"
-#include "daemon/loop/log.h"
-#include "daemon/gpu/mover.h"
 #include "daemon/config/config.h"
+#include "daemon/gpu/mover.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/device.h"
+#include "daemon/store/persist.h"
 
 enum {
     OPEN_MS = 60000, /* the driver's first context on a machine with eight GPUs takes more than ten seconds */

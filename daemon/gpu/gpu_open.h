@@ -3,8 +3,7 @@
  * opened. A GPU that cannot be opened has a sentence that says why; everything else is served.
  *
  *     OPENING --mover--> READY
- *         \--no driver, no such GPU, impossible sizes--> UNAVAILABLE --a request needs it, after a pause-->
- *         OPENING
+ *         \--no driver, no such GPU, impossible sizes--> UNAVAILABLE --request, after a pause--> OPENING
  */
 #pragma once
 
@@ -21,8 +20,10 @@ struct persist;
 
 /* The sessions above this room, as far as memory of dead processes concerns them. */
 struct gpu_sessions {
-    /* Ends the session of a dead process. @retired: its extents take no new pages; else its memory is used
-     * again. */
+    /*
+     * Ends the session of a dead process. @retired: its extents take no new pages; else its memory is used
+     * again.
+     */
     void (*end)(void *ctx, uint32_t session, bool retired);
     /* Slots that the session holds or has reserved. */
     uint64_t (*count_slots)(void *ctx, uint32_t session);

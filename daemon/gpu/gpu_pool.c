@@ -8,10 +8,10 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "daemon/gpu/gpu_open.h"
-#include "daemon/loop/log.h"
-#include "daemon/gpu/mover.h"
 #include "daemon/config/config.h"
+#include "daemon/gpu/gpu_open.h"
+#include "daemon/gpu/mover.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/device.h"
 #include "daemon/store/persist.h"
 #include "daemon/store/retire.h"
@@ -58,6 +58,7 @@ static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     create.device = d->number;
     create.bytes = d->store.pool.extent_bytes;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CREATE;
@@ -140,6 +141,7 @@ static void gpu_pool_ask_for_list(struct gpu_pool *g)
 
     if (!quarantine_wants_list(&g->quarantine) || gpu_open_check(d, NULL) < 0)
         return;
+
     processes.device = d->number;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;
     request.processes = &processes;
@@ -162,6 +164,7 @@ static void gpu_pool_end_delay(struct gpu_pool *g, uint64_t now_ms)
 {
     if (g->orphans_until_ms == 0 || now_ms < g->orphans_until_ms)
         return;
+
     g->orphans_until_ms = 0;
     store_discard_reserved(&g->device->store, SLOT_WITHOUT_SESSION);
 }
@@ -177,10 +180,12 @@ int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, str
 
     if (!g)
         return fail(e, -ENOMEM, "out of memory for the pool of %s", d->name);
+
     r = quarantine_init(&g->quarantine, &owner, GPU_DEAD_PROCESSES_MAX, gpus->config->gpu_reuse_ms,
                         GPU_LIST_PATIENCE_MS, e);
     if (r < 0)
         return r;
+
     d->gpus = gpus;
     g->device = d;
     g->reuse_ms = gpus->config->gpu_reuse_ms;
@@ -195,6 +200,7 @@ struct gpu_pool *gpu_pool_free(struct gpu_pool *g)
 {
     if (!g)
         return NULL;
+
     g->device->store.pool.source = NULL;
     quarantine_deinit(&g->quarantine);
     preallocated_deinit(&g->preallocated);

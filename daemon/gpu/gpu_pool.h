@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/store/pool.h"
-#include "daemon/gpu/quarantine.h"
 #include "daemon/gpu/preallocated.h"
+#include "daemon/gpu/quarantine.h"
+#include "daemon/store/pool.h"
 
 struct device;
 struct errmsg;

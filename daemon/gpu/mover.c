@@ -18,8 +18,8 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "daemon/loop/log.h"
 #include "daemon/gpu/mover_process.h"
+#include "daemon/loop/log.h"
 
 enum { DEVICES_MAX = 16 /* whose OPEN is recorded */, REOPEN_MS = 1000 };
 
@@ -129,6 +129,7 @@ static void mover_send_next(struct mover *m)
 
     if (m->asked || !q || !m->stream)
         return;
+
     n_fds = q->n_fds;
     q->n_fds = 0; /* transferred, also on failure */
     m->asked = true;
@@ -185,6 +186,7 @@ static void mover_remember_open(struct mover *m, const struct mover_request *q)
 
     if (!o && m->n_opens == DEVICES_MAX)
         return; /* mover_ask() refused it */
+
     packet = malloc(q->bytes);
     if (!packet) {
         log_event(LOG_ERR, "mover-open",
@@ -212,6 +214,7 @@ static void mover_note_closed(struct mover *m, const struct mover_request *q, co
     log_event(LOG_WARNING, "mover-open", "device=%" PRIu32 " message=\"%s\"", q->device, why);
     if (!o)
         return;
+
     o->is_lost = true;
     o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
 }
@@ -282,6 +285,7 @@ static void mover_on_alarm(void *ctx)
 
     if (read(m->timer, &n_times, sizeof(n_times)) != sizeof(n_times) || !m->asked)
         return; /* the timer was set again meanwhile */
+
     log_event(LOG_ERR, "mover-slow",
               "pid=%ld timeout_ms=%" PRIu64 " message=\"it did not answer: killing it\"",
               (long) m->process.pid, m->queue->timeout_ms);
@@ -298,6 +302,7 @@ static int mover_new_request(const uint8_t *packet, size_t bytes, struct mover_r
 
     if (!q)
         return -ENOMEM;
+
     q->bytes = bytes;
     memcpy(q->packet, packet, bytes);
     *ret = q;
@@ -346,6 +351,7 @@ static int mover_start(struct mover *m)
         return 0;
     if (m->stream || m->death || ev_now_ms(m->ev) < m->may_start_ms)
         return -EAGAIN;
+
     m->started_ms = ev_now_ms(m->ev);
     r = mover_process_start(m->path, &m->process, &socket);
     if (r == 0) {
@@ -378,17 +384,21 @@ int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct 
 
     if (!m)
         return fail(e, -ENOMEM, "out of memory");
+
     *m = (struct mover){.ev = ev, .process = {.pidfd = -1}, .timer = -1, .next_id = 1};
     m->queue_end = &m->queue;
     m->path = strdup(path);
     if (!m->path)
         return fail(e, -ENOMEM, "out of memory");
+
     m->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (m->timer < 0)
         return fail(e, -errno, "cannot create a timer for the GPU's mover: %s", strerror(errno));
+
     r = ev_watch(ev, m->timer, mover_on_alarm, m, &m->alarm);
     if (r < 0)
         return fail(e, r, "cannot watch a timer for the GPU's mover: %s", strerror(-r));
+
     *ret_mover = take_ptr(m);
     return 0;
 }
@@ -397,6 +407,7 @@ struct mover *mover_free(struct mover *m)
 {
     if (!m)
         return NULL;
+
     m->may_start_ms = UINT64_MAX; /* requests of callbacks are refused */
     m->stream = ev_source_free(m->stream);
     m->death = ev_source_free(m->death);
@@ -437,6 +448,7 @@ static int mover_open_again(struct mover *m, uint32_t device)
 
     if (!o || !o->is_lost || ev_now_ms(m->ev) < o->try_ms)
         return 0;
+
     o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
     return mover_queue_open(m, o);
 }
@@ -452,13 +464,16 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     assert(n_fds <= WIRE_FDS_MAX);
     if (m->n_queue >= MOVER_REQUESTS_MAX)
         return -EAGAIN;
+
     request->id = m->next_id;
     bytes = mover_request_pack(request, packet);
     if (bytes < 0)
         return (int) bytes;
+
     r = mover_new_request(packet, (size_t) bytes, &q);
     if (r < 0)
         return r;
+
     q->id = m->next_id++;
     q->timeout_ms = timeout_ms;
     q->kind = request->body_case;
@@ -468,11 +483,13 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && m->n_opens == DEVICES_MAX &&
         !mover_find_open(m, q->device))
         return -ENOSPC;
+
     for (; q->n_fds < n_fds; q->n_fds++) {
         int copy = fcntl(fds[q->n_fds], F_DUPFD_CLOEXEC, 3);
 
         if (copy < 0)
             return -errno;
+
         q->fds[q->n_fds] = copy;
     }
     r = mover_start(m);
@@ -480,6 +497,7 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
         r = mover_open_again(m, q->device);
     if (r < 0)
         return r;
+
     mover_append(m, take_ptr(q));
     mover_send_next(m);
     return 0;

@@ -60,6 +60,7 @@ static int mover_process_spawn(const char *path, int socket, pid_t *ret_pid)
 
     if (r != 0)
         return -r;
+
     r = posix_spawnattr_init(&attributes);
     if (r == 0) {
         r = mover_process_plan_descriptors(&actions, socket);
@@ -82,11 +83,13 @@ int mover_process_start(const char *path, struct mover_process *ret_process, int
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
+
     ours = pair[0];
     theirs = pair[1];
     r = mover_process_spawn(path, theirs, &p.pid);
     if (r < 0)
         return r;
+
     p.pidfd =
         (int) syscall(SYS_pidfd_open, p.pid,
                       0); /* close-on-exec; the child is not collected yet, so the pid is still its own */
@@ -106,6 +109,7 @@ void mover_process_kill(struct mover_process *p)
 {
     if (p->pid <= 0)
         return;
+
     p->killed = true;
     (void) syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
 }
@@ -140,6 +144,7 @@ void mover_process_end(struct mover_process *p)
 
     if (p->pid == 0)
         return;
+
     ended = mover_process_has_ended(p, 0);
     if (!ended) {
         mover_process_kill(p);

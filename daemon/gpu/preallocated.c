@@ -41,6 +41,7 @@ void preallocated_tick(struct preallocated *s, uint32_t room, uint64_t now_ms)
         (void) close(s->fds[--s->n]);
     if (s->is_being_created || s->n >= wanted || s->n >= room || now_ms < s->try_ms)
         return;
+
     r = s->maker.begin(s->maker.ctx, &why);
     if (r < 0)
         preallocated_note_failure(s, r, why.text, now_ms);

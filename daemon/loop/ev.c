@@ -51,6 +51,7 @@ int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, 
     errmsg_clear(ret_why);
     if (!ev)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
+
     switch (backend) {
     case EV_URING:
         r = ev_start(ev, &ev_uring_ops, e);
@@ -65,6 +66,7 @@ int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, 
     }
     if (r < 0)
         return r;
+
     ev_read_clock(ev);
     *ret_ev = take_ptr(ev);
     return 0;
@@ -92,6 +94,7 @@ struct ev *ev_free(struct ev *ev)
 {
     if (!ev)
         return NULL;
+
     (void) ev_resume_paused(ev); /* drops dead sources */
     while (ev->n_sources > 0)    /* dead sources that the kernel still uses */
         if (ev->ops->wait(ev, -1) < 0)
@@ -170,6 +173,7 @@ int ev_run(struct ev *ev)
             r = ev->failed;
         if (r < 0)
             return r;
+
         ev_read_clock(ev);
         if (ev->period_ms > 0 && ev->now_ms >= ev->next_tick_ms) {
             ev->next_tick_ms = ev->now_ms + ev->period_ms;
@@ -199,6 +203,7 @@ void ev_source_drop(struct ev_source *s)
     assert(s->busy > 0);
     if (--s->busy > 0 || !s->dead)
         return;
+
     while (s->out) {
         struct ev_out *o = s->out;
 
@@ -260,6 +265,7 @@ struct ev_source *ev_source_free(struct ev_source *s)
 {
     if (!s)
         return NULL;
+
     assert(!s->dead);
     ev_source_hold(s);
     s->dead = true;
@@ -296,6 +302,7 @@ void ev_deliver_end(struct ev_source *s, int err)
 {
     if (s->dead || s->ended)
         return;
+
     s->ended = true;
     if (s->kind !=
         EV_KIND_STREAM) { /* a daemon that cannot accept connections or receive signals must stop */
@@ -311,6 +318,7 @@ void ev_deliver_readable(struct ev_source *s)
 {
     if (s->dead)
         return;
+
     ev_source_hold(s);
     s->on_readable(s->ctx);
     ev_source_drop(s);

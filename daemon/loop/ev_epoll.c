@@ -27,6 +27,7 @@ static int epoll_start(struct ev *ev, struct errmsg *e)
 
     if (!b)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
+
     b->fd = epoll_create1(EPOLL_CLOEXEC);
     if (b->fd < 0) {
         int r = -errno;
@@ -80,6 +81,7 @@ static void epoll_remove(struct ev_source *s)
 {
     if (!s->receiving)
         return;
+
     s->receiving = false;
     (void) ev_epoll_control(s, EPOLL_CTL_DEL, 0);
     ev_source_drop(s);
@@ -99,6 +101,7 @@ static int epoll_send(struct ev_source *s)
             break;
         if (n < 0)
             return -errno;
+
         ev_sent(s);
     }
     s->sending = s->out != NULL;
@@ -174,6 +177,7 @@ static int epoll_wait_events(struct ev *ev, int64_t timeout_ms)
 
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
+
     ev_read_clock(ev);
     /* A callback may free any source of this batch: keeps all of them alive until the batch is done. */
     for (int i = 0; i < n; i++)

@@ -71,6 +71,7 @@ static int ev_uring_make_buffers(struct uring_backend *b)
     r = io_uring_register_buf_ring(&b->ring, &reg, 0);
     if (r < 0)
         return r;
+
     io_uring_buf_ring_init(b->buf_ring);
     for (unsigned i = 0; i < BUFFERS; i++)
         ev_uring_give_buffer(b, i);
@@ -146,6 +147,7 @@ static int uring_start(struct ev *ev, struct errmsg *e)
 
     if (!b)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
+
     b->receive_msg.msg_controllen = CONTROL_BYTES;
     r = ev_uring_init_ring(&b->ring);
     if (r < 0) {
@@ -199,6 +201,7 @@ static int ev_uring_arm(struct ev_source *s)
 
     if (!sqe)
         return -EBUSY;
+
     switch (s->kind) {
     case EV_KIND_LISTENER: /* see ev_uring_accept_waiting() */
         io_uring_prep_poll_add(sqe, s->fd, POLLIN);
@@ -236,6 +239,7 @@ static int uring_send(struct ev_source *s)
 
     if (!sqe)
         return -EBUSY;
+
     io_uring_prep_sendmsg(sqe, s->fd, &s->out->msg, MSG_NOSIGNAL);
     ev_uring_tag(sqe, s, OP_SEND);
     s->sending = true;
@@ -313,6 +317,7 @@ static int ev_uring_accept_waiting(struct ev_source *s)
 
         if (fd < 0)
             return -errno;
+
         ev_deliver_accept(s, fd);
     }
     return 0;
@@ -382,6 +387,7 @@ static int uring_wait(struct ev *ev, int64_t timeout_ms)
 
     if (r < 0 && r != -ETIME && r != -EINTR && r != -EBUSY && r != -EAGAIN)
         return r;
+
     ev_read_clock(ev);
     /* At most one completion queue per pass, so that the timer runs under a flood. */
     for (unsigned i = 0; i < CQ_ENTRIES && io_uring_peek_cqe(&b->ring, &cqe) == 0; i++) {

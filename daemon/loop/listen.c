@@ -59,6 +59,7 @@ static int listen_take_lock(const char *path, int *ret_fd, struct errmsg *e)
 
     if (!lock)
         return fail(e, -ENOMEM, "out of memory");
+
     for (;;) {
         _cleanup_(closep) int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
@@ -107,6 +108,7 @@ static int listen_bind(int fd, int type, const char *path, mode_t mode, struct e
     if (strlen(path) >= sizeof(sa.sun_path))
         return fail(e, -ENAMETOOLONG, "socket path %.80s... is longer than %zu bytes", path,
                     sizeof(sa.sun_path) - 1);
+
     memcpy(sa.sun_path, path, strlen(path));
     old_mask = umask(0777); /* no client can connect before the mode is right */
     r = bind(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0 ? -errno : 0;
@@ -129,6 +131,7 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     r = listen_take_lock(path, &l->lock_fd, e);
     if (r < 0)
         return r;
+
     r = listen_remove_stale(path, e);
     if (r < 0) { /* the path belongs to another program: only the lock is removed */
         _cleanup_(freep) char *lock = listen_lock_path(path);
@@ -140,12 +143,15 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     l->path = strdup(path);
     if (!l->path)
         return fail(e, -ENOMEM, "out of memory");
+
     fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail(e, -errno, "cannot create a socket: %s", strerror(errno));
+
     r = listen_bind(fd, type, path, mode, e);
     if (r < 0)
         return r;
+
     l->fd = take_fd(&fd);
     return 0;
 }
@@ -173,9 +179,11 @@ int listen_adopt(struct listen_socket *l, int fd, const char *option, struct err
         return fail(e, -EINVAL, "%s: descriptor %d is not a listening Unix SEQPACKET socket", option, fd);
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "%s: descriptor %d: %s", option, fd, strerror(errno));
+
     r = listen_want_credentials(fd);
     if (r < 0)
         return fail(e, r, "%s: descriptor %d does not take SO_PASSCRED: %s", option, fd, strerror(-r));
+
     l->fd = fd;
     return 0;
 }

@@ -26,6 +26,7 @@ static void supervisor_take_passed(struct supervisor *s)
 
     if (n <= 0)
         return;
+
     s->fds = calloc((size_t) n, sizeof(*s->fds));
     for (int i = 0; i < n; i++) {
         if (s->fds)
@@ -64,6 +65,7 @@ void supervisor_store(struct supervisor *s, const char *name, int fd)
 
     if (!s->keeps || s->frozen)
         return;
+
     /* FDPOLL=0: systemd must not drop the pidfd of a process that exits while the daemon is down */
     (void) snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
     r = sd_pid_notify_with_fds(0, 0, state, &fd, 1);
@@ -77,6 +79,7 @@ void supervisor_remove(struct supervisor *s, const char *name)
 
     if (!s->keeps || s->frozen)
         return;
+
     (void) snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s", name);
     (void) sd_notify(
         0, state); /* one that stays by mistake is not in the journal, and is removed at the next start */
@@ -88,6 +91,7 @@ void supervisor_barrier(struct supervisor *s)
 
     if (!s->keeps || s->frozen)
         return;
+
     r = sd_notify_barrier(0, BARRIER_TIMEOUT_US);
     if (r <= 0)
         supervisor_note_failure(s, "barrier", "-", r < 0 ? r : -ENOTCONN);

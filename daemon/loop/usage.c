@@ -25,6 +25,7 @@ uint64_t usage_of_process(void)
 
     if (n <= 0)
         return 0;
+
     text[n] = '\0';
     if (sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 || shared > resident)
         return 0;

@@ -44,6 +44,7 @@ static struct work_item *work_take(struct work_queue *l)
 
     if (!i)
         return NULL;
+
     l->first = i->next;
     if (!l->first)
         l->end = &l->first;
@@ -226,6 +227,7 @@ int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct wor
 
     if (!w)
         return fail(e, -ENOMEM, "out of memory for %u threads", n_threads);
+
     (void) pthread_mutex_init(&w->lock, NULL);
     (void) pthread_cond_init(&w->wanted, NULL);
     w->waiting.end = &w->waiting.first;
@@ -234,11 +236,13 @@ int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct wor
     w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->event_fd < 0)
         return fail(e, -errno, "cannot create an eventfd: %s", strerror(errno));
+
     r = ev_watch(ev, w->event_fd, work_on_ended, w, &w->watch);
     if (r == 0)
         r = work_start_threads(w, n_threads);
     if (r < 0)
         return fail(e, r, "cannot start %u threads: %s", n_threads, strerror(-r));
+
     *ret = take_ptr(w);
     return 0;
 }
@@ -247,6 +251,7 @@ struct work *work_free(struct work *w)
 {
     if (!w)
         return NULL;
+
     (void) pthread_mutex_lock(&w->lock);
     w->stopping = true;
     (void) pthread_cond_broadcast(&w->wanted);

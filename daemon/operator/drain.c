@@ -1,8 +1,8 @@
 /* DRAIN: refuse new sessions, models and pages, and report what existing clients still hold. */
 #include <inttypes.h>
 
-#include "daemon/operator/handlers.h"
 #include "daemon/loop/log.h"
+#include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/orphans.h"

@@ -10,8 +10,8 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "daemon/loop/log.h"
-#include "daemon/requests/request.h"
 #include "daemon/operator/handlers.h"
+#include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/evict.h"
 #include "daemon/store/share.h"
@@ -46,6 +46,7 @@ static int quota_save(const struct server *s, struct errmsg *e)
 
     if (!path || !text)
         return fail(e, -ENOMEM, "out of memory");
+
     memcpy(text, TITLE, at + 1);
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
         char quota[24], guarantee[24];
@@ -84,6 +85,7 @@ static int quota_tenant_of(struct server *s, const char *text, struct tenant **r
 
     if (n != 2 && !(n == 1 && text[strspn(text, "0123456789")] == '\0'))
         return fail(e, -EINVAL, "\"%.60s\" is not of the form " PREFIX "N or " PREFIX "N@gpuM", text);
+
     d = devices_find_name(&s->devices, device);
     if (!d || (n == 2 && d->number == 0))
         return fail(e, -ENODEV, "there is no device %s", device);
@@ -99,6 +101,7 @@ static bool quota_read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
         return true;
     if (*text < '0' || *text > '9')
         return false;
+
     errno = 0;
     *ret = strtoull(text, &end, 10);
     return errno == 0 && *end == '\0';
@@ -116,6 +119,7 @@ static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
         !quota_read_bytes(quota_text, &has_quota, &quota) ||
         !quota_read_bytes(guarantee_text, &has_guarantee, &guarantee) || (has_quota && quota == 0))
         return fail(e, -EBADMSG, "bad line \"%.60s\"", line);
+
     r = quota_tenant_of(s, name, &t, e);
     if (r < 0)
         return r;
@@ -128,6 +132,7 @@ static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
     if (!quota_fits(s, t, guarantee))
         return fail(e, -ENOSPC, "the guarantee of %" PRIu64 " bytes of tenant %s no longer fits the pool",
                     guarantee, t->name);
+
     t->guarantee_bytes = guarantee;
     t->guarantee_is_set = true;
     return 0;
@@ -145,9 +150,11 @@ void quota_load(struct server *s)
 
     if (!s->config->state_dir)
         return;
+
     r = path ? atomic_file_read(path, FILE_BYTES_MAX, &bytes, &n, &e) : -ENOMEM;
     if (r == -ENOENT)
         return;
+
     text = r == 0 ? strndup(bytes, n) : NULL;
     if (!text || strncmp(text, TITLE, strlen(TITLE)) != 0) {
         log_event(LOG_ERR, "quotas-unreadable", "message=\"%s\", ignoring",
@@ -237,15 +244,18 @@ int quota_handle_set(struct request *rq)
 
     if (m->quota_bytes == 0 && !m->set_guarantee)
         return fail(&rq->error, -EINVAL, "neither a maximum above 0 nor a guarantee is given");
+
     r = quota_find_or_create(rq, m->tenant, &t);
     if (r < 0)
         return r;
+
     kvcobra__set_quota_reply__init(reply);
     reply->previous_bytes = t->quota_bytes;
     reply->previous_guarantee_bytes = t->guarantee_bytes;
     r = quota_change(rq, t, m);
     if (r < 0)
         return r;
+
     /*
      * Held pages and arenas stay above a lowered quota until they are released; new pages are refused
      * meanwhile.

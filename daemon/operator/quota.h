@@ -2,8 +2,8 @@
  * Quotas and guarantees of single tenants, which an operator sets (SET_QUOTA). All other tenants have those
  * of the configuration. With a state folder they survive a restart:
  *
- *     DIR/quotas   "kvcobra quotas 1", then one line per tenant: <uid>[@<device>] <quota bytes or ->
- *     <guarantee bytes or ->
+ *     DIR/quotas   "kvcobra quotas 1", then one line per tenant:
+ *                  <uid>[@<device>] <quota bytes or -> <guarantee bytes or ->
  */
 #pragma once
 

@@ -1,12 +1,10 @@
 /*
  * COMMIT: what a client wrote in its arena becomes pages.
  *
- *     claim     on the loop: the reservations that the message names become COPYING and leave the session's
- *     list
+ *     claim     on the loop: the message's reservations become COPYING and leave the session's list
  *     copy      on a thread: arena to slot, once; all checks read the copy, which no client can write
- *     conclude  on the loop: publish, or lease the page that another client published meanwhile, or make
- *     the slot a
- *               reservation again
+ *     conclude  on the loop: publish, or lease the page that another client published meanwhile, or make the
+ *               slot a reservation again
  *
  * On a GPU the client wrote the payload into the slot itself and sends its checksum: the page is not copied
  * or checked here, so the message is claimed and concluded at once.
@@ -30,8 +28,8 @@
 #include "daemon/requests/page_check.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
-#include "daemon/session/session.h"
 #include "daemon/session/reservations.h"
+#include "daemon/session/session.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 
@@ -110,6 +108,7 @@ static struct commit_job *commit_claim(struct request *rq, const struct page_con
 
     if (!j)
         return NULL;
+
     j->job.server = rq->server;
     j->job.session = rq->session;
     j->job.message = (Kvcobra__Request *) rq->message;
@@ -129,6 +128,7 @@ static void commit_release_item(struct commit_job *j, struct commit_item *item, 
 
     if (item->slot == SLOT_NONE)
         return;
+
     j->job.session->n_copying--;
     if (keep) {
         store_unclaim(st, item->slot);
@@ -200,6 +200,7 @@ static int commit_publish_item(struct request *rq, struct commit_item *mine)
 
     if (r < 0)
         return r;
+
     rq->session->n_copying--;
     mine->slot = SLOT_NONE;
     return 0;
@@ -362,6 +363,7 @@ int commit_handle(struct request *rq)
     j = commit_claim(rq, &c, m);
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for a commit of %zu pages", m->n_items);
+
     j->job.work.run = commit_copy_slice;
     j->job.finish = commit_conclude;
     if (rq->store->pool.source)

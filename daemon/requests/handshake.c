@@ -7,14 +7,14 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
 #include "daemon/gpu/gpu_open.h"
-#include "daemon/store/persist.h"
 #include "daemon/loop/log.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/persist.h"
 
 #define FEATURES UINT64_C(0) /* none beyond version 1 */
 
@@ -82,14 +82,31 @@ static int handshake_find_device(struct request *rq, const char *uuid)
     rq->conn->device = devices_find_uuid(d, uuid);
     if (rq->conn->device)
         return 0;
+
     r = unknown ? gpu_open_check(unknown, &rq->error) : 0;
     if (r < 0)
         return r;
+
     for (uint32_t i = 1; i < d->n && at < sizeof(list); i++)
         at +=
             (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : ", on ", d->list[i].uuid);
     return fail(&rq->error, -ENODEV, "this kvcobrad has no pages on \"%.48s\", only in the host's memory%s",
                 uuid, list);
+}
+
+/* Whether a session may begin or be resumed now. */
+static int handshake_check_session(struct request *rq)
+{
+    struct conn *c = rq->conn;
+    int r;
+
+    if (c->resume) /* a resumed session keeps its pages even if the GPU is unavailable now */
+        return 0;
+
+    r = request_check_draining_session(rq);
+    if (r < 0)
+        return r;
+    return device_is_gpu(c->device) ? gpu_open_check(c->device, &rq->error) : 0;
 }
 
 int handshake_handle_hello(struct request *rq)
@@ -98,25 +115,27 @@ int handshake_handle_hello(struct request *rq)
     struct conn *c = rq->conn;
     int r = handshake_check_hello(rq, m);
 
-    if (r == 0)
-        r = handshake_find_device(rq, m->device);
     if (r < 0)
         return r;
+
+    r = handshake_find_device(rq, m->device);
+    if (r < 0)
+        return r;
+
     c->pidfd = (int) syscall(SYS_pidfd_open, c->peer.pid, 0);
     if (c->pidfd < 0)
         return fail(&rq->error, errno == EMFILE ? -EAGAIN : -errno, "cannot open a pidfd of process %ld: %s",
                     (long) c->peer.pid, strerror(errno));
+
     if (m->session_token.len == SESSION_TOKEN_BYTES && !c->is_operator)
         c->resume = handshake_find_session(rq->server, c, m->session_token.data);
-    r = c->resume ? 0 : request_check_draining_session(rq);
-    if (r == 0 && !c->resume &&
-        c->device->number > 0) /* a resumed session keeps its pages even if the GPU is unavailable now */
-        r = gpu_open_check(c->device, &rq->error);
+    r = handshake_check_session(rq);
     if (r < 0) {
         closep(&c->pidfd);
         c->pidfd = -1;
         return r;
     }
+
     if (c->resume)
         memcpy(c->token, c->resume->token, sizeof(c->token));
     else
@@ -164,22 +183,36 @@ static void handshake_fill_confirm_reply(struct request *rq, bool resumed)
     rq->reply.confirm = reply;
 }
 
-static int handshake_new_session(struct request *rq, struct tenant *t)
+/* Takes the connection's pidfd over on success. */
+static int handshake_new_session(struct request *rq)
 {
     struct conn *c = rq->conn;
     struct session_record who = {.pid = (uint32_t) c->peer.pid};
+    struct tenant *t;
+    int r = request_check_draining_session(rq);
+
+    if (r < 0)
+        return r;
+
+    r = devices_tenant(&rq->server->devices, c->device, c->peer.uid, &t, &rq->error);
+    if (r < 0)
+        return r;
 
     memcpy(who.token, c->token, sizeof(who.token));
     memcpy(who.client_name, c->client_name, sizeof(who.client_name));
-    return session_new(&rq->server->sessions, &who, t, c->pidfd, &c->session, &rq->error);
+    r = session_new(&rq->server->sessions, &who, t, c->pidfd, &c->session, &rq->error);
+    if (r < 0)
+        return r;
+
+    c->session->conn = c;
+    c->pidfd = -1;
+    return 0;
 }
 
 int handshake_handle_confirm(struct request *rq)
 {
     struct conn *c = rq->conn;
     bool resumed = c->resume != NULL;
-    struct tenant *t;
-    int r;
 
     if (c->state != CONN_GREETED)
         return fail(&rq->error, -EPROTO, "a second confirm on one connection");
@@ -188,18 +221,14 @@ int handshake_handle_confirm(struct request *rq)
         handshake_fill_confirm_reply(rq, false);
         return 0;
     }
+
     if (resumed) {
         handshake_resume(c);
     } else {
-        r = request_check_draining_session(rq);
-        if (r == 0)
-            r = devices_tenant(&rq->server->devices, c->device, c->peer.uid, &t, &rq->error);
-        if (r == 0)
-            r = handshake_new_session(rq, t);
+        int r = handshake_new_session(rq);
+
         if (r < 0)
             return r;
-        c->session->conn = c;
-        c->pidfd = -1; /* the session owns it now */
     }
     c->state = CONN_OPEN;
     log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",

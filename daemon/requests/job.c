@@ -64,6 +64,7 @@ int job_begin(struct job *j, struct request *rq)
         return fail(&rq->error, -EAGAIN,
                     "%d requests of this connection are not answered yet, the maximum: wait for a reply",
                     JOBS_PER_CONNECTION_MAX);
+
     j->server = rq->server;
     j->conn = rq->conn;
     j->session = rq->session;
@@ -104,9 +105,11 @@ int job_start(struct job *j, struct request *rq)
 
     if (r < 0)
         return r;
+
     r = job_work(j, &rq->error);
     if (r == 0)
         return REQUEST_PENDING;
+
     job_cancel(j);
     return r;
 }

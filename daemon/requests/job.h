@@ -11,8 +11,8 @@
 
 #include <stdbool.h>
 
-#include "daemon/requests/request.h"
 #include "daemon/loop/work.h"
+#include "daemon/requests/request.h"
 
 #define JOBS_PER_CONNECTION_MAX 8
 #define JOB_TIMEOUT_MS 10000 /* of a request that names none */

@@ -85,6 +85,7 @@ int lend_extent_handle(struct request *rq)
     r = pool_extent_register(&store_of(x->tenant)->pool, x->tenant, &lent, &owner, &extent, &rq->error);
     if (r < 0)
         return r;
+
     log_event(LOG_INFO, "extent-lent", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld", extent->id,
               x->tenant->name, x->number, (long) x->pid);
     kvcobra__lend_extent_reply__init(reply);

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "daemon/requests/handlers.h"
-#include "daemon/store/control.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/control.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
@@ -16,6 +16,7 @@ static int models_read_geometry(struct request *rq, const Kvcobra__Geometry *m, 
 {
     if (!m)
         return fail(&rq->error, -EINVAL, "open_model without a geometry");
+
     *ret = (struct geometry){
         .n_layers = m->n_layers,
         .n_heads = m->n_heads,
@@ -48,14 +49,17 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
     r = models_read_geometry(rq, m->geometry, &g);
     if (r < 0)
         return r;
+
     active = table_model_find(&rq->server->tables, digest);
     if (!active)
         return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
+
     geometry_digest(&g, ret->geometry_digest);
     if (memcmp(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES) != 0)
         return fail(&rq->error, -EINVAL,
                     "the active table was made for another geometry of this model "
                     "(layers, heads, RoPE frequencies or scale differ)");
+
     memcpy(ret->digest, digest, DIGEST_BYTES);
     ret->shard = (struct shard){m->first_head, m->n_heads};
     if (m->n_heads == 0 && m->first_head == 0)
@@ -64,6 +68,7 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
         ret->shard.n_heads > g.n_kv_heads - ret->shard.first_head)
         return fail(&rq->error, -EINVAL, "%" PRIu32 " KV heads from %" PRIu32 " on, of a model with %" PRIu32,
                     m->n_heads, m->first_head, g.n_kv_heads);
+
     *ret_active = active;
     return 0;
 }
@@ -103,22 +108,34 @@ int models_handle_open(struct request *rq)
     uint32_t handle, control_slot;
     int r = request_may_send_fds(rq);
 
-    if (r == 0)
-        r = models_check(rq, rq->message->open_model, &model, &active);
     if (r < 0)
         return r;
+
+    r = models_check(rq, rq->message->open_model, &model, &active);
+    if (r < 0)
+        return r;
+
     t = active->active;
     r = tables_space(&rq->server->tables, t, model.shard, &space, &rq->error);
-    if (r == 0)
-        r = session_make_memory(rq->session, &rq->error);
-    if (r == 0)
-        r = session_model_add(rq->session, &model, &handle, &rq->error);
-    if (r == 0)
-        r = trial_publish_to(rq->tenant, active, &control_slot, &rq->error);
-    if (r == 0)
-        r = session_ref_table(rq->session, t);
     if (r < 0)
         return r;
+
+    r = session_make_memory(rq->session, &rq->error);
+    if (r < 0)
+        return r;
+
+    r = session_model_add(rq->session, &model, &handle, &rq->error);
+    if (r < 0)
+        return r;
+
+    r = trial_publish_to(rq->tenant, active, &control_slot, &rq->error);
+    if (r < 0)
+        return r;
+
+    r = session_ref_table(rq->session, t);
+    if (r < 0)
+        return r;
+
     models_fill_open_reply(rq, t, handle, control_slot);
     return 0;
 }
@@ -150,9 +167,11 @@ int models_handle_get_extent(struct request *rq)
     /* Extents of other tenants are reported as missing. */
     if (!x || x->tenant != rq->tenant)
         return fail(&rq->error, -ENOENT, "there is no extent %" PRIu64, id);
+
     r = x->lent ? models_check_lent(rq, x) : request_may_send_fds(rq);
     if (r < 0)
         return r;
+
     kvcobra__get_extent_reply__init(reply);
     reply->extent = id;
     reply->bytes = rq->store->pool.extent_bytes;

@@ -21,13 +21,16 @@ static int moments_write_image(const struct moments *m, size_t bytes, int *ret_f
 
     if (fd < 0 || ftruncate(fd, (off_t) bytes) < 0)
         return fail(e, -errno, "cannot make room for %zu bytes of moments: %s", bytes, strerror(errno));
+
     p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
         return fail(e, -errno, "cannot map %zu bytes of moments: %s", bytes, strerror(errno));
+
     moments_write(m, p);
     (void) munmap(p, bytes);
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
         return fail(e, -errno, "cannot seal the moments: %s", strerror(errno));
+
     *ret_fd = take_fd(&fd);
     return 0;
 }
@@ -119,6 +122,7 @@ int moments_handle_fetch(struct request *rq)
     j = calloc(1, sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for moments");
+
     j->job.server = rq->server;
     j->job.work.run = moments_sum_slice;
     j->job.finish = moments_conclude_fetch;

@@ -57,6 +57,7 @@ static int page_check_sinks(const uint8_t *payload, const struct page_expectatio
 
     if (x->page_class != PAGE_FIRST)
         return 0;
+
     for (size_t at = l->sinks_off; at + 2 <= l->payload_bytes[PAGE_FIRST]; at += 2) {
         uint16_t v = (uint16_t) (payload[at] | payload[at + 1] << 8);
 
@@ -73,17 +74,23 @@ int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *
     struct page_header h;
     int r = page_header_load(page, &h, e);
 
-    if (r == 0)
-        r = page_check_identity(&h, x, e);
-    if (r == 0)
-        r = page_check_shape(&h, x, e);
+    if (r < 0)
+        return r;
+
+    r = page_check_identity(&h, x, e);
+    if (r < 0)
+        return r;
+
+    r = page_check_shape(&h, x, e);
     if (r < 0)
         return r;
     if (crc32c(payload, h.payload_bytes) != h.payload_crc32c)
         return fail(e, -EBADMSG, "page: the payload's checksum is wrong");
+
     r = page_check_sinks(payload, x, e);
     if (r < 0)
         return r;
+
     *ret_payload_crc32c = h.payload_crc32c;
     return 0;
 }

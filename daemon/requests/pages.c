@@ -137,9 +137,11 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
     *ret_lease = 0;
     if (n_held == 0)
         return 0;
+
     r = lease_add(&rq->session->leases, scratch->slots, (uint32_t) n, ret_lease);
     if (r == 0)
         return 0;
+
     for (size_t i = 0; i < n; i++)
         if (scratch->slots[i] != SLOT_NONE)
             store_unhold(rq->store, scratch->slots[i]);
@@ -154,6 +156,7 @@ Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct spac
 
     if (present != SLOT_NONE && store_resolve(rq->store, present, &h) && h.group->space != space)
         return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
+
     switch (ghosts_find(&rq->tenant->ghosts, key)) {
     case GHOST_EVICTED:
         return KVCOBRA__MISS_REASON__MISS_EVICTED;

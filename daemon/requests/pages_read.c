@@ -3,12 +3,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "daemon/requests/handlers.h"
 #include "daemon/loop/log.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
-#include "daemon/session/session.h"
 #include "daemon/session/reservations.h"
+#include "daemon/session/session.h"
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 
@@ -131,6 +131,7 @@ int pages_read_handle_keep_leases(struct request *rq)
         lease_keep(l, m->leases[i]);
     if (!m->last)
         return 0;
+
     reservations_discard_earlier(rq->session);
     n = lease_release_unkept(l, rq->store);
     if (n > 0)

@@ -6,8 +6,8 @@
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
-#include "daemon/session/session.h"
 #include "daemon/session/reservations.h"
+#include "daemon/session/session.h"
 #include "daemon/store/reserve.h"
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
@@ -98,10 +98,12 @@ int pages_write_handle_reserve(struct request *rq)
         r = page_check_writable(rq, c.table);
     if (r < 0)
         return r;
+
     pages_write_find_present(rq, m);
     r = recheck_begin(rq, scratch->slots, m->n_items, pages_write_handle_reserve);
     if (r != 0)
         return r;
+
     kvcobra__reserve_reply__init(reply);
     for (; n < m->n_items; n++) {
         bool exists;

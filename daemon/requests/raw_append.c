@@ -112,6 +112,7 @@ static int raw_append_answer(struct request *rq, uint32_t slot, bool existed)
     r = page_lease(rq, 1, &reply->lease);
     if (r < 0)
         return r;
+
     reply->key = bytes_view(scratch->digest, CHUNK_KEY_BYTES);
     reply->page = scratch->page_pointers[0];
     reply->lease_ms = (uint32_t) rq->server->config->lease_ms;
@@ -173,6 +174,7 @@ static bool raw_append_copy_to_gpu(struct job *job)
 
     if (j->err < 0)
         return false;
+
     j->err = raw_gpu_stage_copy(&j->stage, true, raw_append_on_copied, j, &j->error);
     return j->err == 0;
 }
@@ -182,6 +184,7 @@ static void raw_append_discard_slot(struct raw_append_job *j)
     raw_gpu_stage_deinit(&j->stage);
     if (j->slot == SLOT_NONE)
         return;
+
     j->job.session->n_copying--;
     store_discard(store_of(j->job.session->tenant), j->slot);
     j->slot = SLOT_NONE;
@@ -207,9 +210,11 @@ static int raw_append_publish(struct raw_append_job *j, struct request *rq)
         return r;
     if (present != SLOT_NONE)
         return raw_append_answer_present(rq, present); /* the first page stays; ours is discarded */
+
     r = store_publish(st, slot, &j->header.key, j->header.payload_crc32c, &rq->error);
     if (r < 0)
         return r;
+
     j->job.session->n_copying--;
     j->slot = SLOT_NONE;
     return raw_append_answer(rq, slot, false);
@@ -247,11 +252,13 @@ static int raw_append_take_slot(struct request *rq, const struct page_context *c
         return fail(&rq->error, -EDQUOT,
                     "this session has %" PRIu32 " reservations, the maximum: commit or abort some",
                     x->n_reservations + x->n_copying);
+
     r = tenant_group(x->tenant, c->space, page_class, &g);
     if (r == 0)
         r = reserve_slot(rq->store, g, x->number, 0, ret_slot, &rq->error);
     if (r < 0)
         return r;
+
     store_claim(rq->store, *ret_slot);
     x->n_copying++;
     return 0;
@@ -310,6 +317,7 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
 
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for an append");
+
     j->job.server = rq->server;
     j->job.session = rq->session;
     j->job.work.run = raw_append_encode_slice;
@@ -333,40 +341,62 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
     return r;
 }
 
+/* A chunk without a page: what the message must have to encode one. */
+static int raw_append_check_new(struct request *rq, const Kvcobra__AppendRaw *m, const struct page_context *c,
+                                const struct chunk_key *key)
+{
+    int r;
+
+    if (m->only_find) {
+        page_count_miss(rq, page_miss_reason(rq, c->space, key));
+        return fail(&rq->error, -ENODATA, "no client published this chunk, or it was evicted");
+    }
+    if (dtype_bytes((unsigned) m->type) == 0)
+        return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
+
+    r = page_check_writable(rq, c->table);
+    if (r < 0)
+        return r;
+
+    r = raw_append_check_place(rq, &c->space->layout, (unsigned) m->type, m->k_offset, "k");
+    if (r < 0)
+        return r;
+    return raw_append_check_place(rq, &c->space->layout, (unsigned) m->type, m->v_offset, "v");
+}
+
 int raw_append_handle(struct request *rq)
 {
     const Kvcobra__AppendRaw *m = rq->message->append_raw;
-    struct store *st = rq->store;
     struct page_context c;
     struct chunk_key key;
     uint32_t present;
     int r = raw_append_check_message(rq, m);
 
-    if (r == 0)
-        r = page_context(rq, m->model, &m->table_digest, &c);
-    if (r == 0)
-        r = page_lease_room(rq);
     if (r < 0)
         return r;
+
+    r = page_context(rq, m->model, &m->table_digest, &c);
+    if (r < 0)
+        return r;
+
+    r = page_lease_room(rq);
+    if (r < 0)
+        return r;
+
     raw_append_derive_key(rq, &c, m, &key);
-    present = store_find(st, rq->tenant, &key);
+    present = store_find(rq->store, rq->tenant, &key);
     r = recheck_begin(rq, &present, 1, raw_append_handle);
-    if (r == 0)
-        r = store_find_whole(st, rq->tenant, &key, &present, &rq->error);
     if (r != 0)
+        return r;
+
+    r = store_find_whole(rq->store, rq->tenant, &key, &present, &rq->error);
+    if (r < 0)
         return r;
     if (present != SLOT_NONE)
         return raw_append_answer_present(rq, present);
-    if (m->only_find) {
-        page_count_miss(rq, page_miss_reason(rq, c.space, &key));
-        return fail(&rq->error, -ENODATA, "no client published this chunk, or it was evicted");
-    }
-    if (dtype_bytes((unsigned) m->type) == 0)
-        return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
-    r = page_check_writable(rq, c.table);
-    if (r == 0)
-        r = raw_append_check_place(rq, &c.space->layout, (unsigned) m->type, m->k_offset, "k");
-    if (r == 0)
-        r = raw_append_check_place(rq, &c.space->layout, (unsigned) m->type, m->v_offset, "v");
-    return r < 0 ? r : raw_append_begin(rq, &c, m, &key);
+
+    r = raw_append_check_new(rq, m, &c, &key);
+    if (r < 0)
+        return r;
+    return raw_append_begin(rq, &c, m, &key);
 }

@@ -55,6 +55,7 @@ bool raw_codec_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_lay
     if (!checked_mul(raw_codec_layer_numbers(l), dtype_bytes(dtype), &bytes) ||
         !checked_mul(bytes, n_layers, &bytes))
         return false;
+
     *ret = bytes;
     return true;
 }
@@ -106,6 +107,7 @@ static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uin
                             ": %g does not fit "
                             "binary16 around the table's mean",
                             layer, l->shard.first_head + head, side_names[side], t, (double) *x);
+
             memcpy(to + (t * d + i) * sizeof(h), &h, sizeof(h));
             *x = codec->enc_mean[i];
         }
@@ -174,6 +176,7 @@ static void raw_codec_decode_head(const struct page_layout *l, const uint8_t *pa
     chunk_decode(l, payload, layer, head, side, rows, stride, &w->chunk);
     if (!first)
         return;
+
     sinks = payload + page_sink_off(l, layer, head, side);
     for (uint32_t t = 0; t < l->table->n_sink; t++)
         for (uint32_t i = 0; i < d; i++) {
@@ -193,6 +196,7 @@ int raw_codec_decode(const struct page_layout *l, const uint8_t *payload, bool f
 
     if (r < 0)
         return r;
+
     for (uint32_t h = 0; h < l->shard.n_heads; h++)
         raw_codec_decode_head(l, payload, first, layer, h, side, &w);
     dtype_store(to->dtype, w.rows[0], n, w.numbers);

@@ -28,9 +28,11 @@ int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct r
                     "%d pages are being copied to and from GPUs, the maximum: retry later", RAW_STAGES_MAX);
     if (!checked_align(h->group->page_bytes, (size_t) sysconf(_SC_PAGESIZE), &bytes))
         return fail(&rq->error, -EOVERFLOW, "a page of too many bytes");
+
     r = extent_new("kvc-raw-stage", bytes, EXTENT_READ_WRITE, &memory, &rq->error);
     if (r < 0)
         return r;
+
     rq->server->n_raw_stages++;
     *ret_stage = (struct raw_stage){
         .server = rq->server,
@@ -48,6 +50,7 @@ void raw_gpu_stage_deinit(struct raw_stage *s)
 {
     if (!s->memory)
         return;
+
     s->memory = extent_free(s->memory);
     s->server->n_raw_stages--;
 }

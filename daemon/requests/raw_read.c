@@ -89,6 +89,7 @@ static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const st
     if (!arena || m->arena_offset > extent_bytes(arena) || j->bytes > extent_bytes(arena) - m->arena_offset)
         return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
                     j->bytes, m->arena_offset);
+
     j->layout = l;
     j->to =
         (struct raw_place){.fd = extent_fd(arena), .dtype = (unsigned) m->type, .offset = m->arena_offset};
@@ -111,6 +112,7 @@ static int raw_read_begin_on_host(struct request *rq, const struct page_handle *
 
     if (r < 0)
         return r;
+
     j->payload = page + PAGE_HEADER_BYTES;
     j->first_position = h.first_position;
     return job_start(&j->job, rq);
@@ -157,12 +159,14 @@ static int raw_read_begin_on_gpu(struct request *rq, const struct page_handle *h
 
     if (r < 0)
         return r;
+
     r = job_begin(&j->job, rq);
     if (r >= 0) {
         int asked = raw_gpu_stage_copy(&j->stage, false, raw_read_on_copied, j, &rq->error);
 
         if (asked == 0)
             return r;
+
         job_cancel(&j->job);
         r = asked;
     }
@@ -185,17 +189,21 @@ int raw_read_handle(struct request *rq)
         return fail(&rq->error, r,
                     "lease %" PRIu64 " of this session has no page %" PRIu32 ", or released it", m->lease,
                     m->item);
+
     r = recheck_begin(rq, &slot, 1, raw_read_handle);
     if (r != 0)
         return r;
     if (!store_page_is_whole(st, slot) || !store_resolve(st, slot, &h))
         return fail(&rq->error, -EBADMSG, "the page was damaged over a restart: release it");
+
     j = calloc(1, sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for reading a page");
+
     r = raw_read_fill(rq, m, &h, j);
     if (r < 0)
         return r;
+
     store_hold(st, slot); /* a release meanwhile does not free the page that is being read */
     if (rq->store->pool.source)
         r = raw_read_begin_on_gpu(rq, &h, j);

@@ -80,6 +80,7 @@ static int recheck_conclude(struct job *job, struct request *rq)
     }
     if (!rq)
         return 0;
+
     rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
     return job->work.expired ? job_expired(rq) : j->again(rq);
 }
@@ -97,19 +98,23 @@ int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*aga
         return 0;
     if (rq->store->pool.source)
         return rq->server->recheck_on_gpu(rq, slots, n, again);
+
     j = calloc(1, sizeof(*j) + n_unchecked * sizeof(j->pages[0]));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n_unchecked);
+
     for (size_t i = 0; i < n; i++)
         recheck_add_page(st, j, slots[i]);
     if (j->bytes <= rq->server->config->work_inline_bytes)
         return 0;
+
     j->job.work.run = recheck_compare_slice;
     j->job.finish = recheck_conclude;
     j->again = again;
     r = job_start(&j->job, rq);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < j->n; i++)
         store_hold(st, j->pages[i].slot);
     (void) take_ptr(j);

@@ -9,8 +9,8 @@
 
 #include "base/cleanup.h"
 #include "daemon/gpu/gpu_open.h"
-#include "daemon/requests/job.h"
 #include "daemon/gpu/mover.h"
+#include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
@@ -86,6 +86,7 @@ static int recheck_gpu_conclude(struct job *job, struct request *rq)
         return 0;
     if (j->why.text[0])
         return recheck_gpu_retry_later(rq, j->why.text);
+
     rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
     return j->again(rq);
 }
@@ -121,6 +122,7 @@ static int recheck_gpu_send_batch(struct server *s, const struct device *d, stru
 
     if (!ranges || !pointers)
         return -ENOMEM;
+
     for (size_t i = 0; i < q->n; i++) {
         kvcobra__mover_range__init(&ranges[i]);
         ranges[i].offset = pages[i].offset;
@@ -193,14 +195,17 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
 
     if (r < 0)
         return recheck_gpu_retry_later(rq, why.text);
+
     j = calloc(1, sizeof(*j) + n * sizeof(j->pages[0]));
     if (!j || recheck_gpu_collect(st, slots, n, j) < 0)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n);
+
     j->job.finish = recheck_gpu_conclude;
     j->again = again;
     r = job_begin(&j->job, rq);
     if (r < 0)
         return r;
+
     r = recheck_gpu_send_all(rq->server, d, j);
     if (r < 0) {
         job_cancel(&j->job);

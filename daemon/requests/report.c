@@ -10,11 +10,11 @@
 #include "base/cleanup.h"
 #include "base/fd_io.h"
 #include "daemon/requests/handlers.h"
-#include "daemon/tables/fit.h"
 #include "daemon/requests/job.h"
-#include "daemon/tables/live_moments.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/tables/fit.h"
+#include "daemon/tables/live_moments.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
 
@@ -94,9 +94,11 @@ static int report_start_moments(struct request *rq, const struct session_model *
         return fail(&rq->error, -EINVAL,
                     "moments of %" PRIu64 " bytes at %" PRIu64 " are not inside the arena", m->moments_bytes,
                     m->moments_offset);
+
     j = malloc(sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for moments");
+
     *j = (struct report_moments_job){
         .job.work.run = report_add_moments,
         .job.finish = report_conclude_moments,
@@ -110,6 +112,7 @@ static int report_start_moments(struct request *rq, const struct session_model *
                   s->config->moments_bytes_max, &j->live, &rq->error);
     if (r < 0)
         return r;
+
     r = job_start(&j->job, rq);
     if (r == REQUEST_PENDING)
         (void) take_ptr(j);
@@ -159,12 +162,14 @@ static int report_apply(struct request *rq)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
     if (rq->session->reported_ms != 0 && now_ms - rq->session->reported_ms < REPORT_EVERY_MS)
         return fail(&rq->error, -EAGAIN, "a session may report once a second: merge reports");
+
     rq->session->reported_ms = now_ms;
     r = request_table(rq, &m->table_digest, &t);
     if (r < 0)
         return r;
     if (memcmp(t->model_digest, model->digest, DIGEST_BYTES) != 0)
         return fail(&rq->error, -EINVAL, "the table is one of another model");
+
     r = fit_check(m, t->table->geometry.n_layers, &rq->error);
     if (r == 0)
         r = report_find_shadow(rq, t, &shadow);
@@ -172,6 +177,7 @@ static int report_apply(struct request *rq)
         return r;
     if (!report_fit_of(t) || (shadow && !report_fit_of(shadow)))
         return fail(&rq->error, -ENOMEM, "out of memory for a table's fit");
+
     fit_add(t->fit, shadow ? shadow->fit : NULL, m);
     rq->server->reports++;
     return m->moments_bytes > 0 ? report_start_moments(rq, model) : 0;

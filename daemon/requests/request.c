@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/requests/conn.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/metrics.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/tables/tables.h"
@@ -189,6 +189,7 @@ int request_check_draining(struct request *rq)
 {
     if (!rq->server->draining)
         return 0;
+
     switch (rq->message->body_case) {
     case KVCOBRA__REQUEST__BODY_OPEN_MODEL:
         return request_refuse_draining(rq, "models");

@@ -37,6 +37,7 @@ static int stage_map_staged(struct request *rq, uint64_t bytes, void **ret)
     if (rq->packet->n_fds != 1)
         return fail(&rq->error, -EINVAL, "stage_table with %zu descriptors instead of one",
                     rq->packet->n_fds);
+
     fd = rq->packet->fds[0];
     seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & need) != need)
@@ -49,9 +50,11 @@ static int stage_map_staged(struct request *rq, uint64_t bytes, void **ret)
     if (bytes > rq->server->config->table_bytes_max)
         return fail(&rq->error, -EFBIG, "a table of %" PRIu64 " bytes: kvcobrad accepts %" PRIu64, bytes,
                     rq->server->config->table_bytes_max);
+
     p = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED)
         return fail(&rq->error, -errno, "cannot map the staged table: %s", strerror(errno));
+
     *ret = p;
     return 0;
 }
@@ -63,6 +66,7 @@ static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcom
 
     if (r < 0 && r != -EBADMSG && r != -ESTALE)
         return r;
+
     kvcobra__stage_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) (r == -ESTALE ? OUTCOME_STALE : outcome);
     if (t) {
@@ -158,9 +162,11 @@ int stage_handle(struct request *rq)
 
     if (rq->server->is_staging)
         return fail(&rq->error, -EAGAIN, "another table is being staged: retry when it is done");
+
     r = stage_map_staged(rq, m->bytes, &bytes);
     if (r < 0)
         return r;
+
     j = malloc(sizeof(*j));
     if (!j) {
         (void) munmap(bytes, m->bytes);

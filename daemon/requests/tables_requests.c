@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "daemon/requests/handlers.h"
-#include "daemon/tables/fit.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/tables/fit.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/tables_activate.h"
 
@@ -74,9 +74,11 @@ int tables_requests_handle_fetch(struct request *rq)
         return r;
     if (!t->table)
         return fail(&rq->error, -ESTALE, "the table is %s", table_state_name(t->state));
+
     r = table_entry_fd(t, &rq->fds[0], &rq->error);
     if (r < 0)
         return r;
+
     rq->n_fds = 1;
     kvcobra__fetch_table_reply__init(reply);
     reply->bytes = t->table->n_bytes;
@@ -97,6 +99,7 @@ int tables_requests_handle_ref(struct request *rq)
         return r;
     if (!model)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
+
     /* A session with a reference may take another one: its sequences fork. */
     if (!t->table || (!tables_may_ref(&rq->server->tables, t, ev_now_ms(rq->server->ev)) &&
                       !session_has_table(rq->session, t)))
@@ -104,9 +107,11 @@ int tables_requests_handle_ref(struct request *rq)
                     table_state_name(t->state));
     if (memcmp(t->model_digest, model->digest, DIGEST_BYTES) != 0)
         return fail(&rq->error, -EINVAL, "the table is one of another model");
+
     r = session_ref_table(rq->session, t);
     if (r < 0)
         return r;
+
     kvcobra__ref_table_reply__init(reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_REF_TABLE;
     rq->reply.ref_table = reply;
@@ -145,6 +150,7 @@ int tables_requests_handle_activate(struct request *rq)
                         &revision, scratch->digest, &rq->error);
     if (r < 0)
         return r;
+
     kvcobra__activate_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->revision = revision;
@@ -172,6 +178,7 @@ int tables_requests_handle_rollback(struct request *rq)
                         &revision, scratch->digest, &rq->error);
     if (r < 0)
         return r;
+
     kvcobra__rollback_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->revision = revision;
@@ -199,6 +206,7 @@ int tables_requests_handle_retire(struct request *rq)
                       &rq->error);
     if (r < 0)
         return r;
+
     kvcobra__retire_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->state = (Kvcobra__TableState) t->state;

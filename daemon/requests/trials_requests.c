@@ -22,6 +22,7 @@ int trials_requests_handle_shadow(struct request *rq)
                          &rq->error);
     if (r < 0)
         return r;
+
     kvcobra__shadow_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->revision = revision;
@@ -46,6 +47,7 @@ int trials_requests_handle_canary(struct request *rq)
                          &rq->error);
     if (r < 0)
         return r;
+
     kvcobra__canary_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->revision = revision;
@@ -64,6 +66,7 @@ int trials_requests_handle_get_fit(struct request *rq)
 
     if (r < 0)
         return r;
+
     kvcobra__get_fit_reply__init(reply);
     fit_fill(t->fit, &scratch->fits[0]);
     reply->fit = &scratch->fits[0];

@@ -1,8 +1,8 @@
 /* See external_memory.h. */
 #include "daemon/session/external_memory.h"
 
-#include "daemon/session/session_types.h"
 #include "daemon/session/reservations.h"
+#include "daemon/session/session_types.h"
 #include "daemon/store/device.h"
 #include "daemon/store/retire.h"
 

@@ -10,11 +10,11 @@
 
 #include "base/cleanup.h"
 #include "daemon/gpu/gpu_pool.h"
+#include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/session/session_types.h"
 #include "daemon/store/device.h"
 #include "daemon/store/persist.h"
-#include "daemon/loop/log.h"
 
 void orphans_begin(struct sessions *ss, uint32_t number, int pidfd, const char *why)
 {
@@ -102,6 +102,7 @@ static bool orphans_is_gone(struct orphan *o, pid_t pid)
         o->pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
     if (o->pidfd < 0)
         return errno == ESRCH;
+
     p.fd = o->pidfd;
     return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
 }

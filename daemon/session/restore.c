@@ -11,7 +11,6 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/store/persist.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
@@ -19,6 +18,7 @@
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/device.h"
+#include "daemon/store/persist.h"
 #include "daemon/store/retire.h"
 #include "daemon/store/span.h"
 #include "daemon/tables/tables.h"
@@ -86,17 +86,19 @@ static int restore_span(struct sessions *ss, struct pool_extent *x, uint32_t uni
     if (h->page_class > 1 || h->slot_bytes < SLOT_ALIGN || h->slot_bytes % SLOT_ALIGN != 0 ||
         h->slot_bytes > p->extent_bytes || h->page_bytes > h->slot_bytes ||
         h->page_bytes <= PAGE_HEADER_BYTES)
-        return fail(e, -EBADMSG, "the head of the span at unit %" PRIu32 " cannot be right", unit);
+        return fail(e, -EBADMSG, "the head of the span at unit %" PRIu32 " is invalid", unit);
+
     r = tables_adopt_space(ss->tables, h->table_digest, shard, h->page_class, h->slot_bytes, h->page_bytes,
                            &space, e);
     if (r == 0)
         r = tenant_group(x->tenant, space, h->page_class, &g);
     if (r == 0)
         r = span_adopt(p, x, g, unit, &span);
-    if (r == -ENOENT)
+    if (r == -ENOENT) /* no slot of it is in use */
         return 0;
-    return r < 0 ? fail(e, r, "the span at unit %" PRIu32 " cannot be taken over: %s", unit, strerror(-r))
-                 : 0;
+    if (r < 0)
+        return fail(e, r, "the span at unit %" PRIu32 " cannot be restored: %s", unit, strerror(-r));
+    return 0;
 }
 
 /* The device of an extent, by the head of its records. Return: 0; -ENXIO: it is not configured; -EBADMSG. */
@@ -108,46 +110,82 @@ static int restore_read_head(struct sessions *ss, int fd, uint64_t id, struct ex
 
     if (r < 0)
         return r;
+
     d = devices_find_place(ss->devices, ret->place);
     if (!d)
         return fail(e, -ENXIO, "its device is not configured");
     if (ret->extent != id || ret->extent_bytes != d->extent_bytes || ret->unit_bytes != d->unit_bytes ||
         ret->n_units != d->extent_bytes / d->unit_bytes)
         return fail(e, -EBADMSG, "its slot records are of another extent");
+
     *ret_device = d;
     return 0;
 }
 
+/* The supervisor's descriptors of one extent. */
+struct restore_fds {
+    int pages, gpu, slots;
+};
+
+static void restore_fds_close(const struct restore_fds *f)
+{
+    closep(&f->pages);
+    closep(&f->gpu);
+    closep(&f->slots);
+}
+
+static struct restore_fds restore_take_fds(struct sessions *ss, uint64_t id)
+{
+    struct supervisor *s = ss->persist->supervisor;
+    char name[PERSIST_NAME_BYTES];
+
+    return (struct restore_fds){
+        .pages = supervisor_take(s, persist_name(name, "pages", id)),
+        .gpu = supervisor_take(s, persist_name(name, "gpu", id)),
+        .slots = supervisor_take(s, persist_name(name, "slots", id)),
+    };
+}
+
 static int restore_open_extent(struct sessions *ss, uint64_t id, struct pool_extent **ret, struct errmsg *e)
 {
+    _cleanup_(restore_fds_close) struct restore_fds fds = restore_take_fds(ss, id);
     _cleanup_(extent_freep) struct extent *memory = NULL;
-    struct slot_records records = {.fd = -1};
+    _cleanup_(slot_records_deinit) struct slot_records records = {.fd = -1};
     struct extent_head head;
-    char name[PERSIST_NAME_BYTES];
     struct tenant *tenant;
     struct device *d = NULL;
-    _cleanup_(closep) int pages = supervisor_take(ss->persist->supervisor, persist_name(name, "pages", id));
-    _cleanup_(closep) int gpu = supervisor_take(ss->persist->supervisor, persist_name(name, "gpu", id));
-    _cleanup_(closep) int slots = supervisor_take(ss->persist->supervisor, persist_name(name, "slots", id));
-    int r = slots >= 0 ? restore_read_head(ss, slots, id, &head, &d, e)
-                       : fail(e, -ENOENT, "the supervisor does not have it");
+    int r;
 
-    if (r == 0 && (device_is_gpu(d) ? gpu : pages) < 0)
-        r = fail(e, -ENOENT, "the supervisor does not have its memory");
-    if (r == 0 && !device_is_gpu(d)) /* memory of a GPU is never mapped here */
-        r = extent_adopt(take_fd(&pages), d->extent_bytes, EXTENT_READ, &memory, e);
-    if (r == 0)
-        r = slot_records_adopt(&records, take_fd(&slots), head.n_units, d->unit_bytes, e);
-    if (r == 0)
-        r = devices_tenant(ss->devices, d, head.uid, &tenant, e);
-    if (r == 0)
-        r = pool_extent_adopt(&d->store.pool, tenant, id, memory, memory ? -1 : gpu, &records, ret, e);
-    if (r < 0) {
-        slot_records_deinit(&records);
+    if (fds.slots < 0)
+        return fail(e, -ENOENT, "the supervisor does not have it");
+
+    r = restore_read_head(ss, fds.slots, id, &head, &d, e);
+    if (r < 0)
         return r;
+    if ((device_is_gpu(d) ? fds.gpu : fds.pages) < 0)
+        return fail(e, -ENOENT, "the supervisor does not have its memory");
+
+    if (!device_is_gpu(d)) { /* memory of a GPU is never mapped here */
+        r = extent_adopt(take_fd(&fds.pages), d->extent_bytes, EXTENT_READ, &memory, e);
+        if (r < 0)
+            return r;
     }
+
+    r = slot_records_adopt(&records, take_fd(&fds.slots), head.n_units, d->unit_bytes, e);
+    if (r < 0)
+        return r;
+
+    r = devices_tenant(ss->devices, d, head.uid, &tenant, e);
+    if (r < 0)
+        return r;
+
+    r = pool_extent_adopt(&d->store.pool, tenant, id, memory, memory ? -1 : fds.gpu, &records, ret, e);
+    if (r < 0)
+        return r;
+
+    records = (struct slot_records){.fd = -1}; /* the extent owns records and memory now */
     if (!memory)
-        (void) take_fd(&gpu);
+        (void) take_fd(&fds.gpu);
     (void) take_ptr(memory);
     return 0;
 }
@@ -194,9 +232,11 @@ static int restore_pidfd_of(struct sessions *ss, const struct session_record *re
 
     if (fd >= 0)
         return fd;
+
     fd = (int) syscall(SYS_pidfd_open, (pid_t) record->pid, 0);
     if (fd < 0)
         return -errno;
+
     log_event(LOG_NOTICE, "pidfd-reopened", "pid=%" PRIu32 " message=\"its descriptor was not in the store\"",
               record->pid);
     supervisor_store(ss->persist->supervisor, name, fd);
@@ -334,45 +374,67 @@ static void restore_set_keeper(struct sessions *ss, const struct pool_keeper *ke
         ss->devices->list[i].store.pool.keeper = keeper;
 }
 
-void restore_pools(struct sessions *ss)
+static void restore_log_losses(const struct restore_counts *n)
+{
+    if (n->n_orphaned > 0)
+        log_event(LOG_CRIT, "holds-orphaned",
+                  "holds=%" PRIu64 " message=\"their sessions could not be restored: "
+                  "they end with the processes\"",
+                  n->n_orphaned);
+    if (n->n_left > 0)
+        log_event(LOG_CRIT, "device-left",
+                  "extents=%" PRIu64 " message=\"their devices are not configured, "
+                  "or extents or spans have other sizes: their pages are lost\"",
+                  n->n_left);
+}
+
+static void restore_extents(struct sessions *ss, struct restore_counts *n)
 {
     const struct journal_copy *list = journal_read(&ss->persist->journal);
-    uint64_t began_us = restore_clock_us(), n_cells = ss->persist->journal.head->n_holds;
+
+    restore_set_keeper(ss, NULL); /* the extents are stored already */
+    for (uint32_t i = 0; i < list->n_extents; i++)
+        restore_extent(ss, list->extents[i], n);
+    for (uint32_t i = 0; i < ss->devices->n; i++)
+        restore_pages(&ss->devices->list[i].store, n);
+    restore_set_keeper(ss, &ss->persist->keeper);
+    ss->persist->journal.head->generation = ss->devices->serials.generation;
+}
+
+static void restore_sessions(struct sessions *ss, struct restore_counts *n)
+{
+    const struct journal *j = &ss->persist->journal;
+    uint64_t n_cells = j->head->n_holds;
+
+    for (uint32_t i = 0; i < j->head->n_sessions; i++)
+        if (j->sessions[i].serial != 0)
+            restore_session(ss, i, n);
+    for (uint32_t i = 0; i < n_cells; i++)
+        if (j->holds[i].slot != SLOT_NONE)
+            restore_hold(ss, i, n);
+}
+
+void restore_pools(struct sessions *ss)
+{
+    uint64_t began_us = restore_clock_us();
     struct restore_counts n = {0};
 
     if (ss->persist->journal.head->n_starts == 1) {
         persist_write_places(ss->persist);
         return;
     }
-    restore_set_keeper(ss, NULL); /* the extents are stored already */
-    for (uint32_t i = 0; i < list->n_extents; i++)
-        restore_extent(ss, list->extents[i], &n);
-    for (uint32_t i = 0; i < ss->devices->n; i++)
-        restore_pages(&ss->devices->list[i].store, &n);
-    restore_set_keeper(ss, &ss->persist->keeper);
-    ss->persist->journal.head->generation = ss->devices->serials.generation;
-    for (uint32_t i = 0; i < ss->persist->journal.head->n_sessions; i++)
-        if (ss->persist->journal.sessions[i].serial != 0)
-            restore_session(ss, i, &n);
-    for (uint32_t i = 0; i < n_cells; i++)
-        if (ss->persist->journal.holds[i].slot != SLOT_NONE)
-            restore_hold(ss, i, &n);
-    if (n.n_orphaned > 0)
-        log_event(LOG_CRIT, "holds-orphaned",
-                  "holds=%" PRIu64 " message=\"their sessions could not be restored: "
-                  "they end with the processes\"",
-                  n.n_orphaned);
-    if (n.n_left > 0)
-        log_event(LOG_CRIT, "device-left",
-                  "extents=%" PRIu64 " message=\"their devices are not configured, "
-                  "or extents or spans have other sizes: their pages are lost\"",
-                  n.n_left);
+
+    restore_extents(ss, &n);
+    restore_sessions(ss, &n);
+    restore_log_losses(&n);
+
     for (struct tenant *t = NULL; (t = devices_next_tenant(ss->devices, t));)
         for (struct group *g = t->groups; g; g = g->next)
             span_visit_slots(g, restore_finish_slot, store_of(t));
     for (uint32_t i = 0; i < ss->devices->n; i++)
         restore_reservations(ss, &ss->devices->list[i].store, &n);
     restore_end_idle_sessions(ss);
+
     tables_adopt_done(ss->tables, ev_now_ms(ss->ev));
     persist_drop_unknown(ss->persist);
     persist_write_list(ss->persist);

@@ -12,18 +12,18 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/config.h"
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/store/persist.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/session/external_memory.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/reservations.h"
 #include "daemon/store/device.h"
 #include "daemon/store/evict.h"
+#include "daemon/store/persist.h"
 #include "daemon/tables/tables.h"
-#include "daemon/config/config.h"
-#include "daemon/loop/ev.h"
-#include "daemon/loop/log.h"
 #include "gpu/device.h"
 
 /* ---- create and free ---- */
@@ -54,6 +54,7 @@ static int session_create(struct sessions *ss, uint32_t number, struct tenant *t
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for a session");
+
     *x = (struct session){
         .sessions = ss,
         .number = number,
@@ -100,6 +101,7 @@ int session_new(struct sessions *ss, const struct session_record *who, struct te
     if (t->n_sessions >= ss->config->sessions_per_tenant_max)
         return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions already, which is the most", t->name,
                     t->n_sessions);
+
     while (number < ss->n_max && (ss->list[number] || orphans_is_watched(ss, number)))
         number++;
     if (number == ss->n_max)
@@ -122,6 +124,7 @@ int session_restore(struct sessions *ss, uint32_t number, const struct session_r
 
     if (r < 0)
         return r;
+
     (*ret)->serial = record->serial;
     memcpy((*ret)->token, record->token, sizeof((*ret)->token));
     memcpy((*ret)->client_name, record->client_name, sizeof((*ret)->client_name));
@@ -188,6 +191,7 @@ static bool session_quarantine(struct session *x)
 {
     if (!device_is_gpu(x->tenant->device) || !session_has_anything(x))
         return false;
+
     session_disconnect(x);
     if (x->n_jobs == 0)
         session_drop_memory(x);
@@ -202,6 +206,7 @@ struct session *session_free(struct session *x)
 {
     if (!x)
         return NULL;
+
     session_disconnect(x);
     reservations_discard_all(x);
     lease_release_all(&x->leases, store_of(x->tenant));
@@ -272,6 +277,7 @@ int session_make_memory(struct session *x, struct errmsg *e)
         r = extent_new("kvcobra-session", SESSION_PAGE_BYTES, EXTENT_READ_WRITE, &x->page, e);
     if (r < 0 || x->arena)
         return r;
+
     r = devices_tenant(x->sessions->devices, &x->sessions->devices->list[0], x->tenant->uid, &t, e);
     if (r < 0)
         return r;
@@ -280,9 +286,11 @@ int session_make_memory(struct session *x, struct errmsg *e)
                     "tenant %s has %" PRIu64 " of its %" PRIu64
                     " bytes in use: no room for an arena of %" PRIu64,
                     t->name, tenant_used_bytes(t), t->quota_bytes, bytes);
+
     r = extent_new("kvcobra-arena", bytes, EXTENT_READ_WRITE, &x->arena, e);
     if (r < 0)
         return r;
+
     t->arena_bytes += bytes;
     x->host = t;
     return 0;
@@ -305,9 +313,11 @@ int session_model_add(struct session *x, const struct session_model *m, uint32_t
     }
     if (x->n_models >= x->sessions->config->models_per_session_max)
         return fail(e, -EDQUOT, "this session has opened %" PRIu32 " models, which is the most", x->n_models);
+
     models = reallocarray(x->models, x->n_models + 1, sizeof(*models));
     if (!models)
         return fail(e, -ENOMEM, "out of memory for a model");
+
     x->models = models;
     models[x->n_models++] = *m;
     *ret_handle = x->n_models;
@@ -336,12 +346,14 @@ int session_ref_table(struct session *x, struct table_entry *t)
 
         if (!refs)
             return -ENOMEM;
+
         x->refs = refs;
         ref = &refs[x->n_refs++];
         *ref = (struct session_ref){t, 0};
     }
     if (ref->n == UINT32_MAX)
         return -ENOMEM;
+
     ref->n++;
     t->n_refs++;
     return 0;
@@ -353,6 +365,7 @@ int session_unref_table(struct session *x, struct table_entry *t)
 
     if (!ref)
         return -ENOENT;
+
     t->n_refs--;
     if (--ref->n == 0)
         *ref = x->refs[--x->n_refs];
@@ -373,6 +386,7 @@ static void session_tick(struct session *x, uint64_t now_ms)
     session_copy_page(x, now_ms);
     if (now_ms - x->seen_ms < x->sessions->config->lease_ms)
         return;
+
     n_discarded = device_is_gpu(x->tenant->device) ? 0 : x->n_reservations;
     if (n_discarded > 0)
         reservations_discard_all(x);

@@ -17,6 +17,7 @@ int control_build(struct tenant *t, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     page = extent_data(memory);
     page->magic = CONTROL_MAGIC;
     page->version = PROTO_VERSION;
@@ -117,6 +118,7 @@ static int control_rebuild(struct tenant *t, struct errmsg *e)
     r = control_build(t, e);
     if (r < 0)
         return r;
+
     for (unsigned i = 0; i < n; i++) {
         const struct control_model *m = &old.models[i];
         uint64_t word = atomic_load_explicit(&m->word, memory_order_relaxed);
@@ -146,6 +148,7 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
         if (t->n_models == CONTROL_MODELS_MAX)
             return fail(e, -ENOSPC, "tenant %s uses %d models already, which is the most", t->name,
                         CONTROL_MODELS_MAX);
+
         model = (int) t->n_models;
         control_add_model(t, model_digest, geometry_digest);
     } else if (t->n_digests[model] + control_n_missing(t, model, tables) > CONTROL_DIGESTS_MAX) {

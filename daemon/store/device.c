@@ -94,6 +94,7 @@ struct tenant *devices_next_tenant(const struct devices *d, const struct tenant 
 {
     if (t && t->next)
         return t->next;
+
     for (uint32_t i = t ? t->device->number + 1 : 0; i < d->n; i++)
         if (d->list[i].store.tenants)
             return d->list[i].store.tenants;

@@ -49,6 +49,7 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes)
 
         if (v == SLOT_NONE)
             return false;
+
         evict(st, t, v);
     }
     return true;
@@ -125,6 +126,7 @@ bool evict_for_group(struct store *st, struct group *g)
     }
     if (v == SLOT_NONE)
         return false;
+
     evict(st, g->tenant, v);
     return true;
 }

@@ -70,6 +70,7 @@ uint32_t evict_queue_victim(struct pool *p, struct group *g)
 
         if (n == 0)
             return SLOT_NONE;
+
         slot = pool_slot(p, number);
         if (from_small && slot->uses >= EVICT_PROMOTE_USES) {
             slot->uses = 0;

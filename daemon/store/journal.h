@@ -4,11 +4,9 @@
  * outlives the process in a supervisor's descriptor store (supervisor.h).
  *
  *     0      struct journal_head      constants under a checksum, then live words, each written by one
- *     aligned store;
- *                                     places: the devices
+ *                                     aligned store; places: the devices
  *     4096   struct journal_copy [2]  the list of extents, double-buffered: always the older copy is
- *     rewritten, its
- *                                     checksum last
+ *                                     rewritten, its checksum last
  *     ...    struct session_record [JOURNAL_SESSIONS_MAX]
  *     ...    struct hold_cell [JOURNAL_HOLDS_MAX]
  *

@@ -31,6 +31,7 @@ static int lease_grow(struct leases *l, uint32_t n_min)
 
     if (n_min > l->n_max)
         return -EDQUOT;
+
     while (n < n_min)
         n *= 2;
     if (n > l->n_max)
@@ -38,6 +39,7 @@ static int lease_grow(struct leases *l, uint32_t n_min)
     table = realloc(l->table, n * sizeof(struct lease *));
     if (!table)
         return -ENOMEM;
+
     memset(table + l->n_table, 0, (n - l->n_table) * sizeof(struct lease *));
     l->table = table;
     l->n_table = n;
@@ -78,9 +80,11 @@ int lease_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret
 
     if (r < 0)
         return r;
+
     x = malloc(sizeof(*x) + n * sizeof(uint32_t));
     if (!x)
         return -ENOMEM;
+
     at = l->first_unused;
     *x = (struct lease){
         .id = ++l->journal->head->lease_serial << LEASE_INDEX_BITS | at,
@@ -111,6 +115,7 @@ static int lease_restore_item(struct lease **x, uint32_t item, uint32_t cell)
 
         if (!larger)
             return -ENOMEM;
+
         for (; n <= item; n++)
             larger->cells[n] = CELL_NONE;
         larger->n_items = n;
@@ -118,6 +123,7 @@ static int lease_restore_item(struct lease **x, uint32_t item, uint32_t cell)
     }
     if ((*x)->cells[item] != CELL_NONE)
         return -EBADMSG;
+
     (*x)->cells[item] = cell;
     (*x)->n_held++;
     return 0;
@@ -137,11 +143,13 @@ int lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
         l->table[at] = malloc(sizeof(struct lease));
         if (!l->table[at])
             return -ENOMEM;
+
         *l->table[at] = (struct lease){.id = id};
         l->n_leases++;
     }
     if (l->table[at]->id != id)
         return -EBADMSG;
+
     r = lease_restore_item(&l->table[at], item, cell);
     if (r == 0)
         l->n_held++;
@@ -166,6 +174,7 @@ static void lease_release_item(struct leases *l, struct store *st, struct lease 
 
     if (x->cells[i] == CELL_NONE)
         return;
+
     slot = l->journal->holds[x->cells[i]].slot;
     journal_hold_remove(l->journal, x->cells[i]);
     store_unhold(st, slot);
@@ -181,6 +190,7 @@ int lease_release(struct leases *l, struct store *st, uint64_t id, const uint8_t
 
     if (!x || x->id != id)
         return -ESTALE;
+
     for (uint32_t i = 0; i < x->n_items; i++)
         if (n_bytes == 0 || (i / 8 < n_bytes && bitmap[i / 8] >> i % 8 & 1))
             lease_release_item(l, st, x, i);
@@ -196,6 +206,7 @@ int lease_find_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t
 
     if (!x || x->id != id || !x->granted || item >= x->n_items || x->cells[item] == CELL_NONE)
         return -ESTALE;
+
     *ret_slot = l->journal->holds[x->cells[item]].slot;
     return 0;
 }

@@ -76,6 +76,7 @@ static void persist_on_removed(void *ctx, const struct pool_extent *x)
 
     if (x->lent)
         return;
+
     persist_write_list(p);
     supervisor_remove(p->supervisor, persist_memory_name(name, x));
     supervisor_remove(p->supervisor, persist_name(name, "slots", x->id));
@@ -104,6 +105,7 @@ static int persist_open_new(struct persist *p, struct errmsg *e)
     r = journal_new(&p->journal, e);
     if (r < 0)
         return r;
+
     supervisor_store(p->supervisor, persist_name(name, "journal", 0), p->journal.fd);
     supervisor_barrier(p->supervisor);
     return 0;
@@ -133,6 +135,7 @@ static bool persist_is_cut_alike(const struct device *d, const struct journal_pl
     if (kept->extent_bytes == d->extent_bytes && kept->unit_bytes == d->unit_bytes &&
         kept->pool_bytes / kept->unit_bytes <= POOL_SPANS_MAX)
         return true;
+
     log_event(LOG_CRIT, "pool-lost",
               "device=%s message=\"the stored pool has extents of %" PRIu64 " and spans of %" PRIu64
               " bytes, the configuration says %" PRIu64 " and %" PRIu64 "\": starting with an empty pool",
@@ -147,6 +150,7 @@ static uint32_t persist_find_place(const struct persist *p, const struct device 
 
     if (d->number == 0 || d->uuid[0] != '\0')
         return journal_place_find(&p->journal, d->uuid);
+
     for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
         if (places[i].pool_bytes != 0 && places[i].uuid[0] != '\0')
             return i;
@@ -206,6 +210,7 @@ int persist_open(struct persist *p, struct supervisor *supervisor, struct device
         return fail(e, -EINVAL,
                     "the pools of all devices have %" PRIu64 " extents, the most is %u: make extents larger",
                     n_extents, JOURNAL_EXTENTS_MAX);
+
     p->devices->serials = (struct pool_serials){
         .next_extent = journal_read(&p->journal)->next_extent,
         .generation = p->journal.head->generation,

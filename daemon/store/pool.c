@@ -43,6 +43,7 @@ static struct pool_extent *pool_extent_free(struct pool_extent *x)
 {
     if (!x)
         return NULL;
+
     x->memory = extent_free(x->memory);
     closep(&x->gpu_fd);
     free(x->lent);
@@ -97,6 +98,7 @@ static struct pool_extent *pool_extent_alloc(const struct pool *p, struct tenant
 
     if (!x)
         return NULL;
+
     x->records.fd = x->gpu_fd = -1;
     x->id = id;
     x->tenant = tenant;
@@ -104,6 +106,7 @@ static struct pool_extent *pool_extent_alloc(const struct pool *p, struct tenant
     x->span_of_unit = malloc(x->n_units * sizeof(uint32_t));
     if (!x->span_of_unit)
         return NULL;
+
     memset(x->span_of_unit, 0xff, x->n_units * sizeof(uint32_t));
     return take_ptr(x);
 }
@@ -119,6 +122,7 @@ static int pool_copy_lent(struct pool_extent *x, const struct pool_external *len
     x->lent = malloc(sizeof(*lent));
     if (!x->lent)
         return fail(e, -ENOMEM, "out of memory for an extent");
+
     *x->lent = *lent;
     return 0;
 }
@@ -134,6 +138,7 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
+
     r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
     if (r == 0 && lent)
         r = pool_copy_lent(x, lent, e);
@@ -143,6 +148,7 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
         r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
     if (r < 0)
         return r;
+
     *slot_records_head(&x->records) = (struct extent_head){
         .magic = RECORDS_MAGIC,
         .version = RECORDS_VERSION,
@@ -178,9 +184,11 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
     assert(p->source ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
     if (p->n_extents == p->n_extents_max)
         return fail(e, -EBADMSG, "there are more stored extents than the pool has");
+
     x = pool_extent_alloc(p, tenant, id);
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
+
     x->memory = memory;
     x->gpu_fd = gpu_fd;
     x->records = *records;
@@ -277,6 +285,7 @@ static int pool_add_span(struct pool *p, struct group *g, const struct span_owne
         return fail(e, -ENOSPC,
                     "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others",
                     p->pool_bytes);
+
     r = pool_extent_add(p, g->tenant, owner, NULL, &x, e);
     if (r == 0)
         r = span_new(p, x, g, n_units, owner, ret);
@@ -341,7 +350,7 @@ void *pool_slot_data(const struct pool *p, uint32_t number)
 {
     const struct pool_extent *x = pool_slot_span(p, number)->extent;
 
-    assert(x->memory); /* of a GPU's pages nothing is read or written here */
+    assert(x->memory); /* pages on a GPU are never mapped here */
     return (uint8_t *) extent_data(x->memory) + pool_slot_offset(p, number);
 }
 
@@ -410,6 +419,7 @@ static bool pool_span_is_valid(const struct pool *p, const struct span *s, struc
 
         if (!slot || at >> POOL_SLOT_BITS != s->number || slot->state != SLOT_FREE)
             return fail(e, 0, "free list of span %u leads to slot %u", s->number, at);
+
         at = slot->next;
     }
     if (n_used != s->n_used || n_busy != s->n_busy || n_free + n_used != s->n_fresh_from || n_used == 0)
@@ -434,6 +444,7 @@ static bool pool_extent_is_valid(const struct pool *p, const struct pool_extent 
         return fail(e, 0, "extent %" PRIu64 " takes pages although its lender is gone", x->id);
     if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->source))
         return fail(e, 0, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
+
     for (uint32_t i = 0; i < x->n_units; i++) {
         uint32_t number = x->span_of_unit[i];
 
@@ -455,6 +466,7 @@ bool pool_is_valid(const struct pool *p, struct errmsg *e)
 
     if (p->n_extents > p->n_extents_max)
         return fail(e, 0, "%u extents in a pool of %u", p->n_extents, p->n_extents_max);
+
     for (uint32_t i = 0; i < p->n_extents; i++)
         if (!pool_extent_is_valid(p, p->extents[i], e))
             return false;

@@ -2,8 +2,7 @@
  * The pool: extents, cut into spans, cut into slots. Knows sizes and owners, not messages, keys or
  * policies.
  *
- *     extent  one memory object of one tenant, added on demand up to the configured bytes, destroyed when
- *     empty
+ *     extent  one memory object of one tenant, added on demand, destroyed when empty
  *     span    a run of units of an extent; while one of its slots is in use, all belong to one group
  *     group   the pages of one (tenant, table, shard, class), all of one size
  *     slot    room for one page; its number is span << POOL_SLOT_BITS | index

@@ -59,6 +59,7 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
                     "%" PRIu64 " in arenas of its clients (--arena-bytes for each): release pages, end "
                     "clients or raise the quota",
                     t->name, tenant_used_bytes(t), t->quota_bytes, t->held_bytes, t->arena_bytes);
+
     do {
         owner.may_grow = share_may_grow(st, t);
         r = pool_slot_take(&st->pool, g, &owner, &number, e);
@@ -73,6 +74,7 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
                     t->name, share_awaited_bytes(st, t));
     if (r < 0)
         return r;
+
     pool_slot(&st->pool, number)->session = session;
     t->page_bytes += g->slot_bytes; /* a reservation is charged like a held page */
     t->held_bytes += g->slot_bytes;

@@ -12,6 +12,7 @@ void retire_extent(struct store *st, struct pool_extent *x)
 {
     if (x->retired)
         return;
+
     pool_extent_retire(&st->pool, x);
     log_event(LOG_NOTICE, "extent-retired",
               "extent=%" PRIu64 " tenant=%s message=\"a dead process may still write there: the "

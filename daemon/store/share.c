@@ -3,9 +3,9 @@
 
 #include <stddef.h>
 
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/evict.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/store.h"
 
 uint64_t share_extents(const struct pool *p, uint64_t bytes)
@@ -31,12 +31,14 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
 
     if (each > 0 && n_unseen > room / each)
         return false;
+
     room -= n_unseen * each;
     for (const struct tenant *o = st->tenants; o; o = o->next) {
         uint64_t n = o == t ? 0 : share_guaranteed(st, o);
 
         if (n > room)
             return false;
+
         room -= n;
     }
     return share_extents(&st->pool, bytes) <= room;
@@ -135,6 +137,7 @@ bool share_take_extent(struct store *st, const struct tenant *t)
         x = share_find_idle(st, t, mine + 1);
     if (!x)
         return false;
+
     evict_extent(st, x);
     share_destroy(st, x);
     return true;
@@ -206,12 +209,15 @@ bool share_reclaim(struct store *st, struct tenant *t)
 
     if (share_borrowed(st, t) >= 0)
         return false;
+
     t->wants_room = true;
     if (t->awaited_extent != 0)
         return true;
+
     x = share_find_owed(st, t);
     if (!x)
         return false;
+
     t->awaited_extent = x->id;
     pool_extent_set_leaving(&st->pool, x, true);
     evict_extent(st, x);

@@ -3,15 +3,13 @@
  * to one tenant:
  *
  *     guarantee  rounded up to extents; all guarantees together fit the pool
- *     lending    other tenants may use the unused part of a guarantee, except (100 - lendable percent) of
- *     it, rounded up, which
- *                stays free for its owner
+ *     lending    other tenants may use the unused part of a guarantee, except (100 - lendable percent) of it,
+ *                rounded up, which stays free for its owner
  *     borrower   a tenant with more extents than its guarantee
  *     lender     a tenant with fewer. If it needs room and the pool is full, it takes a borrower's extent
- *     without held pages.
- *                If there is none, one extent is reclaimed: its unheld pages are evicted, it takes no new
- *                page, the borrower's
- *                control page names it, and the lender gets EAGAIN until the extent has no held page
+ *                without held pages. If there is none, one extent is reclaimed: its unheld pages are evicted,
+ *                it takes no new page, the borrower's control page names it, and the lender gets EAGAIN until
+ *                the extent has no held page
  *
  * Extents of external memory count as their tenant's; they are never taken or reclaimed.
  *

@@ -71,6 +71,7 @@ static uint32_t span_find_units(const struct pool_extent *x, uint32_t n)
 
     if (n > x->n_units - x->n_units_used)
         return UINT32_MAX;
+
     for (uint32_t i = 0; i < x->n_units; i++) {
         run = x->span_of_unit[i] == UINT32_MAX ? run + 1 : 0;
         if (run == n)
@@ -119,9 +120,11 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
 
     if (unit == UINT32_MAX || p->n_free_numbers == 0)
         return -ENOSPC;
+
     s = malloc(sizeof(*s));
     if (!s)
         return -ENOMEM;
+
     *s = (struct span){
         .number = p->free_numbers[--p->n_free_numbers],
         .extent = x,
@@ -149,6 +152,7 @@ static bool span_head_is_possible(const struct pool *p, const struct pool_extent
         h->n_slots == 0 || h->n_slots > POOL_SLOTS_PER_SPAN_MAX ||
         h->n_slots * h->slot_bytes > h->n_units * p->unit_bytes)
         return false;
+
     for (uint32_t i = 0; i < h->n_units; i++)
         if (x->span_of_unit[unit + i] != UINT32_MAX)
             return false;
@@ -202,9 +206,11 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
 
     if (!span_head_is_possible(p, x, g, unit))
         return -EBADMSG;
+
     s = malloc(sizeof(*s));
     if (!s)
         return -ENOMEM;
+
     *s = (struct span){
         .number = h->number,
         .extent = x,

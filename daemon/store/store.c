@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store/evict_queue.h"
 #include "daemon/loop/log.h"
+#include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 #include "daemon/store/span.h"
 
@@ -91,11 +91,12 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     r = tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
     if (r < 0)
         return r;
-    slot->holds = 1; /* busy before as a reservation, busy now as held */
+
+    slot->holds = 1; /* it was busy as a reservation, now it is busy as held */
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
     atomic_signal_fence(
-        memory_order_seq_cst); /* a restart believes what is COMMITTED: last, after key and checksum */
+        memory_order_seq_cst); /* written last, after key and checksum: a restart reads COMMITTED slots */
     slot->state = SLOT_COMMITTED;
     ghosts_remove(&g->tenant->ghosts, key);
     g->n_pages++;
@@ -184,6 +185,7 @@ bool store_page_is_whole(struct store *st, uint32_t number)
         return true;
     if (st->pool.source)
         return false;
+
     page = pool_slot_data(&st->pool, number);
     whole = crc32c(page + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES) == slot->payload_crc32c;
     store_page_checked(st, number, whole);
@@ -218,7 +220,7 @@ void store_discard_reserved(struct store *st, uint32_t session)
             const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
 
             if (slot && slot->state == SLOT_RESERVED &&
-                slot->session == session) /* the span goes with its last one */
+                slot->session == session) /* the span is freed with its last slot */
                 store_discard(st, i << POOL_SLOT_BITS | k);
         }
     }
@@ -249,9 +251,11 @@ void store_unhold(struct store *st, uint32_t number)
     assert(slot->state == SLOT_COMMITTED && slot->holds > 0);
     if (--slot->holds > 0)
         return;
+
     store_set_busy(st, number, false);
     evict_queue_enter(&st->pool, number);
-    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* what was waited for */
+    if (pool_extent_is_closed(
+            pool_slot_span(&st->pool, number)->extent)) /* the extent is being reclaimed or retired */
         store_drop(st, number, GHOST_EVICTED);
 }
 
@@ -313,6 +317,7 @@ static bool store_queue_is_valid(const struct store *st, const struct group *g, 
             slot->prev != prev || pool_slot_span(&st->pool, at)->group != g ||
             pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent))
             return fail(e, 0, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
+
         prev = at;
         at = slot->next;
     }
@@ -356,6 +361,7 @@ static bool store_tenant_is_valid(const struct store *st, const struct tenant *t
         if (!store_queue_is_valid(st, g, &g->small_queue, SLOT_QUEUE_SMALL, e) ||
             !store_queue_is_valid(st, g, &g->main_queue, SLOT_QUEUE_MAIN, e))
             return false;
+
         page_bytes += g->n_used * (uint64_t) g->slot_bytes;
         held_bytes += (c.n_held + c.n_reserved) * (uint64_t) g->slot_bytes;
         n_pages += c.n_pages;
@@ -372,6 +378,7 @@ bool store_is_valid(const struct store *st, struct errmsg *e)
 {
     if (!pool_is_valid(&st->pool, e))
         return false;
+
     for (const struct tenant *t = st->tenants; t; t = t->next)
         if (!store_tenant_is_valid(st, t, e))
             return false;

@@ -47,6 +47,7 @@ static int tenant_build_index(uint64_t n_entries_max, struct extent **ret_memory
 
     if (r < 0)
         return r;
+
     index_writer_init(ret, extent_data(memory), bytes);
     *ret_memory = memory;
     return 0;
@@ -60,6 +61,7 @@ int tenant_new(const struct tenant_options *o, struct tenant **ret, struct errms
 
     if (!t)
         return fail(e, -ENOMEM, "out of memory for a tenant");
+
     t->uid = o->uid;
     t->device = o->device;
     t->quota_bytes = o->quota_bytes;
@@ -89,6 +91,7 @@ struct tenant *tenant_free(struct tenant *t)
 {
     if (!t)
         return NULL;
+
     tenant_groups_free(t, NULL);
     t->index_memory = extent_free(t->index_memory);
     t->next_memory = extent_free(t->next_memory);
@@ -117,6 +120,7 @@ int tenant_group(struct tenant *t, struct space *space, unsigned page_class, str
         g = malloc(sizeof(*g));
         if (!g)
             return -ENOMEM;
+
         pool_group_init(g, t, space, page_class, space->layout.slot_bytes[page_class],
                         space->layout.page_bytes[page_class]);
         g->next = t->groups;
@@ -191,6 +195,7 @@ static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct
     }
     if (t->next_slot < s->n_fresh_from)
         return 0;
+
     t->next_span++;
     t->next_slot = 0;
     return 0;
@@ -268,6 +273,7 @@ int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e)
     assert(t->index.n_entries == 0 && !t->next_memory);
     if (n_pages < index_capacity(&t->index))
         return 0;
+
     r = tenant_build_index(n_pages + n_pages / 8, &memory, &writer, e); /* with room for new pages */
     if (r == 0)
         tenant_replace_index(t, memory, &writer);
@@ -289,6 +295,7 @@ uint32_t tenant_index_find(const struct tenant *t, const struct pool *p, const s
 
     if (index_lookup(&reader, key, &hit) != INDEX_FOUND)
         return SLOT_NONE;
+
     slot = pool_slot(p, hit.slot);
     if (!slot || slot->state != SLOT_COMMITTED || slot->generation != hit.generation ||
         memcmp(&slot->key, key, sizeof(*key)) != 0 || pool_slot_span(p, hit.slot)->group->tenant != t)

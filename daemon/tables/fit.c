@@ -42,6 +42,7 @@ int fit_check(const Kvcobra__Report *r, uint32_t n_layers, struct errmsg *e)
         return fail(e, -EINVAL,
                     "a report of %zu layers and %" PRIu64 " tokens: the table has %" PRIu32 " layers",
                     r->n_layers, r->tokens, n_layers);
+
     for (size_t i = 0; i < r->n_layers; i++) {
         const Kvcobra__LayerSums *l = r->layers[i];
 
@@ -70,6 +71,7 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
     f->saturated[1] += r->saturated_v;
     if (r->n_layers == 0)
         return;
+
     f->tokens += r->tokens;
     if (shadow) {
         shadow->reports++;
@@ -105,6 +107,7 @@ int fit_expected(const char *provenance, double ret[static 2])
     json_decref(root);
     if (!good)
         return -ENODATA;
+
     ret[0] = error_k;
     ret[1] = error_v;
     return 0;
@@ -114,6 +117,7 @@ void fit_forget_shadow(struct fit *f)
 {
     if (!f)
         return;
+
     f->shadow_tokens = 0;
     for (uint32_t i = 0; i < f->n_layers; i++)
         for (unsigned side = 0; side < 2; side++)
@@ -127,6 +131,7 @@ void fit_fill(const struct fit *f, Kvcobra__Fit *ret)
     kvcobra__fit__init(ret);
     if (!f)
         return;
+
     for (uint32_t i = 0; i < f->n_layers; i++)
         for (unsigned side = 0; side < 2; side++) {
             live[side] += f->layers[i].live[side] / f->n_layers;

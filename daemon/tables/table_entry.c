@@ -106,9 +106,11 @@ int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry
         return fail(e, -ENOSPC,
                     "there are %" PRIu32 " tables already, none of them retired: activate fewer models",
                     ts->n_entries);
+
     t = calloc(1, sizeof(*t));
     if (!t)
         return fail(e, -ENOMEM, "out of memory for a table");
+
     t->fd = -1;
     t->id = ts->next_id++;
     t->state = TABLE_STAGED;
@@ -127,6 +129,7 @@ void table_set_state(struct tables *ts, struct table_entry *t, enum table_state 
 
     if (t->state == state)
         return;
+
     ts->n_draining -= t->state == TABLE_DRAINING;
     ts->n_draining += state == TABLE_DRAINING;
     digest_hex(t->digest, hex);
@@ -155,6 +158,7 @@ int table_accept(struct tables *ts, struct table *table, struct table_entry **re
         r = table_entry_new(ts, table->digest, &t, e);
     if (r < 0)
         return r;
+
     table_entry_set(t, table_ref(table));
     table_set_state(ts, t, TABLE_VERIFIED);
     *ret = t;
@@ -169,6 +173,7 @@ int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model
 
     if (!m)
         return fail(e, -ENOMEM, "out of memory for a model");
+
     memcpy(m->digest, digest, DIGEST_BYTES);
     m->next = ts->models;
     ts->models = m;

@@ -21,11 +21,11 @@
 #include "base/errmsg.h"
 #include "base/fd_io.h"
 #include "daemon/config/config.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
-#include "daemon/tables/fit.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
 #include "daemon/tables/trial.h"
 
@@ -51,9 +51,11 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
             "the table predicts values from the keys of all %" PRIu32 " KV heads of a layer, a shard of "
             "%" PRIu32 " is not enough: open the model with all heads, or solve a table with --predict head",
             t->table->geometry.n_kv_heads, shard.n_heads);
+
     s = calloc(1, sizeof(*s));
     if (!s)
         return fail(e, -ENOMEM, "out of memory for a table's layout");
+
     r = page_layout_init(&s->layout, t->table, shard);
     if (r < 0) {
         free(s);
@@ -83,6 +85,7 @@ static int tables_lost_space(struct tables *ts, struct table_entry *t, struct sh
         s = calloc(1, sizeof(*s));
         if (!s)
             return fail(e, -ENOMEM, "out of memory for a lost table's pages");
+
         s->layout.shard = shard;
         s->id = ts->next_space++;
         s->table = t;
@@ -103,6 +106,7 @@ static int tables_lost_entry(struct tables *ts, const uint8_t *digest, struct ta
 
     if (r < 0)
         return r;
+
     digest_hex(digest, hex);
     log_event(LOG_ERR, "table-lost",
               "digest=%s message=\"the table of stored pages is missing: they are dropped when "
@@ -128,6 +132,7 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
         r = tables_lost_space(ts, t, shard, &s, e);
     if (r < 0)
         return r;
+
     l = &s->layout;
     for (unsigned class = 0; !t->table && class < 2; class ++) { /* a class without pages: any size matches */
         if (class == page_class || l->slot_bytes[class] == 0) {
@@ -138,6 +143,7 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
     if (l->slot_bytes[page_class] != slot_bytes || l->page_bytes[page_class] != page_bytes)
         return fail(e, -EBADMSG, "stored pages of %zu bytes, where their table makes pages of %zu",
                     page_bytes, l->page_bytes[page_class]);
+
     *ret_space = s;
     return 0;
 }
@@ -159,6 +165,7 @@ static bool tables_is_idle(const struct table_entry *t)
 {
     if (t->n_refs > 0)
         return false;
+
     for (const struct space *s = t->spaces; s; s = s->next)
         if (s->n_busy > 0)
             return false;
@@ -204,6 +211,7 @@ void tables_retire_idle(struct tables *ts, uint64_t now_ms)
 {
     if (ts->n_draining == 0)
         return;
+
     for (struct table_entry *t = ts->entries; t; t = t->next) {
         if (t->state != TABLE_DRAINING)
             continue;
@@ -227,6 +235,7 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
     if (t->state == TABLE_ACTIVE)
         return fail(e, -EBUSY,
                     "the table is active: activate another one, or roll back, before you retire it");
+
     *ret_entry = t;
     if (revision != 0 && m && revision < m->revision) {
         *ret_outcome = OUTCOME_STALE;
@@ -271,9 +280,11 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
         fd = memfd_create("kvcobra-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0)
             return fail(e, -errno, "cannot create a copy of the table: %s", strerror(errno));
+
         r = tables_write_sealed(fd, t->table->bytes, t->table->n_bytes);
         if (r < 0)
             return fail(e, r, "cannot fill a copy of the table: %s", strerror(-r));
+
         (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         t->fd = open(path, O_RDONLY | O_CLOEXEC); /* clients cannot change its mode back */
         if (t->fd < 0)
@@ -349,9 +360,11 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
     *ts = (struct tables){.config = config, .devices = devices, .next_id = 1, .next_space = 1};
     if (!config->state_dir)
         return 0;
+
     r = tables_files_init(config, e);
     if (r < 0)
         return r;
+
     tables_files_load(config, tables_load_file, ts);
     tables_files_load_active(config, tables_load_active, ts);
     trial_load(ts);

@@ -1,9 +1,10 @@
 /*
  * Allocation tables, and which of them is active for each model (DESIGN 5.4):
  *
- *     STAGE --parse--> VERIFIED --ACTIVATE--> ACTIVE --ACTIVATE of another--> DRAINING --no reference, no
- *     hold--> RETIRED
+ *     STAGE --parse--> VERIFIED --ACTIVATE--> ACTIVE --ACTIVATE of another--> DRAINING --idle--> RETIRED
  *         \--bad--> REJECTED        ^--------------- ACTIVATE, ROLLBACK --------/
+ *
+ * Idle: no session references the table, and no page of it is held.
  *
  * A VERIFIED table can be tried beside the active one (trial.h): as SHADOW, or as a canary for some new
  * sequences.

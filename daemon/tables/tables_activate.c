@@ -8,8 +8,8 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
-#include "daemon/store/control.h"
 #include "daemon/loop/log.h"
+#include "daemon/store/control.h"
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 #include "daemon/tables/tables_files.h"
@@ -88,6 +88,7 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
         old->state = old_saved.state;
     if (r == 0)
         return 0;
+
     tables_activate_undo(t, &t_saved);
     if (old && old != t)
         tables_activate_undo(old, &old_saved);
@@ -140,6 +141,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
         return fail(e, -ENOENT, "no such table is staged");
     if (!t->table)
         return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
+
     m = table_model_find(ts, t->model_digest);
     outcome = tables_activate_compare_revision(m, t, &revision);
     old = m ? m->active : NULL;
@@ -148,6 +150,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
 
         if (r < 0)
             return r;
+
         m = table_model_find(ts, t->model_digest);
     }
     *ret_outcome = outcome;
@@ -183,6 +186,7 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
         to = table_model_previous(ts, m);
         if (!to)
             return fail(e, -ENODATA, "no earlier table of this model is draining: activate the one you want");
+
         r = tables_activate_change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
         if (r < 0)
             return r;

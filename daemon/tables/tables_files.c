@@ -209,6 +209,7 @@ static int tables_files_parse_line(const char *text, int64_t offset_ms, struct t
         return -EBADMSG;
     if (l->revision == 0 || l->revision >= UINT64_C(1) << 40)
         return -EBADMSG;
+
     l->rolled_back = left == 1;
     if (l->draining && until_ms > offset_ms)
         l->drain_until_ms = (uint64_t) (until_ms - offset_ms);

@@ -58,6 +58,7 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
     }
     if (s->err < 0)
         return fail(e, s->err, "cannot read the staged table: %s", strerror(-s->err));
+
     t = table_find(ts, s->table->digest);
     m = table_model_find(ts, s->table->model_digest);
     if (t && t->table) {
@@ -78,6 +79,7 @@ int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome
 
     if (r < 0)
         return fail(e, r, "%s", s->why.text);
+
     r = table_accept(ts, s->table, ret_entry, e);
     if (r < 0) {
         if (ts->config->state_dir)

@@ -13,11 +13,11 @@
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
-#include "daemon/tables/fit.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
 #include "proto/shared.h"
 
@@ -99,6 +99,7 @@ static int trial_write_file(const struct tables *ts, struct errmsg *e)
     f = open_memstream(&text, &bytes);
     if (!f)
         return fail(e, -ENOMEM, "out of memory");
+
     (void) fputs(TRIALS_TITLE, f);
     for (const struct table_model *m = ts->models; m; m = m->next)
         trial_print_model(f, m);
@@ -122,6 +123,7 @@ static int trial_store(struct tables *ts, struct table_model *m, const struct tr
         r = tables_files_write_active(ts, e);
     if (r == 0)
         return 0;
+
     m->trials = before;
     m->revision = old_revision;
     (void) trial_write_file(ts, NULL);
@@ -144,6 +146,7 @@ static int trial_find(struct tables *ts, const uint8_t *digest, bool ends, struc
     if (!ends && t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW)
         return fail(e, -EBUSY, "the table is %s: only one that is verified and not in use can be tried",
                     table_state_name(t->state));
+
     *ret = t;
     *ret_model = m;
     return 0;
@@ -187,11 +190,13 @@ int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_
         return r;
     if (ppm > CONTROL_SHADOW_PPM_MAX)
         return fail(e, -EINVAL, "a share of %" PRIu32 " millionths is more than all", ppm);
+
     old = m->trials.shadow;
     *ret_outcome = trial_decide(m, ppm > 0 ? old == t && m->trials.shadow_ppm == ppm : old != t, &revision);
     *ret_revision = m->revision;
     if (*ret_outcome != OUTCOME_APPLIED)
         return 0;
+
     now = m->trials;
     if (ppm > 0 || old == t)
         now.shadow = ppm > 0 ? t : NULL;
@@ -202,6 +207,7 @@ int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_
         r = trial_store(ts, m, &now, revision, e);
     if (r < 0)
         return r;
+
     *ret_revision = t->revision = m->revision;
     if (old != now.shadow)
         trial_leave_shadow(ts, old);
@@ -218,12 +224,14 @@ static int trial_read_tenants(struct trials *x, const char *const *tenants, size
 {
     if (n > TRIAL_TENANTS_MAX)
         return fail(e, -EINVAL, "%zu tenants for a canary, at most %d", n, TRIAL_TENANTS_MAX);
+
     x->n_tenants = 0;
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(tenants[i]);
 
         if (length == 0 || length >= TRIAL_NAME_BYTES || strcspn(tenants[i], " \t\r\n\"") != length)
             return fail(e, -EINVAL, "\"%.63s\" is not the name of a tenant", tenants[i]);
+
         memcpy(x->tenants[x->n_tenants++], tenants[i], length + 1);
     }
     return 0;
@@ -233,6 +241,7 @@ static bool trial_same_canary(const struct trials *a, const struct trials *b)
 {
     if (a->canary != b->canary || a->canary_share != b->canary_share || a->n_tenants != b->n_tenants)
         return false;
+
     for (uint32_t i = 0; i < a->n_tenants; i++)
         if (!trial_has_all_of(b, a->tenants[i]))
             return false;
@@ -244,6 +253,7 @@ static void trial_leave_canary(struct tables *ts, struct table_entry *t, uint64_
 {
     if (t->state != TABLE_VERIFIED || (t->n_refs == 0 && table_entry_pages(t) == 0))
         return;
+
     t->drain_until_ms = now_ms + ts->config->drain_ms;
     table_set_state(ts, t, TABLE_DRAINING);
 }
@@ -264,6 +274,7 @@ int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const
         return fail(e, -EINVAL,
                     "a share of %" PRIu32 "/256 of new sequences: at most %d; activate it for all", share,
                     CANARY_SHARE_MAX);
+
     old = m->trials.canary;
     now = m->trials;
     r = trial_read_tenants(&now, tenants, n_tenants, e);
@@ -279,11 +290,13 @@ int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const
     *ret_revision = m->revision;
     if (*ret_outcome != OUTCOME_APPLIED)
         return 0;
+
     r = trial_check_revision(revision, e);
     if (r == 0)
         r = trial_store(ts, m, &now, revision, e);
     if (r < 0)
         return r;
+
     *ret_revision = t->revision = m->revision;
     trial_publish(ts, m);
     if (old && old != now.canary)
@@ -343,6 +356,7 @@ static int trial_load_line(struct tables *ts, char *line)
     share = strtoul(words[3], &end, 10);
     if (*end || !trial_digest_from_hex(words[1], model) || !trial_digest_from_hex(words[2], digest))
         return -EBADMSG;
+
     m = table_model_find(ts, model);
     t = table_find(ts, digest);
     if (!m || !t || (t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW) ||
@@ -359,6 +373,7 @@ static int trial_load_line(struct tables *ts, char *line)
 
         if (r < 0)
             return r;
+
         m->trials.canary = t;
         m->trials.canary_share = (uint32_t) share;
         return 0;

@@ -2,9 +2,8 @@
  * Trials: a table is tried beside the active one of its model, before it is activated.
  *
  *     SHADOW   clients encode a share of new chunks with it too, and report both errors (fit.h); its codes
- *     are not stored
- *     canary   a share of new sequences, or all of some tenants, use it; it stays VERIFIED or SHADOW
- *     meanwhile
+ * are not stored canary   a share of new sequences, or all of some tenants, use it; it stays VERIFIED or
+ * SHADOW
  *
  * One of each per model. Both carry the model's revision, like ACTIVATE, and both survive a restart
  * (DIR/trials, written before the active set, which has the revision). ACTIVATE and RETIRE of the table end

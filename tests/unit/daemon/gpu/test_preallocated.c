@@ -1,4 +1,4 @@
-/* Extents made ahead, with a maker that notes what it is asked for and a clock that is a variable. */
+/* Preallocated extents, with a maker that counts its calls and a clock that is a variable. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "daemon/gpu/preallocated.h"
 
-const char test_suite[] = "spares";
+const char test_suite[] = "preallocated";
 
 static unsigned n_begun;
 static int refuses; /* errno that begin() returns */
@@ -30,7 +30,7 @@ static void setup(uint32_t n_wanted)
     preallocated_init(&s, &maker, n_wanted);
 }
 
-/* A descriptor that can be told from others, and seen to be closed. */
+/* A descriptor that differs from others, and that the test can see being closed. */
 static int token(void)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -51,13 +51,13 @@ static void test_filled_one_at_a_time(void)
     setup(2);
     preallocated_tick(&s, 5, 0);
     preallocated_tick(&s, 5, 1);
-    CU_ASSERT_EQUAL(n_begun, 1); /* the first is being made */
+    CU_ASSERT_EQUAL(n_begun, 1); /* the first one is being created */
     preallocated_add(&s, a);
     preallocated_tick(&s, 5, 2);
     CU_ASSERT_EQUAL(n_begun, 2);
     preallocated_add(&s, b);
     preallocated_tick(&s, 5, 3);
-    CU_ASSERT_EQUAL(n_begun, 2); /* both are there */
+    CU_ASSERT_EQUAL(n_begun, 2); /* both exist */
     CU_ASSERT_EQUAL(s.n, 2);
     preallocated_deinit(&s);
     CU_ASSERT_FALSE(is_open(a));
@@ -87,7 +87,7 @@ static void test_taken_in_order_and_replaced(void)
     preallocated_deinit(&s);
 }
 
-/* Spares and the pool's extents together fit the pool. */
+/* Preallocated extents and the pool's extents together fit the pool. */
 static void test_never_more_than_room(void)
 {
     int fd = -1;
@@ -100,7 +100,7 @@ static void test_never_more_than_room(void)
     preallocated_add(&s, token());
     preallocated_tick(&s, 1, 0);
     CU_ASSERT_EQUAL(n_begun, 1);
-    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, NULL), 0); /* the last one: no room for another spare */
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, NULL), 0); /* the last one: no room for another */
     CU_ASSERT_EQUAL(n_begun, 1);
     (void) close(fd);
     preallocated_tick(&s, 2, 0);
@@ -114,7 +114,7 @@ static void test_never_more_than_room(void)
     preallocated_deinit(&s);
 }
 
-static void test_made_on_need_if_none_is_wanted(void)
+static void test_created_on_need_if_none_is_wanted(void)
 {
     int fd = -1;
 
@@ -153,7 +153,7 @@ static void test_waits_longer_after_each_failure(void)
     preallocated_add(&s, token());
     CU_ASSERT_EQUAL(preallocated_take(&s, 1, now, &fd, NULL), 0);
     (void) close(fd);
-    preallocated_tick(&s, 1, now); /* at once again, and with the first pause */
+    preallocated_tick(&s, 1, now); /* at once, and with the first pause */
     CU_ASSERT_EQUAL(n_begun, 12);
     preallocated_fail(&s, -ENOMEM, NULL, now);
     preallocated_tick(&s, 1, now + 100);
@@ -161,14 +161,14 @@ static void test_waits_longer_after_each_failure(void)
     preallocated_deinit(&s);
 }
 
-static void test_says_what_failed(void)
+static void test_reports_the_failure(void)
 {
     struct errmsg e = {""};
     int fd = -7;
 
     setup(1);
     CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, &e), -EAGAIN);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "being made"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "being created"));
     preallocated_fail(&s, -ENOMEM, "the GPU is full", 0);
     CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, &e), -ENOMEM);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "the GPU is full"));
@@ -198,8 +198,8 @@ static void test_a_refusal_is_a_failure(void)
     preallocated_deinit(&s);
 }
 
-/* What came into the pool from elsewhere leaves no place for it. */
-static void test_gives_up_what_has_no_room(void)
+/* External memory that joined the pool leaves no room for a preallocated extent. */
+static void test_closes_those_without_room(void)
 {
     int fd = dup(0);
 
@@ -219,10 +219,10 @@ const struct test_case test_cases[] = {
     TEST(test_filled_one_at_a_time),
     TEST(test_taken_in_order_and_replaced),
     TEST(test_never_more_than_room),
-    TEST(test_made_on_need_if_none_is_wanted),
+    TEST(test_created_on_need_if_none_is_wanted),
     TEST(test_waits_longer_after_each_failure),
-    TEST(test_says_what_failed),
+    TEST(test_reports_the_failure),
     TEST(test_a_refusal_is_a_failure),
-    TEST(test_gives_up_what_has_no_room),
+    TEST(test_closes_those_without_room),
     TEST_END,
 };

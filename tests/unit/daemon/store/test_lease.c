@@ -1,4 +1,4 @@
-/* Leases: bitmaps, limits, expiry, and that every hold taken is given back exactly once. */
+/* Leases: bitmaps, limits, expiry; every hold that was taken ends exactly once. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static struct store_fixture f;
 static struct journal journal;
 static uint32_t slots[N];
 
-/* N pages, each held once by nobody's lease: released at the end. */
+/* N pages, each held once without a lease: released at the end. */
 static void setup(struct leases *l, uint32_t n_max)
 {
     store_fixture_init(&f, 1 << 20, 1 << 18, 1 << 16, UINT64_C(1) << 40);
@@ -73,7 +73,7 @@ static void test_release_by_bitmap(void)
     teardown(&l);
 }
 
-/* An old id never means a new lease, also when the table's place is used again. */
+/* An old id never names a new lease, even if its place in the table is used again. */
 static void test_ids_are_not_reused(void)
 {
     struct leases l;
@@ -132,7 +132,7 @@ static void test_expiry_keeps_holds(void)
     CU_ASSERT_EQUAL(l.n_granted, 1);
     CU_ASSERT_EQUAL(l.n_held, 2 * N);
     CU_ASSERT_EQUAL(holds(5), 2);
-    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, a, NULL, 0), 0); /* still the way to end its holds */
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, a, NULL, 0), 0); /* RELEASE still ends its holds */
     CU_ASSERT_EQUAL(l.n_granted, 1);
     teardown(&l);
 }

@@ -1,7 +1,7 @@
 /*
- * A store on a GPU: its extents are descriptors that a source gives, here of an empty file, so that nothing
- * can touch bytes unseen. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so
- * that an extent holds 256 of them: every number below follows from that.
+ * Reservations and retirement on a GPU: extents are descriptors of a source, here of an empty file, so an
+ * access to their bytes would fail. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024
+ * bytes, so an extent holds 256 of them: every number below follows from that.
  */
 #include "daemon/store/reserve.h"
 #include "daemon/store/retire.h"
@@ -18,13 +18,13 @@
 #include "daemon/store/span.h"
 #include "tests/unit/daemon/store_fixture.h"
 
-const char test_suite[] = "store_gpu";
+const char test_suite[] = "retire";
 
 enum { EXTENT = 256 << 10, UNIT = 64 << 10, PER_EXTENT = 256, PER_SPAN = 64, PAGES_MAX = 4 * PER_EXTENT };
 
 static struct store_fixture f;
 static uint32_t slots[PAGES_MAX];
-static int source_err; /* what the source says; 0: a descriptor */
+static int source_err; /* what the source returns; 0: a descriptor */
 static unsigned n_taken;
 static uint64_t next_key;
 
@@ -108,12 +108,12 @@ static void test_extents_come_from_the_source(void)
     while (share_destroy_empty(&f.device.store, f.tenants[1]))
         valid();
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 0);
-    CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1); /* given back */
+    CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1); /* released */
     teardown();
 }
 
-/* Nothing is evicted for want of an extent that is on its way. */
-static void test_come_again_while_an_extent_is_made(void)
+/* No page is evicted while an extent is being created. */
+static void test_retry_while_an_extent_is_created(void)
 {
     uint32_t slot = 77;
     struct errmsg e = {""};
@@ -133,7 +133,10 @@ static void test_come_again_while_an_extent_is_made(void)
     teardown();
 }
 
-/* Out of GPU memory, the extents that there are have to do: the tenant's own pages go, nobody else's. */
+/*
+ * Without free GPU memory the store continues with its extents: it evicts the tenant's own pages, not those
+ * of others.
+ */
 static void test_a_full_device_is_a_full_pool(void)
 {
     uint32_t slot = 77;
@@ -145,14 +148,14 @@ static void test_a_full_device_is_a_full_pool(void)
     unhold(0, PER_EXTENT);
     source_err = -ENOMEM;
     CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, &e),
-                    -ENOSPC); /* all of its own is held */
+                    -ENOSPC); /* all its own pages are held */
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -12");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 2);
     store_unhold(&f.device.store, slots[PER_EXTENT + 3]);
     CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, &e), 0);
-    CU_ASSERT_EQUAL(slot, slots[PER_EXTENT + 3]); /* the only one that could go */
+    CU_ASSERT_EQUAL(slot, slots[PER_EXTENT + 3]); /* the only unheld one */
     store_discard(&f.device.store, slot);
     for (unsigned i = 0; i < PER_EXTENT; i++)
         if (i != 3)
@@ -160,8 +163,10 @@ static void test_a_full_device_is_a_full_pool(void)
     teardown();
 }
 
-/* Guarantees and lending are the CPU's: a lender takes an idle extent of a borrower, then its memory is made
- * anew. */
+/*
+ * Guarantees and lending are as on the host: a lender takes an idle extent of a borrower, then its memory
+ * is created again.
+ */
 static void test_lender_takes_an_extent_and_waits_for_its_own(void)
 {
     uint32_t slot;
@@ -183,7 +188,7 @@ static void test_lender_takes_an_extent_and_waits_for_its_own(void)
     teardown();
 }
 
-static void test_a_held_borrower_is_asked_back(void)
+static void test_held_borrower_is_reclaimed(void)
 {
     uint32_t slot;
 
@@ -198,9 +203,11 @@ static void test_a_held_borrower_is_asked_back(void)
     teardown();
 }
 
-/* Half of the pages are held: the others leave with the retirement, these as they are released, the extent
- * after the last. */
-static void test_a_retired_extent_empties_and_goes(void)
+/*
+ * Half of the pages are held: the others are evicted at retirement, these when they are released, then the
+ * extent is destroyed.
+ */
+static void test_retired_extent_is_destroyed_when_empty(void)
 {
     struct pool_extent *x;
     uint32_t reserved, slot;
@@ -216,18 +223,18 @@ static void test_a_retired_extent_empties_and_goes(void)
     fd = x->gpu_fd;
     for (unsigned i = 0; i < PER_EXTENT - 1; i += 2)
         store_unhold(&f.device.store, slots[i]);
-    retire_reserved(&f.device.store, 8); /* somebody else */
+    retire_reserved(&f.device.store, 8); /* another session */
     CU_ASSERT_FALSE(x->retired);
     retire_reserved(&f.device.store, 9);
     CU_ASSERT_TRUE(x->retired);
-    retire_extent(&f.device.store, x); /* again: nothing more happens */
+    retire_extent(&f.device.store, x); /* again: no change */
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT / 2 - 1);
     valid();
     store_discard(&f.device.store, reserved);
     valid();
     CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
     CU_ASSERT_NOT_EQUAL(pool_slot_span(&f.device.store.pool, slot)->extent->id,
-                        id); /* not there, although it has room */
+                        id); /* not in that extent, although it has room */
     store_discard(&f.device.store, slot);
     for (unsigned i = 1; i < PER_EXTENT - 1; i += 2) {
         retire_tick(&f.device.store);
@@ -241,8 +248,8 @@ static void test_a_retired_extent_empties_and_goes(void)
     teardown();
 }
 
-/* It counts until it is gone, and makes room then. */
-static void test_an_empty_retired_extent_gives_its_place_up(void)
+/* It counts until it is destroyed, and then makes room. */
+static void test_empty_retired_extent_makes_room(void)
 {
     uint32_t slot;
 
@@ -263,8 +270,8 @@ static void test_an_empty_retired_extent_gives_its_place_up(void)
     teardown();
 }
 
-/* A retired extent is nobody's to ask back for. */
-static void test_a_retired_extent_is_not_asked_back(void)
+/* A retired extent is never reclaimed. */
+static void test_retired_extent_is_not_reclaimed(void)
 {
     uint32_t slot;
 
@@ -285,15 +292,14 @@ static void test_a_retired_extent_is_not_asked_back(void)
     teardown();
 }
 
-/* ---- after a restart: the records of one extent with a page, a reservation, one being published, an empty
- * slot ---- */
+/* ---- after a restart ---- */
 
 struct kept {
     struct slot_records records;
     uint32_t page, reserved, copying;
 };
 
-/* What a process that was killed leaves: duplicates of the records' memory, everything else is given back. */
+/* What a killed process leaves: copies of the records' descriptors; everything else is freed. */
 static void leave(struct kept *k, bool retired)
 {
     struct pool_extent *x;
@@ -349,7 +355,7 @@ static void test_reservations_survive_a_restart(void)
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->state, SLOT_RESERVED);
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->session, SLOT_WITHOUT_SESSION);
     CU_ASSERT_EQUAL(f.tenants[0]->held_bytes, 2 * 1024);
-    for (unsigned i = 0; i < PER_SPAN - 3; i++) { /* whatever is reserved now is another slot */
+    for (unsigned i = 0; i < PER_SPAN - 3; i++) { /* a new reservation gets another slot */
         assert(reserve_slot(&f.device.store, group_of(0), 0, 0, &slots[i], NULL) == 0);
         CU_ASSERT_TRUE(slots[i] != k.reserved && slots[i] != k.copying && slots[i] != k.page);
     }
@@ -375,7 +381,7 @@ static void test_a_retired_extent_stays_retired(void)
     leave(&k, true);
     x = adopt(&k);
     CU_ASSERT_TRUE(x->retired);
-    store_adopt_holds(&f.device.store, k.page); /* held by nobody any more: it goes */
+    store_adopt_holds(&f.device.store, k.page); /* no longer held: it is dropped */
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 0);
     valid();
     store_discard(&f.device.store, k.reserved);
@@ -387,13 +393,13 @@ static void test_a_retired_extent_stays_retired(void)
 
 const struct test_case test_cases[] = {
     TEST(test_extents_come_from_the_source),
-    TEST(test_come_again_while_an_extent_is_made),
+    TEST(test_retry_while_an_extent_is_created),
     TEST(test_a_full_device_is_a_full_pool),
     TEST(test_lender_takes_an_extent_and_waits_for_its_own),
-    TEST(test_a_held_borrower_is_asked_back),
-    TEST(test_a_retired_extent_empties_and_goes),
-    TEST(test_an_empty_retired_extent_gives_its_place_up),
-    TEST(test_a_retired_extent_is_not_asked_back),
+    TEST(test_held_borrower_is_reclaimed),
+    TEST(test_retired_extent_is_destroyed_when_empty),
+    TEST(test_empty_retired_extent_makes_room),
+    TEST(test_retired_extent_is_not_reclaimed),
     TEST(test_reservations_survive_a_restart),
     TEST(test_a_retired_extent_stays_retired),
     TEST_END,

@@ -1,7 +1,7 @@
 /*
- * Extents that clients lend: who puts pages there, who cannot take them away, what becomes of pages when the
- * lender goes. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so that an extent
- * holds 256 of them: every number below follows from that.
+ * External memory in the pool: which sessions put pages there, that other tenants cannot take it, and its
+ * pages after its client ended. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024
+ * bytes, so an extent holds 256 of them: every number below follows from that.
  */
 #include "daemon/store/reserve.h"
 #include "daemon/store/retire.h"
@@ -16,7 +16,7 @@
 #include "daemon/store/share.h"
 #include "tests/unit/daemon/store_fixture.h"
 
-const char test_suite[] = "store_lent";
+const char test_suite[] = "pool";
 
 enum {
     EXTENT = 256 << 10,
@@ -81,7 +81,7 @@ static struct group *group_of(unsigned tenant)
     return store_fixture_group(&f, tenant, 0, 1);
 }
 
-/* Where a page of this session comes to lie. */
+/* The extent that a page of this session gets. */
 static struct pool_extent *place_of(uint32_t session, pid_t pid, uint32_t *ret_slot)
 {
     CU_ASSERT_EQUAL_FATAL(reserve_slot(store(), group_of(0), session, pid, ret_slot, NULL), 0);
@@ -98,7 +98,7 @@ static void publish(unsigned n)
     CU_ASSERT_EQUAL_FATAL(r, 0);
 }
 
-static void test_everybody_but_a_neighbour_uses_it(void)
+static void test_used_except_by_other_sessions_of_its_process(void)
 {
     struct pool_extent *x = NULL, *own;
     uint32_t of_lender, of_stranger, of_neighbour, of_daemon, again;
@@ -110,7 +110,7 @@ static void test_everybody_but_a_neighbour_uses_it(void)
     CU_ASSERT_PTR_EQUAL(place_of(LENDER, PID, &of_lender), x);
     CU_ASSERT_PTR_EQUAL(place_of(STRANGER, OTHER_PID, &of_stranger), x);
     own = place_of(NEIGHBOUR, PID,
-                   &of_neighbour); /* the span has room, but the driver does not open it there */
+                   &of_neighbour); /* the span has room, but this process cannot open its own memory */
     CU_ASSERT_PTR_NOT_EQUAL(own, x);
     CU_ASSERT_TRUE(own->gpu_fd >= 0);
     CU_ASSERT_PTR_EQUAL(place_of(NEIGHBOUR, PID, &again), own);
@@ -138,7 +138,7 @@ static void test_it_counts_in_the_pool(void)
     teardown();
 }
 
-/* Not even what is lendable of others' guarantees is lent into: it could not be asked back. */
+/* Not even the lendable part of others' guarantees accepts external memory: it could not be reclaimed. */
 static void test_guarantees_of_others_stay(void)
 {
     struct pool_extent *x = NULL;
@@ -150,14 +150,16 @@ static void test_guarantees_of_others_stay(void)
     CU_ASSERT_TRUE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_EQUAL(lend(0, &x), 0);
     CU_ASSERT_FALSE(share_may_register(store(), f.tenants[0]));
-    CU_ASSERT_TRUE(share_may_grow(store(), f.tenants[0])); /* with one that can */
+    CU_ASSERT_TRUE(share_may_grow(store(), f.tenants[0])); /* with an extent that can */
     CU_ASSERT_TRUE(share_may_register(store(), f.tenants[1]));
     teardown();
 }
 
-/* A tenant below its guarantee takes a borrower's other extents, and asks for them, never for lent ones, used
- * or not. */
-static void test_it_is_taken_for_nobody(void)
+/*
+ * A tenant below its guarantee takes or reclaims other extents of a borrower, never external ones, used or
+ * not.
+ */
+static void test_never_taken_or_reclaimed(void)
 {
     struct pool_extent *x = NULL;
     uint32_t slot = 77;
@@ -179,7 +181,7 @@ static void test_it_is_taken_for_nobody(void)
     teardown();
 }
 
-static void test_what_the_lender_leaves(void)
+static void test_pages_after_its_client_ended(void)
 {
     struct pool_extent *x = NULL;
     struct chunk_key held = store_fixture_key(1000), unheld = store_fixture_key(1001);
@@ -197,7 +199,7 @@ static void test_what_the_lender_leaves(void)
     valid();
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
     CU_ASSERT_FALSE(store_page_is_whole(store(), slots[0]));
-    CU_ASSERT_FALSE(store_page_is_unchecked(store(), slots[0])); /* nobody needs to look at it */
+    CU_ASSERT_FALSE(store_page_is_unchecked(store(), slots[0])); /* no check is needed */
     CU_ASSERT_EQUAL(store_find_whole(store(), f.tenants[0], &held, &found, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(found, 77);
     CU_ASSERT_EQUAL(store_find_whole(store(), f.tenants[0], &unheld, &found, NULL), 0);
@@ -215,10 +217,10 @@ static void test_what_the_lender_leaves(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_everybody_but_a_neighbour_uses_it),
+    TEST(test_used_except_by_other_sessions_of_its_process),
     TEST(test_it_counts_in_the_pool),
     TEST(test_guarantees_of_others_stay),
-    TEST(test_it_is_taken_for_nobody),
-    TEST(test_what_the_lender_leaves),
+    TEST(test_never_taken_or_reclaimed),
+    TEST(test_pages_after_its_client_ended),
     TEST_END,
 };
