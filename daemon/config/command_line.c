@@ -10,8 +10,7 @@
 #include "daemon/config/config_keys.h"
 #include "daemon/config/settings.h"
 
-/* Keys of options. A setting with a short option has its letter, any other setting KEY_SETTING and its row.
- */
+/* Keys of options. The key of a setting is its short option, or KEY_SETTING plus the number of its row. */
 enum {
     KEY_CONFIG = 'c',
     KEY_CHECK = 0x100,
@@ -40,10 +39,9 @@ static const char doc[] =
     "Serve compressed key-value caches of language models to the processes of this host."
     "\v"
     "kvcobrad runs in the foreground until SIGTERM or SIGINT and logs to standard error. Under systemd it "
-    "reports when "
-    "it is ready, and uses the sockets that systemd passes instead of paths; the socket named \"operator\" "
-    "is the "
-    "operator socket. \"kvcobra table\" manages tables, \"kvcobra status\" prints metrics.";
+    "reports when it is ready, and uses the sockets that systemd passes instead of paths; the socket named "
+    "\"operator\" is the operator socket. \"kvcobra table\" manages tables, \"kvcobra status\" prints the "
+    "state of the daemon.";
 
 /* ---- options ---- */
 

@@ -101,7 +101,7 @@ const struct setting settings[] = {
         .choices = keep_names,
         .number = KEEP_AUTO,
         .help = "Persist pages over a restart in the descriptor store of systemd: auto, yes or no",
-        .details = "yes needs state-dir. auto means yes if $FDSTORE, which systemd sets, is above 0.",
+        .details = "Needs state-dir. auto is yes if $FDSTORE, which systemd sets, is above 0, else no.",
     },
     /* ---- memory ---- */
     {
@@ -231,8 +231,7 @@ const struct setting settings[] = {
         .argument = "UUIDS",
         .help = "GPUs with a pool of their own: up to 16 UUIDs separated by commas, or first",
         .details = "\"nvidia-smi -L\" prints UUIDs. first is the GPU that the driver lists first. Persisted "
-                   "pages of a GPU "
-                   "that is not in the list are lost.",
+                   "pages of a GPU that is not in the list are lost.",
     },
     {
         .name = "gpu-pool-bytes",
@@ -317,10 +316,8 @@ const struct setting settings[] = {
         .help = "Accept external memory: GPU memory that clients allocated and registered for the pool, yes "
                 "or no",
         .details = "Clients register memory with kvc_client_lend(). Pages in external memory are lost when "
-                   "the client that "
-                   "registered it exits, and when kvcobrad exits; a client that reads them at that moment "
-                   "reads undefined "
-                   "data. yes needs gpu-extent-bytes to be a multiple of 2M.",
+                   "the client that registered it exits, and when kvcobrad exits; a client that reads them "
+                   "at that moment reads undefined data. yes needs gpu-extent-bytes to be a multiple of 2M.",
     },
     {
         .name = "gpu-reuse-ms",

@@ -67,6 +67,24 @@ check_page "pages, tenants, tables" "m['kvcobra_pages{device=\"cpu\"}'] == 22" \
     "m['kvcobra_errors_total{errno=\"ENOENT\"}'] == 1" \
     "any(v > 0 for k, v in m.items() if k.startswith('kvcobra_table_free_tokens{'))"
 
+# programs read these keys: the table of values must not rename one
+keys() {
+    expect_true "keys of $1" "' '.join(sorted($2)) == '$3'"
+}
+expect "status as JSON" 0 "$KVCOBRA" status --socket "$dir/operator.sock" --json
+keys "status" "j" "devices draining event_backend evictions extent_bytes guaranteed_bytes held_pages leases memory mover\
+ page_bytes pid pool_bytes refused_packets restart sessions spaces tenants uptime_ms version waste_bytes work"
+keys "a device" "j['devices'][0]" "extent_bytes guaranteed_bytes held_bytes message name page_bytes pages pool_bytes product\
+ quarantined_slots retired_extents sessions spare_extents state uuid waste_bytes"
+keys "a tenant" "j['tenants'][0]" "arena_bytes asked_back_bytes evictions extent_bytes first_misses guarantee_bytes held_bytes\
+ hits isolated leases misses name pages quota_bytes sessions used_bytes"
+keys "a table" "j['spaces'][0]" "evictions first_kv_head held_pages leased n_kv_heads page_bytes pages table tokens tokens_free"
+keys "misses" "j['tenants'][0]['first_misses']" "evicted other_table retired_table unknown"
+keys "memory" "j['memory']" "indexes journal process slot_records"
+keys "work" "j['work']" "done expired refused threads waiting"
+keys "the mover" "j['mover']" "pid restarts"
+expect_true "values of status" "j['pool_bytes'] == 64 << 20 and j['tenants'][0]['pages'] == 22 and j['tenants'][0]['isolated'] in (True, False)"
+
 status_of() {
     request --output "$dir/body" --write-out '%{http_code}' "$@"
 }
