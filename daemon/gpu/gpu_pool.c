@@ -35,7 +35,7 @@ static void gpu_pool_on_created(void *ctx, struct mover_reply *reply)
 {
     struct gpu_pool *g = ctx;
     const char *why =
-        reply->err < 0 ? reply->message : "kvcobra-mover sent no descriptor: too many are open here";
+        reply->err < 0 ? reply->message : "kvcobra-mover sent no descriptor: kvcobrad has too many open";
 
     if (reply->err == 0 && reply->fd >= 0) {
         preallocated_add(&g->preallocated, take_fd(&reply->fd));
@@ -157,15 +157,15 @@ void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)
 
 void gpu_pool_delay_reuse(struct gpu_pool *g)
 {
-    g->orphans_until_ms = gpu_pool_now_of(g) + g->reuse_ms + 1;
+    g->delay_until_ms = gpu_pool_now_of(g) + g->reuse_ms + 1;
 }
 
 static void gpu_pool_end_delay(struct gpu_pool *g, uint64_t now_ms)
 {
-    if (g->orphans_until_ms == 0 || now_ms < g->orphans_until_ms)
+    if (g->delay_until_ms == 0 || now_ms < g->delay_until_ms)
         return;
 
-    g->orphans_until_ms = 0;
+    g->delay_until_ms = 0;
     store_discard_reserved(&g->device->store, SLOT_WITHOUT_SESSION);
 }
 

@@ -22,7 +22,7 @@ struct gpu_pool {
     struct preallocated preallocated;
     struct quarantine quarantine;
     uint64_t reuse_ms;
-    uint64_t orphans_until_ms; /* until then, slots without a session are not used; 0: there are none */
+    uint64_t delay_until_ms; /* until then, slots without a session are not used; 0: there are none */
 };
 
 enum {

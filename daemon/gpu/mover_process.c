@@ -153,8 +153,8 @@ void mover_process_end(struct mover_process *p)
     if (ended && waitpid(p->pid, &status, 0) == p->pid) /* the pidfd may report the end a moment earlier */
         mover_process_log_end(p, status);
     else
-        log_event(LOG_ERR, "mover-stuck",
-                  "pid=%ld message=\"it was killed, and the driver does not let it go\"", (long) p->pid);
+        log_event(LOG_ERR, "mover-stuck", "pid=%ld message=\"it was killed, but the driver does not end it\"",
+                  (long) p->pid);
     closep(&p->pidfd);
     *p = (struct mover_process){.pidfd = -1};
 }

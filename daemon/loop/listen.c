@@ -182,7 +182,7 @@ int listen_adopt(struct listen_socket *l, int fd, const char *option, struct err
 
     r = listen_want_credentials(fd);
     if (r < 0)
-        return fail(e, r, "%s: descriptor %d does not take SO_PASSCRED: %s", option, fd, strerror(-r));
+        return fail(e, r, "%s: descriptor %d does not accept SO_PASSCRED: %s", option, fd, strerror(-r));
 
     l->fd = fd;
     return 0;

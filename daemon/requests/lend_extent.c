@@ -36,7 +36,8 @@ static int lend_extent_check_message(struct request *rq, const Kvcobra__LendExte
 static const struct pool_extent *lend_extent_find_handle(const struct pool *p, const uint8_t *handle)
 {
     for (uint32_t i = 0; i < p->n_extents; i++)
-        if (p->extents[i]->lent && memcmp(p->extents[i]->lent->handle, handle, LENT_HANDLE_BYTES) == 0)
+        if (p->extents[i]->external &&
+            memcmp(p->extents[i]->external->handle, handle, LENT_HANDLE_BYTES) == 0)
             return p->extents[i];
     return NULL;
 }
@@ -66,7 +67,7 @@ int lend_extent_handle(struct request *rq)
     Kvcobra__LendExtentReply *reply = &rq->server->scratch->body.lend_extent;
     const struct session *x = rq->session;
     struct span_owner owner = {.uid = x->tenant->uid, .place = x->tenant->device->store.place};
-    struct pool_external lent = {.session = x->number, .pid = x->pid};
+    struct pool_external external = {.session = x->number, .pid = x->pid};
     struct pool_extent *extent;
     int r = lend_extent_check_message(rq, m);
 
@@ -81,13 +82,13 @@ int lend_extent_handle(struct request *rq)
     if (r < 0)
         return r;
 
-    memcpy(lent.handle, m->ipc_handle.data, LENT_HANDLE_BYTES);
-    r = pool_extent_register(&store_of(x->tenant)->pool, x->tenant, &lent, &owner, &extent, &rq->error);
+    memcpy(external.handle, m->ipc_handle.data, LENT_HANDLE_BYTES);
+    r = pool_extent_register(&store_of(x->tenant)->pool, x->tenant, &external, &owner, &extent, &rq->error);
     if (r < 0)
         return r;
 
-    log_event(LOG_INFO, "extent-lent", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld", extent->id,
-              x->tenant->name, x->number, (long) x->pid);
+    log_event(LOG_INFO, "extent-external", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld",
+              extent->id, x->tenant->name, x->number, (long) x->pid);
     kvcobra__lend_extent_reply__init(reply);
     reply->extent = extent->id;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_LEND_EXTENT;

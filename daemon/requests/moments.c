@@ -20,7 +20,7 @@ static int moments_write_image(const struct moments *m, size_t bytes, int *ret_f
     void *p;
 
     if (fd < 0 || ftruncate(fd, (off_t) bytes) < 0)
-        return fail(e, -errno, "cannot make room for %zu bytes of moments: %s", bytes, strerror(errno));
+        return fail(e, -errno, "cannot allocate %zu bytes of moments: %s", bytes, strerror(errno));
 
     p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)

@@ -116,6 +116,17 @@ void page_ref_fill(struct request *rq, size_t i, uint32_t number)
     ref->bytes = h.group->page_bytes;
 }
 
+int page_reservation_room(struct request *rq)
+{
+    const struct session *x = rq->session;
+
+    if (x->n_reservations + x->n_copying >= rq->server->config->reservations_per_session_max)
+        return fail(&rq->error, -EDQUOT,
+                    "this session has %" PRIu32 " reservations, the maximum: commit or abort some",
+                    x->n_reservations + x->n_copying);
+    return 0;
+}
+
 int page_lease_room(struct request *rq)
 {
     int r = lease_make_room(&rq->session->leases);

@@ -43,6 +43,9 @@ bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_
 /* Fills reply item @i of the scratch with the place of a page; SLOT_NONE gives an empty one. */
 void page_ref_fill(struct request *rq, size_t i, uint32_t slot);
 
+/* Whether the session may reserve one more slot. Return: 0; -EDQUOT. */
+int page_reservation_room(struct request *rq);
+
 /*
  * Whether the session may have one more lease; called before anything changes. Return: 0; -EDQUOT; -ENOMEM.
  */

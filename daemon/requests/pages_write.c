@@ -23,10 +23,9 @@ static int pages_write_reserve_new(struct request *rq, const struct page_context
     struct group *g;
     int r;
 
-    if (x->n_reservations + x->n_copying >= rq->server->config->reservations_per_session_max)
-        return fail(&rq->error, -EDQUOT,
-                    "this session has %" PRIu32 " reservations, the maximum: commit or abort some",
-                    x->n_reservations + x->n_copying);
+    r = page_reservation_room(rq);
+    if (r < 0)
+        return r;
 
     r = tenant_group(rq->tenant, c->space, page_class, &g);
     if (r < 0)
@@ -106,7 +105,7 @@ int pages_write_handle_reserve(struct request *rq)
 
     kvcobra__reserve_reply__init(reply);
     for (; n < m->n_items; n++) {
-        bool exists;
+        bool exists = false;
 
         r = pages_write_reserve_item(rq, &c, m->items[n], &scratch->slots[n], &exists);
         if (r < 0)

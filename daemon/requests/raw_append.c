@@ -243,15 +243,13 @@ static int raw_append_conclude(struct job *job, struct request *rq)
 static int raw_append_take_slot(struct request *rq, const struct page_context *c, unsigned page_class,
                                 uint32_t *ret_slot)
 {
-    struct server *s = rq->server;
     struct session *x = rq->session;
     struct group *g;
     int r;
 
-    if (x->n_reservations + x->n_copying >= s->config->reservations_per_session_max)
-        return fail(&rq->error, -EDQUOT,
-                    "this session has %" PRIu32 " reservations, the maximum: commit or abort some",
-                    x->n_reservations + x->n_copying);
+    r = page_reservation_room(rq);
+    if (r < 0)
+        return r;
 
     r = tenant_group(x->tenant, c->space, page_class, &g);
     if (r == 0)

@@ -8,7 +8,7 @@
 
 static bool external_memory_lends(const struct session *x, const struct pool_extent *extent)
 {
-    return extent->lent && extent->lent->session == x->number && !extent->lent->gone;
+    return extent->external && extent->external->session == x->number && !extent->external->gone;
 }
 
 uint32_t external_memory_count(const struct session *x)

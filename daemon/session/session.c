@@ -99,13 +99,12 @@ int session_new(struct sessions *ss, const struct session_record *who, struct te
     int r;
 
     if (t->n_sessions >= ss->config->sessions_per_tenant_max)
-        return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions already, which is the most", t->name,
-                    t->n_sessions);
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions, the maximum", t->name, t->n_sessions);
 
     while (number < ss->n_max && (ss->list[number] || orphans_is_watched(ss, number)))
         number++;
     if (number == ss->n_max)
-        return fail(e, -EDQUOT, "there are %" PRIu32 " sessions already, which is the most", number);
+        return fail(e, -EDQUOT, "there are %" PRIu32 " sessions, the maximum", number);
 
     r = session_create(ss, number, t, (pid_t) who->pid, pidfd, ret, e);
     if (r < 0)
@@ -312,7 +311,7 @@ int session_model_add(struct session *x, const struct session_model *m, uint32_t
         }
     }
     if (x->n_models >= x->sessions->config->models_per_session_max)
-        return fail(e, -EDQUOT, "this session has opened %" PRIu32 " models, which is the most", x->n_models);
+        return fail(e, -EDQUOT, "this session has opened %" PRIu32 " models, the maximum", x->n_models);
 
     models = reallocarray(x->models, x->n_models + 1, sizeof(*models));
     if (!models)

@@ -146,8 +146,7 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
 
     if (model < 0) {
         if (t->n_models == CONTROL_MODELS_MAX)
-            return fail(e, -ENOSPC, "tenant %s uses %d models already, which is the most", t->name,
-                        CONTROL_MODELS_MAX);
+            return fail(e, -ENOSPC, "tenant %s uses %d models, the maximum", t->name, CONTROL_MODELS_MAX);
 
         model = (int) t->n_models;
         control_add_model(t, model_digest, geometry_digest);

@@ -44,7 +44,7 @@ void persist_write_list(struct persist *p)
         const struct pool *pool = &p->devices->list[i].store.pool;
 
         for (uint32_t k = 0; k < pool->n_extents; k++)
-            if (!pool->extents[k]->lent) /* external memory: its client's to free */
+            if (!pool->extents[k]->external) /* external memory: its client's to free */
                 ids[n++] = pool->extents[k]->id;
     }
     journal_write(&p->journal, ids, n, p->devices->serials.next_extent);
@@ -61,7 +61,7 @@ static void persist_on_added(void *ctx, const struct pool_extent *x, int owner_f
     struct persist *p = ctx;
     char name[PERSIST_NAME_BYTES];
 
-    if (!x->lent) {
+    if (!x->external) {
         supervisor_store(p->supervisor, persist_memory_name(name, x), owner_fd);
         supervisor_store(p->supervisor, persist_name(name, "slots", x->id), x->records.fd);
         supervisor_barrier(p->supervisor);
@@ -74,7 +74,7 @@ static void persist_on_removed(void *ctx, const struct pool_extent *x)
     struct persist *p = ctx;
     char name[PERSIST_NAME_BYTES];
 
-    if (x->lent)
+    if (x->external)
         return;
 
     persist_write_list(p);
@@ -208,7 +208,8 @@ int persist_open(struct persist *p, struct supervisor *supervisor, struct device
         return r;
     if (n_extents > JOURNAL_EXTENTS_MAX)
         return fail(e, -EINVAL,
-                    "the pools of all devices have %" PRIu64 " extents, the most is %u: make extents larger",
+                    "the pools of all devices have %" PRIu64
+                    " extents, the maximum is %u: make extents larger",
                     n_extents, JOURNAL_EXTENTS_MAX);
 
     p->devices->serials = (struct pool_serials){

@@ -46,7 +46,7 @@ static struct pool_extent *pool_extent_free(struct pool_extent *x)
 
     x->memory = extent_free(x->memory);
     closep(&x->gpu_fd);
-    free(x->lent);
+    free(x->external);
     slot_records_deinit(&x->records);
     free(x->span_of_unit);
     free(x);
@@ -117,19 +117,19 @@ static void pool_append_extent(struct pool *p, struct pool_extent *x)
     p->extents[p->n_extents++] = x;
 }
 
-static int pool_copy_lent(struct pool_extent *x, const struct pool_external *lent, struct errmsg *e)
+static int pool_copy_external(struct pool_extent *x, const struct pool_external *external, struct errmsg *e)
 {
-    x->lent = malloc(sizeof(*lent));
-    if (!x->lent)
+    x->external = malloc(sizeof(*external));
+    if (!x->external)
         return fail(e, -ENOMEM, "out of memory for an extent");
 
-    *x->lent = *lent;
+    *x->external = *external;
     return 0;
 }
 
-/* @lent: NULL: memory of the source, or of the host. */
+/* @external: NULL: memory of the source, or of the host. */
 static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
-                           const struct pool_external *lent, struct pool_extent **ret, struct errmsg *e)
+                           const struct pool_external *external, struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x =
         pool_extent_alloc(p, tenant, p->serials->next_extent);
@@ -140,8 +140,8 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
         return fail(e, -ENOMEM, "out of memory for an extent");
 
     r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
-    if (r == 0 && lent)
-        r = pool_copy_lent(x, lent, e);
+    if (r == 0 && external)
+        r = pool_copy_external(x, external, e);
     else if (r == 0 && p->source)
         r = p->source->take(p->source->ctx, &x->gpu_fd, e);
     else if (r == 0)
@@ -167,13 +167,13 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
     return 0;
 }
 
-int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
+int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,
                          const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
 {
     assert(p->source);
     if (!pool_can_grow(p))
-        return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents already, which is the most", p->n_extents);
-    return pool_extent_add(p, tenant, owner, lent, ret, e);
+        return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents, the maximum", p->n_extents);
+    return pool_extent_add(p, tenant, owner, external, ret, e);
 }
 
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
@@ -183,7 +183,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
 
     assert(p->source ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
     if (p->n_extents == p->n_extents_max)
-        return fail(e, -EBADMSG, "there are more stored extents than the pool has");
+        return fail(e, -EBADMSG, "more extents are stored than the pool has");
 
     x = pool_extent_alloc(p, tenant, id);
     if (!x)
@@ -203,7 +203,7 @@ uint32_t pool_external_extents(const struct pool *p)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < p->n_extents; i++)
-        n += p->extents[i]->lent != NULL;
+        n += p->extents[i]->external != NULL;
     return n;
 }
 
@@ -230,9 +230,9 @@ static void pool_file_spans(struct pool *p, struct pool_extent *x)
             span_file(p->spans[x->span_of_unit[i]]);
 }
 
-void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving)
+void pool_extent_set_reclaimed(struct pool *p, struct pool_extent *x, bool reclaimed)
 {
-    x->leaving = leaving;
+    x->reclaimed = reclaimed;
     pool_file_spans(p, x);
 }
 
@@ -262,8 +262,8 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 
 static bool pool_may_use(const struct pool_extent *x, const struct span_owner *owner)
 {
-    return !x->lent ||
-           (owner->pid != 0 && (x->lent->session == owner->session || x->lent->pid != owner->pid));
+    return !x->external ||
+           (owner->pid != 0 && (x->external->session == owner->session || x->external->pid != owner->pid));
 }
 
 static int pool_add_span(struct pool *p, struct group *g, const struct span_owner *owner, struct span **ret,
@@ -437,11 +437,11 @@ static bool pool_extent_is_valid(const struct pool *p, const struct pool_extent 
 {
     uint32_t n = 0;
 
-    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->lent != NULL)
-                  : !x->memory || x->gpu_fd >= 0 || x->lent)
-        return fail(e, 0, "extent %" PRIu64 " does not lie where the pool's extents do", x->id);
+    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->external != NULL)
+                  : !x->memory || x->gpu_fd >= 0 || x->external)
+        return fail(e, 0, "extent %" PRIu64 " is not in the memory that the pool is for", x->id);
     if (pool_extent_is_gone(x) && !x->retired)
-        return fail(e, 0, "extent %" PRIu64 " takes pages although its lender is gone", x->id);
+        return fail(e, 0, "extent %" PRIu64 " accepts pages although its client is gone", x->id);
     if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->source))
         return fail(e, 0, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
 

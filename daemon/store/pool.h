@@ -58,7 +58,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
  * An extent of external memory. @external: copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has
  * all its extents; -ENOMEM.
  */
-int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *lent,
+int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,
                          const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
 
 uint32_t pool_external_extents(const struct pool *p);
@@ -66,7 +66,7 @@ uint32_t pool_external_extents(const struct pool *p);
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);
 bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x); /* no slot is RESERVED or held */
-void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving);
+void pool_extent_set_reclaimed(struct pool *p, struct pool_extent *x, bool reclaimed);
 void pool_extent_retire(struct pool *p, struct pool_extent *x);
 void pool_extent_destroy(struct pool *p, struct pool_extent *x); /* has no spans */
 

@@ -65,24 +65,24 @@ struct pool_external { /* external memory: external_memory.h */
 struct pool_extent {
     uint64_t id; /* of this extent alone, for ever */
     struct tenant *tenant;
-    struct extent *memory;      /* of the host; NULL: on a GPU, never mapped here */
-    int gpu_fd;                 /* on a GPU: the descriptor that clients import; else -1 */
-    struct pool_external *lent; /* external memory, instead of a descriptor; not persisted; or NULL */
+    struct extent *memory;          /* of the host; NULL: on a GPU, never mapped here */
+    int gpu_fd;                     /* on a GPU: the descriptor that clients import; else -1 */
+    struct pool_external *external; /* external memory, instead of a descriptor; not persisted; or NULL */
     struct slot_records records;
     uint32_t *span_of_unit; /* [n_units] number, or UINT32_MAX */
     uint32_t n_units, n_units_used;
-    bool leaving; /* reclaimed for a lender (share.h): takes no new page */
+    bool reclaimed; /* reclaimed for a lender (share.h): takes no new page */
     bool retired; /* takes no new page for ever: a dead process may still write it (quarantine.h); recorded */
 };
 
 static inline bool pool_extent_is_gone(const struct pool_extent *x)
 {
-    return x->lent && x->lent->gone;
+    return x->external && x->external->gone;
 }
 
 static inline bool pool_extent_is_closed(const struct pool_extent *x) /* takes no new page */
 {
-    return x->leaving || x->retired;
+    return x->reclaimed || x->retired;
 }
 
 struct pool_source { /* of memory on a GPU */

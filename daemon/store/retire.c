@@ -23,13 +23,13 @@ void retire_extent(struct store *st, struct pool_extent *x)
 
 void retire_external(struct store *st, struct pool_extent *x)
 {
-    x->lent->gone = true;
+    x->external->gone = true;
     if (!x->retired)
         pool_extent_retire(&st->pool, x);
     log_event(LOG_NOTICE, "external-memory-gone",
               "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld message=\"its pages are "
               "no longer granted; reads of held ones return undefined data\"",
-              x->id, x->tenant->name, x->lent->session, (long) x->lent->pid);
+              x->id, x->tenant->name, x->external->session, (long) x->external->pid);
     evict_extent(st, x);
 }
 

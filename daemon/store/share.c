@@ -91,7 +91,7 @@ static struct pool_extent *share_find_idle(const struct store *st, const struct 
     for (uint32_t i = 0; has_borrower && i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->tenant != taker && !x->lent && share_borrowed(st, x->tenant) > least &&
+        if (x->tenant != taker && !x->external && share_borrowed(st, x->tenant) > least &&
             pool_extent_is_idle(&st->pool, x)) {
             least = share_borrowed(st, x->tenant);
             best = x;
@@ -108,7 +108,7 @@ static void share_publish_reclaim(const struct store *st, struct tenant *t)
     for (uint32_t i = 0; i < st->pool.n_extents; i++) {
         const struct pool_extent *x = st->pool.extents[i];
 
-        if (x->tenant == t && x->leaving && (id == 0 || x->id < id))
+        if (x->tenant == t && x->reclaimed && (id == 0 || x->id < id))
             id = x->id;
     }
     control_set_reclaim(t, id);
@@ -148,7 +148,7 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of)
     for (uint32_t i = 0; i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->n_units_used == 0 && x->tenant != not_of && !x->lent) {
+        if (x->n_units_used == 0 && x->tenant != not_of && !x->external) {
             share_destroy(st, x);
             return true;
         }
@@ -192,7 +192,7 @@ static struct pool_extent *share_find_owed(const struct store *st, const struct 
         struct pool_extent *x = st->pool.extents[i];
         uint64_t bytes;
 
-        if (x->tenant == t || x->lent || pool_extent_is_closed(x) || share_borrowed(st, x->tenant) <= 0)
+        if (x->tenant == t || x->external || pool_extent_is_closed(x) || share_borrowed(st, x->tenant) <= 0)
             continue;
         bytes = share_busy_bytes(&st->pool, x);
         if (bytes < least) {
@@ -219,7 +219,7 @@ bool share_reclaim(struct store *st, struct tenant *t)
         return false;
 
     t->awaited_extent = x->id;
-    pool_extent_set_leaving(&st->pool, x, true);
+    pool_extent_set_reclaimed(&st->pool, x, true);
     evict_extent(st, x);
     share_publish_reclaim(st, x->tenant);
     log_event(LOG_INFO, "asked-back", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name,
@@ -240,7 +240,7 @@ uint64_t share_reclaimed_bytes(const struct store *st, const struct tenant *t)
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < st->pool.n_extents; i++)
-        if (st->pool.extents[i]->tenant == t && st->pool.extents[i]->leaving)
+        if (st->pool.extents[i]->tenant == t && st->pool.extents[i]->reclaimed)
             bytes += share_busy_bytes(&st->pool, st->pool.extents[i]);
     return bytes;
 }
@@ -256,7 +256,7 @@ void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms)
         if (!x || now_ms < t->wants_until_ms)
             continue;
         t->awaited_extent = 0;
-        pool_extent_set_leaving(&st->pool, x, false);
+        pool_extent_set_reclaimed(&st->pool, x, false);
         share_publish_reclaim(st, x->tenant);
     }
 }

@@ -200,9 +200,9 @@ int store_find_whole(struct store *st, const struct tenant *t, const struct chun
     if (slot != SLOT_NONE && !store_page_is_whole(st, slot)) {
         slot = store_find(st, t, key);
         if (slot != SLOT_NONE)
-            return fail(e, -EAGAIN, "the page of this key %s and is still held: go on privately",
+            return fail(e, -EAGAIN, "the page of this key %s and is still held: continue without sharing",
                         pool_extent_is_gone(pool_slot_span(&st->pool, slot)->extent)
-                            ? "lies in memory whose lender is gone"
+                            ? "is in external memory whose client is gone"
                             : "was damaged over a restart");
     }
     *ret_slot = slot;

@@ -36,8 +36,7 @@ int fit_check(const Kvcobra__Report *r, uint32_t n_layers, struct errmsg *e)
         return fail(e, -EINVAL, "a report of %" PRIu64 " tokens, at most %d", r->tokens, FIT_TOKENS_MAX);
     if (r->coded_k > FIT_COORDS_MAX || r->coded_v > FIT_COORDS_MAX || r->saturated_k > r->coded_k ||
         r->saturated_v > r->coded_v)
-        return fail(e, -EINVAL,
-                    "a report of more saturated than coded coordinates, or of more than there can be");
+        return fail(e, -EINVAL, "a report of more saturated than coded coordinates, or of impossibly many");
     if (r->n_layers != 0 && (r->n_layers != n_layers || r->tokens == 0))
         return fail(e, -EINVAL,
                     "a report of %zu layers and %" PRIu64 " tokens: the table has %" PRIu32 " layers",

@@ -47,7 +47,7 @@ int live_open(struct live_set *s, const char *tenant, const uint8_t *model_diges
     int r;
 
     if (bytes_max == 0)
-        return fail(e, -EOPNOTSUPP, "this kvcobrad takes no moments: moments-bytes is 0");
+        return fail(e, -EOPNOTSUPP, "this kvcobrad accepts no moments: moments-bytes is 0");
     if (!x) {
         if (s->bytes > bytes_max || bytes > bytes_max - s->bytes)
             return fail(e, -ENOSPC,

@@ -104,7 +104,7 @@ int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry
 
     if (ts->n_entries >= ts->config->tables_max && !table_forget_oldest(ts))
         return fail(e, -ENOSPC,
-                    "there are %" PRIu32 " tables already, none of them retired: activate fewer models",
+                    "there are %" PRIu32 " tables, the maximum, and none is retired: activate fewer models",
                     ts->n_entries);
 
     t = calloc(1, sizeof(*t));

@@ -175,7 +175,7 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
     if (!leave)
         return fail(e, -ENOENT, "no such table");
     if (!m)
-        return fail(e, -ENODATA, "no table of this model is active: there is nothing to roll back");
+        return fail(e, -ENODATA, "no table of this model is active: nothing can be rolled back");
     if (revision != 0 && revision < m->revision)
         outcome = OUTCOME_STALE;
     else if (m->active != leave)

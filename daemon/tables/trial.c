@@ -142,7 +142,7 @@ static int trial_find(struct tables *ts, const uint8_t *digest, bool ends, struc
     if (!t)
         return fail(e, -ENOENT, "no such table is staged");
     if (!m)
-        return fail(e, -ENODATA, "no table of this model is active: there is nothing to try it beside");
+        return fail(e, -ENODATA, "no table of this model is active: activate one first");
     if (!ends && t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW)
         return fail(e, -EBUSY, "the table is %s: only one that is verified and not in use can be tried",
                     table_state_name(t->state));

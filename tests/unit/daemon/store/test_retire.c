@@ -281,9 +281,9 @@ static void test_retired_extent_is_not_reclaimed(void)
     for (unsigned i = 0; i < 3; i++)
         retire_extent(&f.device.store, extent_of(i * PER_EXTENT));
     CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
-    CU_ASSERT_TRUE(extent_of(3 * PER_EXTENT)->leaving);
+    CU_ASSERT_TRUE(extent_of(3 * PER_EXTENT)->reclaimed);
     for (unsigned i = 0; i < 3; i++)
-        CU_ASSERT_FALSE(extent_of(i * PER_EXTENT)->leaving);
+        CU_ASSERT_FALSE(extent_of(i * PER_EXTENT)->reclaimed);
     unhold(0, 4 * PER_EXTENT);
     retire_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 1);
