@@ -25,7 +25,7 @@ int control_build(struct tenant *t, struct errmsg *e)
     for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++)
         atomic_init(&page->models[i].word, control_word(0, CONTROL_NO_TABLE, CONTROL_NO_TABLE, 0));
     if (t->control) {
-        atomic_init(&page->pressure, atomic_load_explicit(&t->control->pressure, memory_order_relaxed));
+        atomic_init(&page->reclaim, atomic_load_explicit(&t->control->reclaim, memory_order_relaxed));
         atomic_store_explicit(&t->control->moved, 1, memory_order_release);
         (void) extent_free(t->control_memory);
     }
@@ -39,7 +39,7 @@ int control_build(struct tenant *t, struct errmsg *e)
 
 void control_set_reclaim(struct tenant *t, uint64_t extent)
 {
-    atomic_store_explicit(&t->control->pressure, extent, memory_order_relaxed);
+    atomic_store_explicit(&t->control->reclaim, extent, memory_order_relaxed);
 }
 
 int control_find(const struct tenant *t, const uint8_t *model_digest)

@@ -12,9 +12,11 @@
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "client/kvcobra-operator.h"
+#include "tools/command/client_model.h"
 #include "tools/command/command.h"
-#include "tools/command/handles.h"
+#include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/command/utf8_json.h"
 
 enum { OPT_SOCKET = 1 };
 

@@ -9,10 +9,10 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "client/kvcobra-operator.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
-#include "tools/command/handles.h"
+#include "tools/command/option.h"
 #include "tools/operate/top_screen.h"
 #include "tools/operate/top_view.h"
 

@@ -66,7 +66,7 @@ static void teardown(void)
 
 static uint64_t pressure(unsigned tenant)
 {
-    return atomic_load(&f.tenants[tenant]->control->pressure);
+    return atomic_load(&f.tenants[tenant]->control->reclaim);
 }
 
 static void test_guarantees_fit_the_pool(void)
