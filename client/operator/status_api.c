@@ -1,5 +1,5 @@
 /* The state of the daemon: kvc_status_get(). Copies the daemon's answer, which comes in pages, into public
- * structs. */
+ * structs, field by field of proto/status_fields.def. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +9,18 @@
 #include "client/kvcobra-operator.h"
 #include "client/operator/operator_call.h"
 
-/* A status in the making. Lists have items of the caller's size. */
+/* A status while it is built. Lists have items of the caller's size. */
 struct status_api_build {
     kvc_status *status;
     struct options_list tenants, spaces, devices;
 };
+
+/* How a row of status_fields.def is copied; the code around copies "own" fields. */
+#define COPY_number(to, from, field) (to)->field = (from)->field;
+#define COPY_flag(to, from, field) (to)->field = (from)->field;
+#define COPY_text(to, from, field) (void) snprintf((to)->field, sizeof((to)->field), "%s", (from)->field);
+#define COPY_own(to, from, field)
+#define COPY_daemon(to, from, field)
 
 static int status_api_add_tenants(struct options_list *list, const Kvcobra__StatusReply *got)
 {
@@ -23,29 +30,10 @@ static int status_api_add_tenants(struct options_list *list, const Kvcobra__Stat
         return -ENOMEM;
 
     for (size_t i = 0; i < got->n_tenants; i++) {
-        const Kvcobra__TenantStatus *t = got->tenants[i];
-        kvc_tenant_status to = {
-            .quota_bytes = t->quota_bytes,
-            .used_bytes = t->used_bytes,
-            .held_bytes = t->held_bytes,
-            .arena_bytes = t->arena_bytes,
-            .pages = t->pages,
-            .sessions = t->sessions,
-            .hits = t->hits,
-            .misses = t->misses,
-            .evictions = t->evictions,
-            .isolated = t->isolated,
-            .leases = t->leases,
-            .guarantee_bytes = t->guarantee_bytes,
-            .extent_bytes = t->extent_bytes,
-            .asked_back_bytes = t->asked_back_bytes,
-            .misses_unknown = t->misses_unknown,
-            .misses_evicted = t->misses_evicted,
-            .misses_other_table = t->misses_other_table,
-            .misses_retired_table = t->misses_retired_table,
-        };
+        kvc_tenant_status to = {0};
 
-        (void) snprintf(to.name, sizeof(to.name), "%s", t->name);
+#define STATUS_TENANT(how, field, ...) COPY_##how(&to, got->tenants[i], field)
+#include "proto/status_fields.def"
         options_list_add(list, &to, sizeof(to));
     }
     return 0;
@@ -59,23 +47,15 @@ static int status_api_add_spaces(struct options_list *list, const Kvcobra__Statu
         return -ENOMEM;
 
     for (size_t i = 0; i < got->n_spaces; i++) {
-        const Kvcobra__SpaceStatus *space = got->spaces[i];
-        kvc_space_status to = {
-            .first_kv_head = space->first_head,
-            .n_kv_heads = space->n_heads,
-            .pages = space->pages,
-            .page_bytes = space->page_bytes,
-            .tokens = space->tokens,
-            .tokens_free = space->tokens_free,
-            .held_pages = space->held_pages,
-            .leased = space->leased,
-            .evictions = space->evictions,
-        };
+        const Kvcobra__SpaceStatus *from = got->spaces[i];
+        kvc_space_status to = {.first_kv_head = from->first_head, .n_kv_heads = from->n_heads};
 
-        if (!bytes_are(space->table_digest, KVC_DIGEST_BYTES))
+        if (!bytes_are(from->table_digest, KVC_DIGEST_BYTES))
             return -EPROTO;
 
-        memcpy(to.table_digest, space->table_digest.data, KVC_DIGEST_BYTES);
+        memcpy(to.table_digest, from->table_digest.data, KVC_DIGEST_BYTES);
+#define STATUS_SPACE(how, field, ...) COPY_##how(&to, from, field)
+#include "proto/status_fields.def"
         options_list_add(list, &to, sizeof(to));
     }
     return 0;
@@ -89,61 +69,19 @@ static int status_api_add_devices(struct options_list *list, const Kvcobra__Stat
         return -ENOMEM;
 
     for (size_t i = 0; i < got->n_devices; i++) {
-        const Kvcobra__DeviceStatus *d = got->devices[i];
-        kvc_device_status to = {
-            .state = (int) d->state,
-            .pool_bytes = d->pool_bytes,
-            .extent_bytes = d->extent_bytes,
-            .page_bytes = d->page_bytes,
-            .waste_bytes = d->waste_bytes,
-            .held_bytes = d->held_bytes,
-            .guaranteed_bytes = d->guaranteed_bytes,
-            .pages = d->pages,
-            .sessions = d->sessions,
-            .spare_extents = d->spare_extents,
-            .retired_extents = d->retired_extents,
-            .quarantined_slots = d->quarantined_slots,
-            .lent_extents = d->lent_extents,
-        };
+        kvc_device_status to = {.state = (int) got->devices[i]->state};
 
-        (void) snprintf(to.name, sizeof(to.name), "%s", d->name);
-        (void) snprintf(to.uuid, sizeof(to.uuid), "%s", d->uuid);
-        (void) snprintf(to.product, sizeof(to.product), "%s", d->product);
-        (void) snprintf(to.message, sizeof(to.message), "%s", d->message);
+#define STATUS_DEVICE(how, field, ...) COPY_##how(&to, got->devices[i], field)
+#include "proto/status_fields.def"
         options_list_add(list, &to, sizeof(to));
     }
     return 0;
 }
 
-static void status_api_read_totals(kvc_status *s, const Kvcobra__StatusReply *got)
+static void status_api_read_totals(kvc_status *to, const Kvcobra__StatusReply *from)
 {
-    s->pid = got->pid;
-    s->uptime_ms = got->uptime_ms;
-    s->pool_bytes = got->pool_bytes;
-    s->extent_bytes = got->extent_bytes;
-    s->page_bytes = got->page_bytes;
-    s->waste_bytes = got->waste_bytes;
-    s->sessions = got->sessions;
-    s->leases = got->leases;
-    s->held_pages = got->held_pages;
-    s->refused_packets = got->refused_packets;
-    s->draining = got->draining;
-    s->evictions = got->evictions;
-    s->slot_record_bytes = got->slot_record_bytes;
-    s->index_bytes = got->index_bytes;
-    s->hold_bytes = got->hold_bytes;
-    s->heap_bytes = got->heap_bytes;
-    s->work_threads = got->work_threads;
-    s->work_waiting = got->work_waiting;
-    s->work_done = got->work_done;
-    s->work_refused = got->work_refused;
-    s->work_expired = got->work_expired;
-    s->guaranteed_bytes = got->guaranteed_bytes;
-    s->mover_pid = got->mover_pid;
-    s->mover_restarts = got->mover_restarts;
-    (void) snprintf(s->version, sizeof(s->version), "%s", got->version);
-    (void) snprintf(s->event_backend, sizeof(s->event_backend), "%s", got->event_backend);
-    (void) snprintf(s->restart, sizeof(s->restart), "%s", got->restart);
+#define STATUS_TOTAL(how, field, ...) COPY_##how(to, from, field)
+#include "proto/status_fields.def"
 }
 
 static int status_api_add_page(struct status_api_build *b, uint64_t cursor, const Kvcobra__StatusReply *got)
