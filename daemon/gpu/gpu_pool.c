@@ -81,9 +81,10 @@ static void gpu_pool_retire_held(const struct journal *j, struct store *st, uint
 {
     for (uint64_t i = 0; i < j->head->n_holds; i++) {
         const struct hold_cell *c = &j->holds[i];
+        struct page_handle h;
 
-        if (c->slot != SLOT_NONE && hold_session(c) == session)
-            retire_extent(st, pool_slot_span(&st->pool, c->slot)->extent);
+        if (c->slot != SLOT_NONE && hold_session(c) == session && store_resolve(st, c->slot, &h))
+            retire_extent(st, h.span->extent);
     }
 }
 

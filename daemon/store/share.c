@@ -132,9 +132,8 @@ bool share_take_extent(struct store *st, const struct tenant *t)
 
     if (mine < 0)
         x = share_find_idle(st, t, 0); /* of any borrower */
-    else if (st->pool.n_extents + share_kept_back(st, t) <=
-             st->pool.n_extents_max) /* else @t could not add an extent afterwards */
-        x = share_find_idle(st, t, mine + 1);
+    else if (st->pool.n_extents + share_kept_back(st, t) <= st->pool.n_extents_max)
+        x = share_find_idle(st, t, mine + 1); /* else @t could not add an extent afterwards */
     if (!x)
         return false;
 
