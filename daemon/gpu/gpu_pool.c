@@ -140,14 +140,14 @@ static void gpu_pool_ask_for_list(struct gpu_pool *g)
     Kvcobra__MoverProcesses processes = KVCOBRA__MOVER_PROCESSES__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
 
-    if (!quarantine_wants_list(&g->quarantine) || gpu_open_check(d, NULL) < 0)
+    if (!quarantine_needs_list(&g->quarantine) || gpu_open_check(d, NULL) < 0)
         return;
 
     processes.device = d->number;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;
     request.processes = &processes;
     if (mover_ask(d->gpus->mover, &request, NULL, 0, GPU_LIST_MS, gpu_pool_on_listed, g) == 0)
-        quarantine_asked(&g->quarantine);
+        quarantine_requested(&g->quarantine);
 }
 
 void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)

@@ -209,7 +209,7 @@ bool share_reclaim(struct store *st, struct tenant *t)
     if (share_borrowed(st, t) >= 0)
         return false;
 
-    t->wants_room = true;
+    t->lacks_space = true;
     if (t->awaited_extent != 0)
         return true;
 
@@ -249,10 +249,10 @@ void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms)
     for (struct tenant *t = st->tenants; t; t = t->next) {
         struct pool_extent *x = t->awaited_extent ? pool_extent_find(&st->pool, t->awaited_extent) : NULL;
 
-        if (t->wants_room)
-            t->wants_until_ms = now_ms + patience_ms;
-        t->wants_room = false;
-        if (!x || now_ms < t->wants_until_ms)
+        if (t->lacks_space)
+            t->reclaim_until_ms = now_ms + patience_ms;
+        t->lacks_space = false;
+        if (!x || now_ms < t->reclaim_until_ms)
             continue;
         t->awaited_extent = 0;
         pool_extent_set_reclaimed(&st->pool, x, false);
