@@ -15,12 +15,13 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
+const char *const ev_backend_names[] = {
+    [EV_AUTO] = "auto", [EV_URING] = "io_uring", [EV_EPOLL] = "epoll", NULL};
+
 int ev_backend_from_name(const char *name, enum ev_backend *ret)
 {
-    static const char *const names[] = {[EV_AUTO] = "auto", [EV_URING] = "io_uring", [EV_EPOLL] = "epoll"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (size_t i = 0; ev_backend_names[i]; i++) {
+        if (strcmp(name, ev_backend_names[i]) == 0) {
             *ret = (enum ev_backend) i;
             return 0;
         }

@@ -26,6 +26,8 @@ enum ev_backend {
     EV_EPOLL = 2,
 };
 
+extern const char *const ev_backend_names[]; /* by enum ev_backend; ends with NULL */
+
 /* "auto", "io_uring", "epoll". Return: 0; -EINVAL. */
 int ev_backend_from_name(const char *name, enum ev_backend *ret);
 

@@ -38,9 +38,9 @@ PATTERN = re.compile("|".join(f"(?P<w{i}>\\b(?:{p})\\b)" for i, (p, _) in enumer
 
 C_TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 PY_TOKEN = re.compile(r'""".*?"""|#[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
-C_FILES = (".c", ".h", ".cu", ".cuh", ".cpp")
-WHOLE_FILES = (".md", ".1", ".3", ".5", ".7", ".8", ".sh", ".proto", ".build", ".txt", ".conf", ".service", ".socket", ".fish",
-               ".bash")
+C_FILES = (".c", ".h", ".cu", ".cuh", ".cpp", ".def")
+WHOLE_FILES = (".md", ".1", ".3", ".5", ".7", ".8", ".in", ".sh", ".proto", ".build", ".txt", ".conf", ".service", ".socket",
+               ".fish", ".bash")
 SKIPPED = ("LICENSE", "tests/form/prose.py", "tests/fuzz/corpus/")
 
 

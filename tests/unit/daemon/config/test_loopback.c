@@ -1,11 +1,9 @@
-/* Addresses of metrics-address: which are accepted, and what they mean. */
+/* Addresses of metrics-address: loopback with a port, nothing else. */
 #include "daemon/config/loopback.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/errmsg.h"
 #include "tests/lib/test.h"
@@ -58,7 +56,4 @@ static void test_addresses(void)
     }
 }
 
-const struct test_case test_cases[] = {
-    TEST(test_addresses),
-    TEST_END,
-};
+const struct test_case test_cases[] = {TEST(test_addresses), TEST_END};

@@ -1,4 +1,4 @@
-/* Counters of requests and errors. */
+/* Counting requests and errors, at the bounds of buckets, types and errnos. */
 #include "daemon/loop/metrics.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ static void test_buckets(void)
     static struct metrics m;
 
     metrics_note_request(&m, 33, 0, 0);
-    metrics_note_request(&m, 33, 10000, 0); /* a bound belongs to its bucket: "le" */
+    metrics_note_request(&m, 33, 10000, 0); /* a bound belongs to its bucket, as the label "le" means */
     metrics_note_request(&m, 33, 10001, -EDQUOT);
     metrics_note_request(&m, 33, 1000000000, 0);
     metrics_note_request(&m, 33, 1000000001, -ENOSPC);
@@ -27,7 +27,7 @@ static void test_buckets(void)
     CU_ASSERT_EQUAL(m.errors[0], 0);
 }
 
-/* Types and errnos that do not exist count somewhere, and nowhere outside. */
+/* Types and errnos out of range are counted inside the arrays. */
 static void test_bounds(void)
 {
     static struct metrics m;
@@ -40,8 +40,4 @@ static void test_bounds(void)
     CU_ASSERT_EQUAL(m.errors[METRICS_ERRNO_MAX - 1], 3);
 }
 
-const struct test_case test_cases[] = {
-    TEST(test_buckets),
-    TEST(test_bounds),
-    TEST_END,
-};
+const struct test_case test_cases[] = {TEST(test_buckets), TEST(test_bounds), TEST_END};

@@ -1,9 +1,10 @@
-/* Sockets on which metrics may be served. tests/e2e/cli/metrics.sh reads a page over HTTP. */
+/* Sockets that a supervisor passes for metrics. tests/e2e/cli/metrics.sh requests pages. */
 #include "daemon/operator/metrics_http.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 
 const char test_suite[] = "metrics_http";
 
-/* Sockets that a supervisor passes: listening, a stream, and not for other machines. */
+/* They must listen, be stream sockets, and be out of reach of other machines. */
 static void test_passed_sockets(void)
 {
     struct sockaddr_in any = {.sin_family = AF_INET}, loop = {.sin_family = AF_INET};
@@ -40,7 +41,4 @@ static void test_passed_sockets(void)
     (void) close(fd);
 }
 
-const struct test_case test_cases[] = {
-    TEST(test_passed_sockets),
-    TEST_END,
-};
+const struct test_case test_cases[] = {TEST(test_passed_sockets), TEST_END};

@@ -1,4 +1,4 @@
-/* The text format to the letter, and hostile label values. tests/e2e/cli/metrics.sh parses a page. */
+/* The text format of Prometheus to the letter, hostile label values, the limit of its length. */
 #include "daemon/operator/metrics_text.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static void test_families(void)
                    "kvcobra_pages 0.125\nkvcobra_pages -Inf\nkvcobra_pages NaN\n");
 }
 
-/* Whatever a name holds, a line stays one line and valid UTF-8. */
+/* A sample is one line of valid UTF-8 for every label value. */
 static void test_escapes(void)
 {
     static const struct {
