@@ -81,9 +81,10 @@ static void gpu_pool_retire_held(const struct journal *j, struct store *st, uint
 {
     for (uint64_t i = 0; i < j->head->n_holds; i++) {
         const struct hold_cell *c = &j->holds[i];
+        struct page_handle h;
 
-        if (c->slot != SLOT_NONE && hold_session(c) == session)
-            retire_extent(st, pool_slot_span(&st->pool, c->slot)->extent);
+        if (c->slot != SLOT_NONE && hold_session(c) == session && store_resolve(st, c->slot, &h))
+            retire_extent(st, h.span->extent);
     }
 }
 
@@ -139,14 +140,14 @@ static void gpu_pool_ask_for_list(struct gpu_pool *g)
     Kvcobra__MoverProcesses processes = KVCOBRA__MOVER_PROCESSES__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
 
-    if (!quarantine_wants_list(&g->quarantine) || gpu_open_check(d, NULL) < 0)
+    if (!quarantine_needs_list(&g->quarantine) || gpu_open_check(d, NULL) < 0)
         return;
 
     processes.device = d->number;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;
     request.processes = &processes;
     if (mover_ask(d->gpus->mover, &request, NULL, 0, GPU_LIST_MS, gpu_pool_on_listed, g) == 0)
-        quarantine_asked(&g->quarantine);
+        quarantine_requested(&g->quarantine);
 }
 
 void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)

@@ -28,8 +28,8 @@ struct gpu_pool {
 enum {
     GPU_DEAD_PROCESSES_MAX = 256, /* in quarantine on one device; extents of further ones are retired */
     GPU_LIST_PATIENCE_MS = 30000, /* without a list of processes, before extents are retired */
-    GPU_CREATE_MS =
-        60000, /* clearing an extent takes a millisecond; creating a context first takes seconds */
+    /* clearing an extent takes a millisecond; creating a context first takes seconds */
+    GPU_CREATE_MS = 60000,
     GPU_LIST_MS = 10000,
 };
 

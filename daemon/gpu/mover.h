@@ -19,8 +19,8 @@ struct mover_reply {
     int err;             /* the mover's; -ECONNRESET: it died or was killed; -ECANCELED: mover_free() */
     const char *message; /* a sentence when err != 0 */
     int fd;              /* of CREATE; the callback may take it and set -1; else it is closed afterwards */
-    const Kvcobra__MoverReply
-        *body; /* set when err == 0, of the request's kind; lives until the callback returns */
+    /* set when err == 0, of the request's kind; lives until the callback returns */
+    const Kvcobra__MoverReply *body;
 };
 
 /* May call mover_ask() and mover_cancel_callbacks(), not mover_free(). */

@@ -21,8 +21,8 @@ enum { END_TIMEOUT_MS = 1000 };
 /* Descriptors of the child. Return: 0; a positive errno, as posix_spawn() does. */
 static int mover_process_plan_descriptors(posix_spawn_file_actions_t *actions, int socket)
 {
-    int r = posix_spawn_file_actions_adddup2(
-        actions, socket, MOVER_SOCKET_FD); /* clears close-on-exec, also if both numbers are equal */
+    /* clears close-on-exec, also if both numbers are equal */
+    int r = posix_spawn_file_actions_adddup2(actions, socket, MOVER_SOCKET_FD);
 
     if (r == 0)
         r = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);

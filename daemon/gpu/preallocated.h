@@ -43,8 +43,8 @@ struct preallocated {
 
 /* @n_wanted: at most PREALLOCATED_MAX. @maker: copied; its context outlives the queue. */
 void preallocated_init(struct preallocated *s, const struct preallocated_maker *maker, uint32_t n_wanted);
-void preallocated_deinit(
-    struct preallocated *s); /* closes them; none is being created, or its callback was cancelled */
+/* closes them; none is being created, or its callback was cancelled */
+void preallocated_deinit(struct preallocated *s);
 
 /**
  * preallocated_take() - the memory of an extent

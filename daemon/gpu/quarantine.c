@@ -43,20 +43,20 @@ void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t 
     q->entries[q->n++] = (struct quarantined){.session = session, .pid = pid, .since_ms = now_ms};
 }
 
-bool quarantine_wants_list(const struct quarantine *q)
+bool quarantine_needs_list(const struct quarantine *q)
 {
-    for (uint32_t i = 0; !q->is_asking && i < q->n; i++)
+    for (uint32_t i = 0; !q->is_pending && i < q->n; i++)
         if (q->entries[i].unlisted_ms == 0)
             return true;
     return false;
 }
 
-void quarantine_asked(struct quarantine *q)
+void quarantine_requested(struct quarantine *q)
 {
-    assert(!q->is_asking);
-    q->is_asking = true;
+    assert(!q->is_pending);
+    q->is_pending = true;
     for (uint32_t i = 0; i < q->n; i++)
-        q->entries[i].is_asked = true;
+        q->entries[i].was_gone = true;
 }
 
 static bool quarantine_is_listed(const uint32_t *pids, size_t n, pid_t pid)
@@ -69,13 +69,13 @@ static bool quarantine_is_listed(const uint32_t *pids, size_t n, pid_t pid)
 
 void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uint64_t now_ms)
 {
-    q->is_asking = false;
+    q->is_pending = false;
     for (uint32_t i = 0; i < q->n; i++) {
         struct quarantined *x = &q->entries[i];
 
-        if (!x->is_asked || x->unlisted_ms != 0)
+        if (!x->was_gone || x->unlisted_ms != 0)
             continue;
-        x->is_asked = false;
+        x->was_gone = false;
         if (quarantine_is_listed(pids, n, x->pid))
             x->since_ms = now_ms; /* the driver answered: the patience begins again */
         else
@@ -85,14 +85,14 @@ void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uin
 
 void quarantine_unanswered(struct quarantine *q)
 {
-    q->is_asking = false;
+    q->is_pending = false;
     for (uint32_t i = 0; i < q->n; i++)
-        q->entries[i].is_asked = false;
+        q->entries[i].was_gone = false;
 }
 
 void quarantine_retire_all(struct quarantine *q, const char *why)
 {
-    q->is_asking = false;
+    q->is_pending = false;
     while (q->n > 0)
         quarantine_retire(q, q->n - 1, why);
 }

@@ -42,7 +42,7 @@ struct quarantined {
     pid_t pid;
     uint64_t since_ms;    /* of its exit, or of the last list that names it */
     uint64_t unlisted_ms; /* 0: not known to be unlisted */
-    bool is_asked;        /* it was gone when the pending list was requested */
+    bool was_gone;        /* it was gone when the pending list was requested */
 };
 
 struct quarantine {
@@ -50,7 +50,7 @@ struct quarantine {
     uint64_t delay_ms, patience_ms;
     struct quarantined *entries; /* [n] */
     uint32_t n, n_max;
-    bool is_asking;
+    bool is_pending;
 };
 
 /* Return: 0; -ENOMEM. */
@@ -62,11 +62,11 @@ void quarantine_deinit(struct quarantine *q); /* calls nothing */
 void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t now_ms);
 
 /*
- * Whether a list of processes is needed now. The caller reports with quarantine_asked() that it requested
+ * Whether a list of processes is needed now. The caller reports with quarantine_requested() that it requested
  * one.
  */
-bool quarantine_wants_list(const struct quarantine *q);
-void quarantine_asked(struct quarantine *q);
+bool quarantine_needs_list(const struct quarantine *q);
+void quarantine_requested(struct quarantine *q);
 
 /*
  * The answer: the processes that use the device. Those that were gone before the request and are not in it

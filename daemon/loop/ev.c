@@ -304,8 +304,8 @@ void ev_deliver_end(struct ev_source *s, int err)
         return;
 
     s->ended = true;
-    if (s->kind !=
-        EV_KIND_STREAM) { /* a daemon that cannot accept connections or receive signals must stop */
+    /* a daemon that cannot accept connections or receive signals must stop */
+    if (s->kind != EV_KIND_STREAM) {
         s->ev->failed = err;
         return;
     }

@@ -37,8 +37,8 @@ void listen_deinit(struct listen_socket *l)
     if (l->path)
         (void) unlink(l->path);
     if (lock)
-        (void) unlink(
-            lock); /* before the lock is released: a process that locks the removed file tries again */
+        /* before the lock is released: a process that locks the removed file tries again */
+        (void) unlink(lock);
     closep(&l->lock_fd);
     closep(&l->fd);
     free(l->path);

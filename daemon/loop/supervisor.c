@@ -81,8 +81,8 @@ void supervisor_remove(struct supervisor *s, const char *name)
         return;
 
     (void) snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s", name);
-    (void) sd_notify(
-        0, state); /* one that stays by mistake is not in the journal, and is removed at the next start */
+    /* one that stays by mistake is not in the journal, and is removed at the next start */
+    (void) sd_notify(0, state);
 }
 
 void supervisor_barrier(struct supervisor *s)

@@ -43,8 +43,8 @@ struct job { /* first member of a handler's job; malloc()ed, freed after finish(
  */
 int job_begin(struct job *j, struct request *rq);
 void job_end(struct job *j);
-void job_cancel(
-    struct job *j); /* undoes job_begin(): the caller owns @j again, and answers as a handler does */
+/* undoes job_begin(): the caller owns @j again, and answers as a handler does */
+void job_cancel(struct job *j);
 
 /*
  * Gives a job of job_begin() to a thread, which owns it from then on. @run is set. Return: 0; -EAGAIN with

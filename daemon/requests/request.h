@@ -30,8 +30,8 @@ struct request {
     struct tenant *tenant;   /* the session's; NULL without one */
     struct store *store;     /* the tenant's */
     const Kvcobra__Request *message;
-    struct wire_packet
-        *packet; /* descriptors of the packet; closed after the handler; NULL when a job answers */
+    /* descriptors of the packet; closed after the handler; NULL when a job answers */
+    struct wire_packet *packet;
     Kvcobra__Reply reply;
     int fds[WIRE_FDS_MAX]; /* borrowed: copies are sent */
     size_t n_fds;
@@ -58,8 +58,8 @@ int request_reply(struct request *rq, int r);
 
 /* Whether a draining daemon refuses the request. Return: 0; -ESHUTDOWN with a sentence. */
 int request_check_draining(struct request *rq);
-int request_check_draining_session(
-    struct request *rq); /* for a HELLO or CONFIRM that would create a session */
+/* for a HELLO or CONFIRM that would create a session */
+int request_check_draining_session(struct request *rq);
 
 /* Whether a field has @n bytes. @what names it in the sentence. Return: 0; -EINVAL. */
 int request_check_bytes(struct request *rq, const ProtobufCBinaryData *field, size_t n, const char *what);

@@ -28,12 +28,13 @@ static void external_memory_discard_reserved(struct sessions *ss, struct store *
 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t number = span << POOL_SLOT_BITS | i;
-        const struct slot *slot =
-            pool_slot(&st->pool, number); /* NULL: the span was freed with its last slot */
+        struct page_handle h;
 
-        if (!slot || slot->state != SLOT_RESERVED)
+        if (!store_resolve(st, number, &h)) /* the span was freed with its last slot */
+            return;
+        if (h.slot->state != SLOT_RESERVED)
             continue;
-        reservations_take(ss->list[slot->session], number);
+        reservations_take(ss->list[h.slot->session], number);
         store_discard(st, number);
     }
 }

@@ -4,30 +4,37 @@
 #include "daemon/session/session_types.h"
 #include "daemon/store/device.h"
 
+/* NULL: SLOT_NONE. */
+static struct slot *reservations_slot(const struct session *x, uint32_t number)
+{
+    struct page_handle h;
+
+    return number != SLOT_NONE && store_resolve(store_of(x->tenant), number, &h) ? h.slot : NULL;
+}
+
 void reservations_add(struct session *x, uint32_t number)
 {
-    struct pool *p = &store_of(x->tenant)->pool;
-    struct slot *slot = pool_slot(p, number);
+    struct slot *slot = reservations_slot(x, number), *first = reservations_slot(x, x->reservations);
 
     slot->prev = SLOT_NONE;
     slot->next = x->reservations;
-    if (x->reservations != SLOT_NONE)
-        pool_slot(p, x->reservations)->prev = number;
+    if (first)
+        first->prev = number;
     x->reservations = number;
     x->n_reservations++;
 }
 
 void reservations_take(struct session *x, uint32_t number)
 {
-    struct pool *p = &store_of(x->tenant)->pool;
-    struct slot *slot = pool_slot(p, number);
+    struct slot *slot = reservations_slot(x, number);
+    struct slot *prev = reservations_slot(x, slot->prev), *next = reservations_slot(x, slot->next);
 
-    if (slot->prev != SLOT_NONE)
-        pool_slot(p, slot->prev)->next = slot->next;
+    if (prev)
+        prev->next = slot->next;
     else
         x->reservations = slot->next;
-    if (slot->next != SLOT_NONE)
-        pool_slot(p, slot->next)->prev = slot->prev;
+    if (next)
+        next->prev = slot->prev;
     slot->next = slot->prev = SLOT_NONE;
     x->n_reservations--;
 }
@@ -44,13 +51,16 @@ void reservations_discard_all(struct session *x)
 
 void reservations_discard_earlier(struct session *x)
 {
-    struct store *st = store_of(x->tenant);
+    uint32_t number = x->reservations;
 
-    for (uint32_t slot = x->reservations, next; slot != SLOT_NONE; slot = next) {
-        next = pool_slot(&st->pool, slot)->next;
-        if (pool_slot(&st->pool, slot)->generation > x->earlier_generation)
-            continue;
-        reservations_take(x, slot);
-        store_discard(st, slot);
+    while (number != SLOT_NONE) {
+        const struct slot *slot = reservations_slot(x, number);
+        uint32_t next = slot->next;
+
+        if (slot->generation <= x->earlier_generation) {
+            reservations_take(x, number);
+            store_discard(store_of(x->tenant), number);
+        }
+        number = next;
     }
 }

@@ -38,10 +38,10 @@ static int restore_slots(struct store *st, const struct span *span, struct resto
     uint32_t first = span->number << POOL_SLOT_BITS, n_slots = span->n_fresh_from;
 
     for (uint32_t i = 0; i < n_slots; i++) {
-        const struct slot *slot = pool_slot(&st->pool, first | i);
+        struct page_handle h;
         int r;
 
-        if (!slot || slot->state != SLOT_COMMITTED)
+        if (!store_resolve(st, first | i, &h) || h.slot->state != SLOT_COMMITTED)
             continue;
         r = store_adopt(st, first | i, e);
         if (r == 0)
@@ -273,25 +273,26 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
 }
 
 /* Whether a cell is plausible: its session's process lives, its page belongs to that process's tenant. */
-static bool restore_is_hold(struct sessions *ss, const struct hold_cell *c)
+static bool restore_is_hold(struct sessions *ss, const struct hold_cell *c, struct page_handle *ret_page)
 {
     uint32_t number = hold_session(c);
     const struct store *st = number < ss->n_max ? orphans_store(ss, number) : NULL;
-    const struct slot *slot = st ? pool_slot(&st->pool, c->slot) : NULL;
 
-    return slot && (ss->list[number] || orphans_is_watched(ss, number)) && slot->state == SLOT_COMMITTED &&
-           pool_slot_span(&st->pool, c->slot)->group->tenant->uid ==
-               ss->persist->journal.sessions[number].uid;
+    if (!st || !store_resolve(st, c->slot, ret_page) || ret_page->slot->state != SLOT_COMMITTED)
+        return false;
+    if (!ss->list[number] && !orphans_is_watched(ss, number))
+        return false;
+    return ret_page->group->tenant->uid == ss->persist->journal.sessions[number].uid;
 }
 
 static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_counts *n)
 {
     const struct hold_cell *c = &ss->persist->journal.holds[cell];
     uint32_t number = hold_session(c);
+    struct page_handle page;
     struct session *x;
 
-    if (!restore_is_hold(
-            ss, c)) { /* its process is gone, or its extent was lost, so no mapping of it is used again */
+    if (!restore_is_hold(ss, c, &page)) { /* its extent was lost, so no mapping of it is used again */
         journal_hold_remove(&ss->persist->journal, cell);
         return;
     }
@@ -300,33 +301,33 @@ static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_coun
         orphans_add_hold(ss, number);
         n->n_orphaned++;
     }
-    pool_slot(&orphans_store(ss, number)->pool, c->slot)->holds++;
+    page.slot->holds++;
     n->n_holds++;
 }
 
 /* Its session is unknown: a process that writes there must not destroy another page. */
-static void restore_retire_slot(struct store *st, uint32_t number)
+static void restore_retire_slot(struct store *st, const struct page_handle *h)
 {
-    retire_extent(st, pool_slot_span(&st->pool, number)->extent);
-    store_discard(st, number);
+    retire_extent(st, h->span->extent);
+    store_discard(st, h->number);
 }
 
 /* A slot on a GPU that was RESERVED: by a restored session, or by a process that orphans.h watches. */
-static void restore_reservation(struct sessions *ss, struct store *st, uint32_t number,
+static void restore_reservation(struct sessions *ss, struct store *st, const struct page_handle *h,
                                 struct restore_counts *n)
 {
-    const struct tenant *t = pool_slot_span(&st->pool, number)->group->tenant;
-    uint32_t owner = pool_slot(&st->pool, number)->session;
+    const struct tenant *t = h->group->tenant;
+    uint32_t owner = h->slot->session;
     struct session *x = owner < ss->n_max ? ss->list[owner] : NULL;
 
-    store_adopt_reserved(st, number);
+    store_adopt_reserved(st, h->number);
     n->n_reserved++;
     if (owner == SLOT_WITHOUT_SESSION) /* a job was filling it */
         gpu_pool_delay_reuse(t->device->gpu);
     else if (x && x->tenant == t)
-        reservations_add(x, number);
+        reservations_add(x, h->number);
     else if (x || owner >= ss->n_max || !orphans_is_watched(ss, owner) || orphans_store(ss, owner) != st)
-        restore_retire_slot(st, number);
+        restore_retire_slot(st, h);
 }
 
 static void restore_reservations(struct sessions *ss, struct store *st, struct restore_counts *n)
@@ -335,20 +336,22 @@ static void restore_reservations(struct sessions *ss, struct store *st, struct r
         uint32_t n_slots = st->pool.spans[i] ? st->pool.spans[i]->n_fresh_from : 0;
 
         for (uint32_t k = 0; k < n_slots; k++) {
-            const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
+            struct page_handle h;
 
-            if (slot && slot->state == SLOT_RESERVED) /* the span may be freed with its last slot */
-                restore_reservation(ss, st, i << POOL_SLOT_BITS | k, n);
+            /* the span may be freed with its last slot */
+            if (store_resolve(st, i << POOL_SLOT_BITS | k, &h) && h.slot->state == SLOT_RESERVED)
+                restore_reservation(ss, st, &h, n);
         }
     }
 }
 
 static void restore_finish_slot(void *ctx, uint32_t number)
 {
-    const struct store *st = ctx;
+    struct store *st = ctx;
+    struct page_handle h;
 
-    if (pool_slot(&st->pool, number)->state == SLOT_COMMITTED)
-        store_adopt_holds(ctx, number);
+    if (store_resolve(st, number, &h) && h.slot->state == SLOT_COMMITTED)
+        store_adopt_holds(st, number);
 }
 
 /* Sessions without pages have nothing to resume. */

@@ -65,8 +65,8 @@ struct session {
     int pidfd;
     struct ev_source *exit_watch;
     struct tenant *tenant;
-    struct tenant
-        *host; /* of the same uid on the host's memory, which is charged for the arena; NULL: no arena yet */
+    /* of the same uid on the host's memory, which is charged for the arena; NULL: no arena yet */
+    struct tenant *host;
     struct conn *conn; /* NULL: disconnected, its holds remain */
 
     struct session_model *models; /* [n_models], handle = index + 1 */

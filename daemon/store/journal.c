@@ -275,8 +275,8 @@ uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, ui
             return CELL_NONE;
 
         number = (uint32_t) j->head->n_holds;
-        j->holds[number].slot =
-            SLOT_NONE; /* a zeroed cell would name slot 0: it is unused before n_holds counts it */
+        /* a zeroed cell would name slot 0: it is unused before n_holds counts it */
+        j->holds[number].slot = SLOT_NONE;
         journal_keep_order();
         j->head->n_holds++;
     }

@@ -132,9 +132,8 @@ bool share_take_extent(struct store *st, const struct tenant *t)
 
     if (mine < 0)
         x = share_find_idle(st, t, 0); /* of any borrower */
-    else if (st->pool.n_extents + share_kept_back(st, t) <=
-             st->pool.n_extents_max) /* else @t could not add an extent afterwards */
-        x = share_find_idle(st, t, mine + 1);
+    else if (st->pool.n_extents + share_kept_back(st, t) <= st->pool.n_extents_max)
+        x = share_find_idle(st, t, mine + 1); /* else @t could not add an extent afterwards */
     if (!x)
         return false;
 
@@ -210,7 +209,7 @@ bool share_reclaim(struct store *st, struct tenant *t)
     if (share_borrowed(st, t) >= 0)
         return false;
 
-    t->wants_room = true;
+    t->lacks_space = true;
     if (t->awaited_extent != 0)
         return true;
 
@@ -250,10 +249,10 @@ void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms)
     for (struct tenant *t = st->tenants; t; t = t->next) {
         struct pool_extent *x = t->awaited_extent ? pool_extent_find(&st->pool, t->awaited_extent) : NULL;
 
-        if (t->wants_room)
-            t->wants_until_ms = now_ms + patience_ms;
-        t->wants_room = false;
-        if (!x || now_ms < t->wants_until_ms)
+        if (t->lacks_space)
+            t->reclaim_until_ms = now_ms + patience_ms;
+        t->lacks_space = false;
+        if (!x || now_ms < t->reclaim_until_ms)
             continue;
         t->awaited_extent = 0;
         pool_extent_set_reclaimed(&st->pool, x, false);

@@ -22,9 +22,8 @@
 struct errmsg;
 
 #define SLOT_NONE UINT32_MAX
-#define SLOT_WITHOUT_SESSION                                                                                 \
-    UINT32_MAX /* RESERVED by no session: on a GPU, after a restart, while the earlier mover may still write \
-                  there */
+/* RESERVED by no session: on a GPU, after a restart, while the earlier mover may still write there */
+#define SLOT_WITHOUT_SESSION UINT32_MAX
 
 enum slot_state {
     SLOT_FREE = 0,      /* in the span's free list, by next */
@@ -41,8 +40,8 @@ enum slot_queue_id {
 
 struct slot {
     struct chunk_key key;
-    uint64_t
-        generation; /* from one counter for all pools, so unique; raised before the slot is written again */
+    /* from one counter for all pools, so unique; raised before the slot is written again */
+    uint64_t generation;
     uint32_t next, prev; /* slot numbers; see slot_state */
     uint32_t payload_crc32c;
     uint32_t holds;   /* leases that name the page and were not released */

@@ -40,8 +40,8 @@ void span_list_remove(struct span_list *l, struct span *s)
 uint32_t span_units(const struct pool *p, const struct group *g)
 {
     uint64_t n_units_extent = p->extent_bytes / p->unit_bytes;
-    uint64_t bytes =
-        (uint64_t) g->slot_bytes * POOL_SLOTS_PER_SPAN_MIN; /* a slot fits an extent: no overflow */
+    /* a slot fits an extent: no overflow */
+    uint64_t bytes = (uint64_t) g->slot_bytes * POOL_SLOTS_PER_SPAN_MIN;
     uint64_t n = (bytes + p->unit_bytes - 1) / p->unit_bytes;
 
     return (uint32_t) (n < n_units_extent ? n : n_units_extent);

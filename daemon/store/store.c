@@ -95,8 +95,8 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     slot->holds = 1; /* it was busy as a reservation, now it is busy as held */
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
-    atomic_signal_fence(
-        memory_order_seq_cst); /* written last, after key and checksum: a restart reads COMMITTED slots */
+    /* written last, after key and checksum: a restart reads COMMITTED slots */
+    atomic_signal_fence(memory_order_seq_cst);
     slot->state = SLOT_COMMITTED;
     ghosts_remove(&g->tenant->ghosts, key);
     g->n_pages++;
@@ -135,8 +135,9 @@ void store_adopt_holds(struct store *st, uint32_t number)
         store_set_busy(st, number, true);
         return;
     }
+    /* retired by the earlier process */
     evict_queue_enter(&st->pool, number);
-    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* retired by the earlier process */
+    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent))
         store_drop(st, number, GHOST_EVICTED);
 }
 

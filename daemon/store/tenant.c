@@ -18,8 +18,8 @@
 
 enum {
     INDEX_ENTRIES_FIRST = 1024,
-    INDEX_ENTRIES_DOUBLE_BELOW =
-        65536,                  /* small indexes double, since each new object costs every client a message */
+    /* small indexes double, since each new object costs every client a message */
+    INDEX_ENTRIES_DOUBLE_BELOW = 65536,
     INDEX_SLOTS_PER_STEP = 128, /* copied per insertion while a larger index is filled: about 10 us; done
                                    before the present index is 1 % fuller */
                                 /* before the present one is 1 % fuller */

@@ -44,8 +44,8 @@ struct tenant {
     uint64_t guarantee_bytes;            /* of the pool, in whole extents; see share.h */
     bool quota_is_set, guarantee_is_set; /* set by an operator: a changed configuration leaves them */
     uint64_t awaited_extent; /* a borrowed extent that is being reclaimed for this tenant; 0: none */
-    bool wants_room;         /* an allocation failed for lack of space since the last share_tick() */
-    uint64_t wants_until_ms;
+    bool lacks_space;        /* an allocation failed for lack of space since the last share_tick() */
+    uint64_t reclaim_until_ms;
     uint64_t page_bytes; /* slots in use */
     uint64_t held_bytes; /* of page_bytes: held or reserved */
     uint64_t arena_bytes;

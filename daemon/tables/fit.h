@@ -14,8 +14,8 @@
 
 #define FIT_TOKENS_MAX 65536
 #define FIT_ERROR_MAX 16.0 /* a decoder that returns the mean has 1 */
-#define FIT_COORDS_MAX                                                                                       \
-    (UINT64_C(1) << 40) /* per report and side: a second of encoding on all cores of any machine */
+/* Per report and side: a second of encoding on all cores of any machine. */
+#define FIT_COORDS_MAX (UINT64_C(1) << 40)
 
 struct errmsg;
 

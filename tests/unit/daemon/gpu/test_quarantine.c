@@ -49,21 +49,21 @@ static void setup(void)
 
 static void list(uint64_t now, const uint32_t *pids, size_t n)
 {
-    CU_ASSERT_TRUE_FATAL(quarantine_wants_list(&q));
-    quarantine_asked(&q);
-    CU_ASSERT_FALSE(quarantine_wants_list(&q)); /* one request at a time */
+    CU_ASSERT_TRUE_FATAL(quarantine_needs_list(&q));
+    quarantine_requested(&q);
+    CU_ASSERT_FALSE(quarantine_needs_list(&q)); /* one request at a time */
     quarantine_listed(&q, pids, n, now);
 }
 
 static void test_released_when_unlisted_and_late_enough(void)
 {
     setup();
-    CU_ASSERT_FALSE(quarantine_wants_list(&q));
+    CU_ASSERT_FALSE(quarantine_needs_list(&q));
     quarantine_add(&q, 5, 700, 1000);
     quarantine_tick(&q, 1000 + DELAY); /* no list said that it is unlisted */
     CU_ASSERT_EQUAL(fates[5], UNTOLD);
     list(4000, NULL, 0);
-    CU_ASSERT_FALSE(quarantine_wants_list(&q)); /* every entry is known */
+    CU_ASSERT_FALSE(quarantine_needs_list(&q)); /* every entry is known */
     quarantine_tick(&q, 4000 + DELAY - 1);
     CU_ASSERT_EQUAL(fates[5], UNTOLD);
     quarantine_tick(&q, 4000 + DELAY);
@@ -97,7 +97,7 @@ static void test_list_requested_before_the_end_does_not_count(void)
 {
     setup();
     quarantine_add(&q, 0, 700, 1000);
-    quarantine_asked(&q);
+    quarantine_requested(&q);
     quarantine_add(&q, 1, 701, 1001);
     quarantine_listed(&q, NULL, 0, 1002);
     quarantine_tick(&q, 1002 + DELAY);
@@ -113,10 +113,10 @@ static void test_no_answer_in_time_retires(void)
 {
     setup();
     quarantine_add(&q, 0, 700, 1000);
-    quarantine_asked(&q);
+    quarantine_requested(&q);
     quarantine_unanswered(&q);
-    CU_ASSERT_TRUE(quarantine_wants_list(&q));
-    quarantine_asked(&q); /* never answered */
+    CU_ASSERT_TRUE(quarantine_needs_list(&q));
+    quarantine_requested(&q); /* never answered */
     quarantine_tick(&q, 1000 + PATIENCE - 1);
     CU_ASSERT_EQUAL(fates[0], UNTOLD);
     quarantine_tick(&q, 1000 + PATIENCE);
@@ -129,7 +129,7 @@ static void test_unanswered_is_requested_again(void)
 {
     setup();
     quarantine_add(&q, 0, 700, 1000);
-    quarantine_asked(&q);
+    quarantine_requested(&q);
     quarantine_unanswered(&q);
     quarantine_tick(&q, 1000 + DELAY);
     CU_ASSERT_EQUAL(fates[0], UNTOLD);
@@ -190,8 +190,8 @@ static void test_random_histories(void)
             quarantine_add(&q, n_born, 100 + (pid_t) n_born, now);
             n_born++;
         }
-        if (asked_at == 0 && quarantine_wants_list(&q)) {
-            quarantine_asked(&q);
+        if (asked_at == 0 && quarantine_needs_list(&q)) {
+            quarantine_requested(&q);
             asked_at = now++; /* later ones count as later */
         } else if (asked_at != 0 && test_rand_below(4) == 0) {
             quarantine_unanswered(&q);
