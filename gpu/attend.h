@@ -102,8 +102,8 @@ enum { EXACT_BY_STEP = -1 };
 
 struct attend_dense_args {
     const struct geometry *geometry;
-    const float *exact_k,
-        *exact_v; /* [n, d] binary32 vectors of positions 0 .. (not centred), stride floats between rows */
+    /* [n, d] binary32 vectors of positions 0 .. (not centred), stride floats between rows */
+    const float *exact_k, *exact_v;
     const float *decoded_k, *decoded_v; /* the same vectors, decoded from codes */
     size_t row_stride;
     uint32_t n_sink; /* exact for every query */

@@ -17,6 +17,7 @@ int chunk_work_init(struct chunk_work *w, const struct geometry *g, struct shard
         chunk_work_deinit(w);
         return -ENOMEM;
     }
+
     for (uint32_t head = 0; head < shard.n_heads; head++)
         w->keys[shard.first_head + head] = w->codes + head * CHUNK_CODES;
     return 0;

@@ -192,6 +192,7 @@ int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, siz
 
         if (!codec_load_centred(k + at * row_stride, row_stride, lanes, h.k->enc_mean, d, p.x))
             return -EINVAL;
+
         codec_project(h.k, d, p.x, p.z);
         codec_quantise_group(h.table, SIDE_K, h.k, p.z, lanes, group, counts);
         codec_store_codes(group, h.k->r, lanes, codes + at * h.k->r);
@@ -212,6 +213,7 @@ int codec_encode_values(struct head_view h, const float *v, size_t row_stride, s
 
         if (!codec_load_centred(v + at * row_stride, row_stride, lanes, h.v->enc_mean, d, p.x))
             return -EINVAL;
+
         codec_project(h.v, d, p.x, p.z);
         if (h.v->enc_k) {
             memset(p.predicted, 0, r * GROUP * sizeof(float));

@@ -75,6 +75,7 @@ static int extent_map_shared(struct extent *x, int fd, int prot)
 
     if (p == MAP_FAILED)
         return -errno;
+
     x->data = p;
     return madvise(x->data, x->bytes, MADV_DONTFORK) < 0 ? -errno : 0;
 }
@@ -90,6 +91,7 @@ static int extent_memfd_open(const char *name, int *ret_fd)
         fd = memfd_create(name, flags);
     if (fd < 0)
         return -errno;
+
     *ret_fd = fd;
     return 0;
 }
@@ -114,6 +116,7 @@ static int extent_seal(int fd, enum extent_access access)
         return -errno;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) < 0)
         return -errno;
+
     return 0;
 }
 
@@ -126,6 +129,7 @@ static int extent_open_read_only(int fd, int *ret_fd)
     ro = open(path, O_RDONLY | O_CLOEXEC);
     if (ro < 0)
         return -errno;
+
     *ret_fd = ro;
     return 0;
 }
@@ -139,6 +143,7 @@ static int extent_check_request(const char *name, size_t bytes, struct errmsg *e
     if (bytes == 0 || bytes % page != 0 || bytes > SSIZE_MAX)
         return fail(e, -EINVAL, "memory object %s: %zu bytes is not a multiple of the page size %zu", name,
                     bytes, page);
+
     return 0;
 }
 
@@ -147,6 +152,7 @@ static int extent_make_export(struct extent *x, int owner, enum extent_access ac
 {
     if (access == EXTENT_READ)
         return extent_open_read_only(owner, &x->fd);
+
     x->fd = fcntl(owner, F_DUPFD_CLOEXEC, 3);
     return x->fd < 0 ? -errno : 0;
 }
@@ -161,25 +167,32 @@ int extent_new_kept(const char *name, size_t bytes, enum extent_access access, s
     r = extent_check_request(name, bytes, e);
     if (r < 0)
         return r;
+
     x = extent_alloc(bytes);
     if (!x)
         return fail(e, -ENOMEM, "memory object %s: out of memory", name);
+
     r = extent_memfd_open(name, &fd);
     if (r < 0)
         return fail(e, r, "memory object %s: memfd_create: %s", name, strerror(-r));
+
     r = extent_allocate(fd, bytes);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot allocate %zu bytes: %s", name, bytes, strerror(-r));
+
     r = extent_map_shared(x, fd, PROT_READ | PROT_WRITE);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot map %zu bytes: %s", name, bytes, strerror(-r));
+
     r = extent_seal(fd, access);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot seal: %s", name, strerror(-r));
+
     r = extent_make_export(x, fd, access);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot open it for others (is /proc mounted?): %s", name,
                     strerror(-r));
+
     *ret_extent = take_ptr(x);
     *ret_owner_fd = take_fd(&fd);
     return 0;
@@ -216,11 +229,13 @@ static int extent_check_import(int fd, size_t bytes_expected, enum extent_access
     if (bytes_expected == 0 || st.st_size < 0 || (uintmax_t) st.st_size != bytes_expected)
         return fail(e, -EBADMSG, "received memory object has %jd bytes instead of %zu", (intmax_t) st.st_size,
                     bytes_expected);
+
     flags = fcntl(fd, F_GETFL);
     if (flags < 0)
         return fail(e, -errno, "received memory object: F_GETFL: %s", strerror(errno));
     if (access == EXTENT_READ_WRITE && (flags & O_ACCMODE) != O_RDWR)
         return fail(e, -EBADMSG, "received memory object is read-only where a writable one was promised");
+
     return 0;
 }
 
@@ -236,12 +251,15 @@ int extent_import(int fd, size_t bytes_expected, enum extent_access access, stru
         return r;
     if (fcntl(owned, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "received memory object: F_SETFD: %s", strerror(errno));
+
     x = extent_alloc(bytes_expected);
     if (!x)
         return fail(e, -ENOMEM, "received memory object: out of memory");
+
     r = extent_map_shared(x, owned, access == EXTENT_READ ? PROT_READ : PROT_READ | PROT_WRITE);
     if (r < 0)
         return fail(e, r, "received memory object: cannot map %zu bytes: %s", bytes_expected, strerror(-r));
+
     x->fd = take_fd(&owned);
     *ret_extent = take_ptr(x);
     return 0;
@@ -265,12 +283,14 @@ int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access,
     x = extent_alloc(bytes_expected);
     if (!x)
         return fail(e, -ENOMEM, "kept memory object: out of memory");
+
     r = extent_map_shared(x, owned, PROT_READ | PROT_WRITE);
     if (r == 0)
         r = extent_make_export(x, owned, access);
     if (r < 0)
         return fail(e, r, "kept memory object: cannot map or open %zu bytes: %s", bytes_expected,
                     strerror(-r));
+
     *ret_extent = take_ptr(x);
     return 0;
 }

@@ -108,6 +108,7 @@ struct page_constants *page_constants_new(const struct table *table)
 
     if (!c)
         return NULL;
+
     for (int side = SIDE_K; side <= SIDE_V; side++) {
         c->levels[side][0] = (struct level_table){.unit = 1};
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)

@@ -53,9 +53,11 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
         return -EINVAL;
     if (!checked_mul(g->n_layers, shard.n_heads, &n_blocks) || !checked_add(n_blocks, 1, &n_off))
         return -EOVERFLOW;
+
     off = calloc(n_off, sizeof(*off));
     if (!off)
         return -ENOMEM;
+
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < shard.n_heads; head++) {
             const struct codec *v = table_codec(table, layer, shard.first_head + head, SIDE_V);
@@ -70,9 +72,11 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
     off[i] = at;
     if (!layout_page_sizes(&layout, at))
         return -EOVERFLOW;
+
     layout.constants = page_constants_new(table);
     if (!layout.constants)
         return -ENOMEM;
+
     layout.block_off = take_ptr(off);
     *l = layout;
     return 0;

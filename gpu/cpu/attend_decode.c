@@ -134,6 +134,7 @@ static size_t attend_decode_pick_fast(const struct decode *d, double *ret_bound)
     *ret_bound = 0;
     if (d->rows->n > FOLD_ROWS_MAX || d->args->exact_rope)
         return g->d / 2;
+
     attend_decode_plane_energies(d, all, centred);
     for (size_t row = 0; row < d->rows->n; row++) {
         const float *q = d->rows->q + row * g->d;

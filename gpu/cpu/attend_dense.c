@@ -93,8 +93,8 @@ static struct attend_dense_split attend_dense_split_of(const struct attend_dense
     size_t recent; /* first position that is exact because it is recent */
     struct attend_dense_split s;
 
-    if (a->n_recent ==
-        EXACT_BY_STEP) /* chunk end + 64 > m + 1: the query's last chunk but one, or a later one */
+    /* chunk end + 64 > m + 1: the query's last chunk but one, or a later one */
+    if (a->n_recent == EXACT_BY_STEP)
         recent = first + 2 * CHUNK_TOKENS > m + 1 ? first : first + CHUNK_TOKENS;
     else
         recent = m + 1 < (size_t) a->n_recent ? 0 : m + 1 - (size_t) a->n_recent;

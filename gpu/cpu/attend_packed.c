@@ -451,11 +451,8 @@ void attend_with(const struct attend_args *a, const struct ops *ops)
 
 /* ---- shares ---- */
 
-enum {
-    PARTIAL_MAX,
-    PARTIAL_SUM,
-    PARTIAL_ACC
-}; /* a row of a partial result: two numbers, then the accumulators */
+/* A row of a partial result: two numbers, then the accumulators. */
+enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_ACC };
 
 size_t attend_partial_floats(const struct page_layout *l, size_t n_q)
 {

@@ -48,6 +48,7 @@ size_t rows_end_seeing(const struct attend_rows *rows, size_t n)
 
     if (rows->window == 0)
         return rows->n;
+
     row = beyond <= rows->first ? 0 : (beyond - rows->first) * rows->group;
     return row < rows->n ? row : rows->n;
 }

@@ -15,6 +15,7 @@
 enum {
     TILE_ROWS = 16,
     TILE_BYTES = 64,
+    /* numbers of tiles */
     SUMS_0 = 0,
     SUMS_1,
     SUMS_2,
@@ -22,7 +23,8 @@ enum {
     FULL_ROWS,
     REST_ROWS,
     FULL_LEVELS,
-    REST_LEVELS, /* tiles */
+    REST_LEVELS,
+
     N_SUMS = 4,
     QUAD_BYTES = 4 * CHUNK_TOKENS, /* of key_codes.narrow: four coordinates of a page */
 };

@@ -222,9 +222,8 @@ static void fold_extend(struct fold *f, unsigned level, long last)
 
 void fold_page(struct fold *f, size_t page, const struct key_codes *x, size_t i, size_t n, float *scores)
 {
-    long first =
-        /* of the nodes around the first tokens of the page */
-        (long) page * (CHUNK_TOKENS / FOLD_SPACING) - 1;
+    /* of the nodes around the first tokens of the page */
+    long first = (long) page * (CHUNK_TOKENS / FOLD_SPACING) - 1;
     long last[FOLD_LEVELS];
 
     last[0] = first + CHUNK_TOKENS / FOLD_SPACING + FOLD_NODES - 2;

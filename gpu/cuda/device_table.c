@@ -89,6 +89,7 @@ int device_table_check(const struct page_layout *l, struct errmsg *e)
         return fail(e, -EOPNOTSUPP,
                     "GPU kernels decode a value from up to %d coordinates, the table from %zu",
                     DEVICE_COLUMNS_MAX, (size_t) l->r_in_max);
+
     return 0;
 }
 
@@ -169,6 +170,7 @@ static uint32_t device_table_mean_steps_of(const struct geometry *g, const struc
                 smallest = i;
         if (smallest == n || sizes[smallest] * sizes[smallest] > room)
             return steps;
+
         room -= sizes[smallest] * sizes[smallest];
         steps ^= (uint32_t) (DEVICE_MEAN_EXACT ^ DEVICE_MEAN_ROUNDED) << 2 * smallest;
     }
@@ -191,6 +193,7 @@ static const float *device_table_copy(struct device_table_cursor *c, const float
 
     if (!from)
         return NULL;
+
     p = device_table_take(c, n, sizeof(*from));
     if (p.at)
         memcpy(p.at, from, n * sizeof(*from));
@@ -246,6 +249,7 @@ static struct device_head device_table_make_head(struct device_table_cursor *c, 
 
     if (!c->image)
         return h;
+
     h.dec_k_scale = device_table_fill_dec_k(g, k, dec_k.at);
     device_table_80_fill_dec_fragments(device_table_n_planes(g), k->r, dec_k.at, fragments.at);
     device_table_fill_mean_k(g, k, mean_k.at);

@@ -30,8 +30,9 @@ void device_table_fill(const struct page_layout *l, void *image, cu_ptr address)
 /* Dynamic shared memory of the kernels of attention and of kvc_merge. */
 size_t device_table_attend_shared_bytes(const struct page_layout *l);
 size_t device_table_merge_shared_bytes(const struct page_layout *l);
-size_t
-device_table_coding_shared_bytes(const struct page_layout *l); /* kvc_pack_keys, kvc_pack_values, kvc_read */
+
+/* Of kvc_pack_keys, kvc_pack_values and kvc_read. */
+size_t device_table_coding_shared_bytes(const struct page_layout *l);
 
 /* Largest r of any head of one side. A multiple of 16. */
 uint32_t device_table_rank_max(const struct page_layout *l, enum side side);

@@ -73,6 +73,7 @@ bool device_table_80_wide_values(const struct page_layout *l)
 
             if (device_table_80_any_wide(table_codec(l->table, layer, of_model, SIDE_V)) || run.n > 1)
                 return true;
+
             for (uint32_t i = 0; i < run.n; i++)
                 if (device_table_80_any_wide(table_codec(l->table, layer, run.first + i, SIDE_K)))
                     return true;

@@ -52,15 +52,19 @@ int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e)
 
     if (!d)
         return fail(e, -ENOMEM, "out of memory");
+
     d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!d->library)
         return fail(e, -EOPNOTSUPP, "there is no usable NVIDIA driver: %s", dlerror());
+
     r = driver_find_calls(d, e);
     if (r < 0)
         return r;
+
     r = d->init(0);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot start the NVIDIA driver");
+
     r = d->driver_version(&d->version);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot ask the NVIDIA driver for its version");
@@ -74,6 +78,7 @@ int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e)
         return cuda_fail(d, r, e, "cannot count GPUs");
     if (n < 1)
         return fail(e, -ENODEV, "the NVIDIA driver shows this process no GPU (is CUDA_VISIBLE_DEVICES set?)");
+
     *ret_driver = take_ptr(d);
     return 0;
 }

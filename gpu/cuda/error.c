@@ -78,6 +78,7 @@ bool cuda_is_fatal(cu_result result)
      * registered" are not */
     if (result >= CU_ILLEGAL_ADDRESS && result <= 720)
         return result < 704 || result > 713 || result == CU_CONTEXT_IS_DESTROYED || result == 710;
+
     return result == CU_ECC_UNCORRECTABLE || result == CU_CONTAINED || result == CU_MPS_CLIENT_TERMINATED ||
            result == CU_UNKNOWN;
 }

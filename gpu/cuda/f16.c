@@ -26,6 +26,7 @@ struct cuda_f16 *cuda_f16_free(struct cuda_f16 *f)
 {
     if (!f)
         return NULL;
+
     cuda_module_unload(&f->module);
     free(f);
     return NULL;
@@ -44,6 +45,7 @@ int cuda_f16_new(struct cuda_space *s, struct cuda_f16 **ret_f16, struct errmsg 
     r = cuda_module_load(s, &cuda_image_f16, f->kernels, N_KERNELS, &f->module, e);
     if (r < 0)
         return r;
+
     *ret_f16 = take_ptr(f);
     return 0;
 }
@@ -74,9 +76,11 @@ int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_s
                     "the binary16 baseline takes dimensions 64, 128 and 256 and up to %d query heads per KV "
                     "head, not %u and %u",
                     F16_GROUP_MAX, a->d, a->group);
+
     r = cuda_launch(f->module.space, &f->kernels[kernel], attend, F16_THREADS, 0, a, stream, e);
     if (r < 0)
         return r;
+
     return cuda_launch(f->module.space, &f->kernels[number_of_kvc_f16_merge], merge, F16_THREADS, 0, a,
                        stream, e);
 }

@@ -60,6 +60,7 @@ struct cuda_kernels *cuda_kernels_free(struct cuda_kernels *k)
 {
     if (!k)
         return NULL;
+
     for (unsigned i = 0; i < N_IMAGES; i++)
         cuda_module_unload(&k->modules[i]);
     free(k);
@@ -72,6 +73,7 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 
     if (!k)
         return fail(e, -ENOMEM, "out of memory");
+
     *k = (struct cuda_kernels){
         .space = s,
         .compute = cuda_space_device(s)->compute,
@@ -188,10 +190,12 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struc
     assert(n_items <= LAUNCH_ITEMS_MAX);
     if (n_items == 0 || a->n_q == 0)
         return 0;
+
     c = kernels_choose(k, l, a->n_q);
     r = cuda_launch(k->space, &k->kernels[c.kernel], attend, c.n_threads, c.shared_bytes, a, stream, e);
     if (r < 0)
         return r;
+
     return cuda_launch(k->space, &k->kernels[number_of_kvc_merge], merge, LAUNCH_THREADS,
                        device_table_merge_shared_bytes(l), a, stream, e);
 }
@@ -218,6 +222,7 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
     assert(n_items <= LAUNCH_ITEMS_MAX);
     if (n_items == 0)
         return 0;
+
     for (uint32_t i = 0; i < n_items; i++) {
         n_packing = a->items[i].n_pack > 0 ? i + 1 : n_packing;
         n_pack = a->items[i].n_pack > n_pack ? a->items[i].n_pack : n_pack;
@@ -247,6 +252,7 @@ int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct 
 
     if (r->n == 0)
         return 0;
+
     return cuda_launch(k->space, &k->kernels[number_of_kvc_read], grid, LAUNCH_THREADS,
                        device_table_coding_shared_bytes(l), r, stream, e);
 }
@@ -269,6 +275,7 @@ int cuda_write_words(struct cuda_kernels *k, cu_ptr to, const void *from, size_t
                         e);
         if (r < 0)
             return r;
+
         to += n;
         at += n;
         bytes -= n;
@@ -286,6 +293,7 @@ int cuda_crc(struct cuda_kernels *k, const struct launch_crc *c, cu_stream strea
     assert(c->bytes % sizeof(uint32_t) == 0);
     if (c->n == 0)
         return 0;
+
     p.powers[0] = CRC_POLYNOMIAL;
     for (unsigned i = 1; i < LAUNCH_CRC_POWERS; i++)
         p.powers[i] = crc_product(p.powers[i - 1], p.powers[i - 1]);
@@ -294,6 +302,7 @@ int cuda_crc(struct cuda_kernels *k, const struct launch_crc *c, cu_stream strea
                     e);
     if (r < 0)
         return r;
+
     return cuda_launch(k->space, &k->kernels[number_of_kvc_crc], grid, LAUNCH_CRC_THREADS, CRC_SHARED_BYTES,
                        &p, stream, e);
 }

@@ -23,6 +23,7 @@ static int legacy_check_allocation(const struct cuda_driver *d, cu_ptr at, size_
     if (bytes % CUDA_LEGACY_UNIT != 0)
         return fail(e, -EINVAL, "an allocation of %zu bytes may lie beside others: share multiples of %zu",
                     bytes, CUDA_LEGACY_UNIT);
+
     return 0;
 }
 
@@ -40,6 +41,7 @@ static int legacy_check_kind(const struct cuda_driver *d, cu_device device, cu_p
         return fail(e, -EINVAL,
                     "GPU memory of this kind cannot be shared by a handle: allocate it with cudaMalloc() or "
                     "cuMemAlloc()");
+
     return on == device ? 0 : fail(e, -EINVAL, "the memory is on device %d, not on device %d", on, device);
 }
 
@@ -52,6 +54,7 @@ int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_
 
     if (r < 0)
         return r;
+
     r = legacy_check_allocation(d, at, bytes, e);
     if (r == 0)
         r = legacy_check_kind(d, cuda_space_device(s)->ordinal, at, e);

@@ -239,6 +239,7 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
             (double) r->packed_bytes / r->crc.median * 1e-9);
     if (report_print(attend, stdout) < 0 || printf("\n") < 0)
         return -ENOMEM;
+
     return report_print(codec, stdout);
 }
 
@@ -291,6 +292,7 @@ static json_t *results_json(const struct bench_gpu *g, const struct results *x)
         json_decref(codec);
         return NULL;
     }
+
     return json_pack("{s:s, s:s, s:i, s:i, s:I, s:o, s:o}", "device", g->device.name, "uuid", uuid, "driver",
                      g->driver->version, "multiprocessors", g->n_multiprocessors, "bytes",
                      (json_int_t) g->device.bytes, "attend", attend, "codec", codec);
@@ -304,11 +306,13 @@ static int show(const struct bench_gpu *g, const struct bench_options *o, const 
 
     if (!o->json)
         return print_text(g, x);
+
     json = results_json(g, x);
     if (!json)
         return fail(e, -ENOMEM, "out of memory");
     if (!o->json_file)
         return report_json(json) == 0 ? 0 : fail(e, -EIO, "cannot print the results");
+
     r = json_dump_file(json, o->json_file, JSON_INDENT(2));
     json_decref(json);
     return r < 0 ? fail(e, -EIO, "cannot write the results to %s", o->json_file) : print_text(g, x);

@@ -142,6 +142,7 @@ static int put_coding(const struct bench_pools *p, const struct subject *s, stru
 
     if (!pages)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < c->n_pages; i++)
         pages[i] = (uint8_t *) (uintptr_t) (p->packed + i * s->slot);
     if ((r = bench_gpu_put(c->g, pages, c->n_pages * sizeof(*pages), &list, e)) < 0 ||
@@ -223,6 +224,7 @@ static int measure(const struct bench_options *o, const struct coding *c, struct
 
     if (!samples)
         return fail(e, -ENOMEM, "out of memory");
+
     r = bench_gpu_time(c->g, call_coding, c, 1, &warm, e);
     for (size_t i = 0; i < o->samples && r == 0; i++)
         r = bench_gpu_time(c->g, call_coding, c, 1, &samples[i], e);

@@ -177,6 +177,7 @@ static int make(struct side *s, size_t bytes, struct row *row, size_t i, int *re
 
     if (r < 0)
         return r;
+
     began = at = clock_seconds();
     result = s->driver->mem_create(&handle, bytes, &prop, 0);
     row->seconds[CREATE][i] = lap(&at);
@@ -188,6 +189,7 @@ static int make(struct side *s, size_t bytes, struct row *row, size_t i, int *re
     cuda_space_leave(s->space);
     if (result != CU_SUCCESS)
         return cuda_fail(s->driver, result, e, "cannot make memory that can be shared");
+
     r = clear(s, fcntl(fd, F_DUPFD_CLOEXEC, 0), bytes, e);
     row->seconds[CLEAR][i] = lap(&at);
     row->seconds[MAKE][i] = at - began;
@@ -230,6 +232,7 @@ static int use(struct side *s, cu_ptr at_address, int fd, size_t bytes, struct r
     row->seconds[IMPORT][i] = lap(&at);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot import memory");
+
     r = d->mem_map(at_address, bytes, 0, handle, 0);
     row->seconds[MAP][i] = lap(&at);
     if (r == CU_SUCCESS) {
@@ -251,6 +254,7 @@ static int use_once(struct side *s, int fd, size_t bytes, struct row *row, size_
 
     if (r < 0)
         return r;
+
     result = s->driver->address_reserve(&at, bytes, 0, 0, 0);
     r = result == CU_SUCCESS ? use(s, at, fd, bytes, row, i, e)
                              : cuda_fail(s->driver, result, e, "cannot reserve addresses");
@@ -285,6 +289,7 @@ static int client(struct bench *b, struct side *s, struct errmsg *e)
 
             if (wire_receive(b->ends[1], packet, &p) < 0 || p.n_fds != 1)
                 return fail(e, -EIO, "the maker process of the bench has ended");
+
             r = use_once(s, p.fds[0], b->mib[k] * MIB, &b->shared->rows[k], i, e);
             if (r == 0 && i + 1 == b->samples)
                 r = use_in_a_row(s, p.fds[0], b->mib[k] * MIB, &b->shared->rows[k], e);
@@ -354,6 +359,7 @@ static int print_text(struct bench *b)
     }
     if (report_print(r, stdout) < 0)
         return -ENOMEM;
+
     putchar('\n');
     for (size_t k = 0; k < b->n_sizes; k++)
         printf("extents of %zu MiB that a client maps in a second: %.0f\n", b->mib[k],
@@ -389,11 +395,13 @@ static int show(struct bench *b, struct errmsg *e)
 
     if (!b->json)
         return print_text(b);
+
     json = bench_json(b);
     if (!json)
         return fail(e, -ENOMEM, "out of memory");
     if (!b->json_file)
         return report_json(json) == 0 ? 0 : fail(e, -EIO, "cannot print the results");
+
     r = json_dump_file(json, b->json_file, JSON_INDENT(2));
     json_decref(json);
     return r < 0 ? fail(e, -EIO, "cannot write the results to %s", b->json_file) : print_text(b);

@@ -89,6 +89,7 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
 
     if (!pattern)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < o->n_batches * o->n_tokens; i++) {
         size_t batch = o->batches[i % o->n_batches], tokens = o->tokens[i / o->n_batches];
         size_t f16 = sets_of(o, &smallest, batch, tokens) * f16_side_bytes(&largest, batch, tokens);
@@ -105,6 +106,7 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
     if (p.f16_bytes == 0)
         return fail(e, -ENOMEM, "no cache of the requested sizes fits into the GPU's %zu MiB",
                     g->device.bytes / MIB);
+
     for (size_t i = 0; i < PATTERN_BYTES / sizeof(*pattern); i++) { /* numbers in -1..1, codes of any value */
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         pattern[i] = f32_to_f16((float) (seed >> 40) * 0x1p-23f - 1);
@@ -151,6 +153,7 @@ static int call_way(const void *arg, size_t i, struct errmsg *e)
                 (const struct device_seq *) (uintptr_t) w->seqs[w->of_layers ? 0 : set] + n;
         if (!w->dense_values)
             return cuda_attend(w->g->kernels, w->layout, &a.attend, w->batch, NULL, e);
+
         a.v += set * w->f16_side_bytes / sizeof(*a.v);
         return cuda_konly_attend(w->g->konly, w->layout, &a, w->batch, NULL, e);
     } else {
@@ -178,6 +181,7 @@ static int put_rows(struct bench_gpu *g, const struct attend_synthetic_shape *sh
 
     if (!q)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < n; i++)
         q[i] = (float) ((double) (i * 7919 % 2003) / 1001 - 1);
     if ((r = bench_gpu_put(g, q, n * sizeof(*q), &rows.q, e)) < 0 ||
@@ -199,11 +203,13 @@ static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const
 
     if (!pages || !seqs)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < batch * n_pages; i++)
         pages[i] = (const uint8_t *) (uintptr_t) (p->packed + (set * batch * n_pages + i) * s->slot);
     r = bench_gpu_put(g, pages, batch * n_pages * sizeof(*pages), &list, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < batch; i++)
         seqs[i] = (struct device_seq){
             .payloads = (uint8_t *const *) (uintptr_t) (list + i * n_pages * sizeof(*pages)),
@@ -333,6 +339,7 @@ static int check_finite(struct bench_gpu *g, const struct rows *rows, struct err
 
     if (!out)
         return fail(e, -ENOMEM, "out of memory");
+
     r = bench_gpu_get(g, out, rows->out, rows->n_floats * sizeof(*out), e);
     for (size_t i = 0; i < rows->n_floats && r == 0; i++)
         if (!isfinite(out[i]))
@@ -350,6 +357,7 @@ static int measure_alternately(const struct bench_options *o, const struct way w
 
     if (!samples)
         return fail(e, -ENOMEM, "out of memory");
+
     for (int i = 0; i < 2; i++) {
         int r = bench_gpu_time(ways[i].g, call_way, &ways[i], 1, &seconds, e);
 
@@ -357,6 +365,7 @@ static int measure_alternately(const struct bench_options *o, const struct way w
             r = check_finite(ways[i].g, rows, e);
         if (r < 0)
             return r;
+
         calls[i] = calls_for(seconds);
     }
     for (n = 0; n < o->samples && (n < SAMPLES_MIN || clock_seconds() - begun < o->seconds); n++) {
@@ -402,6 +411,7 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
                 way.n_sets * side <= p->f16_bytes;
     if (!row->fits)
         return 0;
+
     r = put_rows(g, shape, row->batch, &rows, e);
     for (int i = 0; i < 2 && r == 0; i++) {
         way.layout = i == 0 ? &s->layout : NULL;
@@ -409,6 +419,7 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
     }
     if (r < 0)
         return r;
+
     row->packed_splits = best[0].n_splits;
     row->f16_splits = best[1].n_splits;
     return measure_alternately(o, best, &rows, row, e);

@@ -30,13 +30,16 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
     image = aligned_alloc(64, (device_table_bytes(&s->layout) + 63) / 64 * 64);
     if (!image)
         return fail(e, -ENOMEM, "out of memory");
+
     r = device_table_check(&s->layout, e);
     if (r < 0)
         return r;
+
     r = bench_gpu_put(g, NULL, device_table_bytes(&s->layout), &s->table,
                       e); /* inner pointers are addresses in device memory */
     if (r < 0)
         return r;
+
     device_table_fill(&s->layout, image, s->table);
     return bench_gpu_fill(g, s->table, device_table_bytes(&s->layout), image, device_table_bytes(&s->layout),
                           e);

@@ -58,6 +58,7 @@ static bool grow_heap(size_t bytes, struct allocation *ret)
         heap = memfd_create("standin-heap", MFD_CLOEXEC);
     if (heap < 0 || ftruncate(heap, (off_t) (heap_bytes + a.map_bytes)) < 0)
         return false;
+
     a.map = mmap(NULL, a.map_bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (a.map == MAP_FAILED)
         return false;
@@ -81,12 +82,14 @@ API cu_result cuMemAlloc_v2(cu_ptr *ret, size_t bytes)
         return CU_INVALID_VALUE;
     if (refuse_unsafe() != CU_SUCCESS)
         return CU_CAPTURE_UNSUPPORTED;
+
     for (int i = 0; i < ALLOCATIONS_MAX; i++)
         if (allocations[i].range.bytes == 0) {
             struct allocation a;
 
             if (bytes > SIZE_MAX / 2 || !grow_heap(bytes, &a))
                 return CU_OUT_OF_MEMORY;
+
             a.device = current_device();
             memset((void *) (uintptr_t) a.range.base, 0xff, bytes); /* NaN in memory that was not written */
             allocations[i] = a;
@@ -100,6 +103,7 @@ bool allocation_at(int i, struct range *ret)
 {
     if (i < 0 || i >= ALLOCATIONS_MAX)
         return false;
+
     *ret = allocations[i].range;
     return true;
 }
@@ -109,6 +113,7 @@ API cu_result cuMemFree_v2(cu_ptr at)
     ENTER();
     if (refuse_unsafe() != CU_SUCCESS)
         return CU_CAPTURE_UNSUPPORTED;
+
     for (int i = 0; i < ALLOCATIONS_MAX; i++) {
         struct allocation *a = &allocations[i];
 
@@ -151,6 +156,7 @@ enum origin find_allocated(cu_ptr at, struct range *ret)
 
     if (!a && !o)
         return ORIGIN_NONE;
+
     *ret = a ? a->range : o->range;
     return a ? ORIGIN_OWN : ORIGIN_OPENED;
 }
@@ -174,6 +180,7 @@ API cu_result cuPointerGetAttribute(void *data, int attribute, cu_ptr at)
     ENTER();
     if (!find_any(at, &r, &origin))
         return CU_INVALID_VALUE;
+
     switch (attribute) {
     case CU_POINTER_RANGE_START:
         memcpy(data, &r.base, sizeof(r.base));
@@ -188,6 +195,7 @@ API cu_result cuPointerGetAttribute(void *data, int attribute, cu_ptr at)
     case CU_POINTER_DEVICE: /* never queried for a mapping */
         if (origin == ORIGIN_NONE)
             return CU_INVALID_VALUE;
+
         value = origin == ORIGIN_OWN ? find_own(at)->device : find_opened(at)->of.device;
         memcpy(data, &value, sizeof(value));
         return CU_SUCCESS;
@@ -249,6 +257,7 @@ static int open_heap(const struct handle_bytes *h)
     n = readlink(path, target, sizeof(target));
     if (n < (ssize_t) sizeof(prefix) - 1 || memcmp(target, prefix, sizeof(prefix) - 1) != 0)
         return -1;
+
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
@@ -268,6 +277,7 @@ API cu_result cuIpcOpenMemHandle_v2(cu_ptr *ret, struct cu_ipc_mem_handle handle
         return CU_INVALID_CONTEXT; /* a process cannot open its own handle */
     if (refuse_unsafe() != CU_SUCCESS)
         return CU_CAPTURE_UNSUPPORTED;
+
     for (int i = 0; i < OPENED_MAX; i++) {
         if (opened[i].n_opens > 0 && memcmp(&opened[i].of, &h, sizeof(h)) == 0) {
             opened[i].n_opens++;
@@ -280,10 +290,12 @@ API cu_result cuIpcOpenMemHandle_v2(cu_ptr *ret, struct cu_ipc_mem_handle handle
     fd = o ? open_heap(&h) : -1;
     if (fd < 0)
         return o ? CU_INVALID_HANDLE : CU_OUT_OF_MEMORY;
+
     o->map = mmap(NULL, h.map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t) h.offset);
     (void) close(fd);
     if (o->map == MAP_FAILED)
         return CU_INVALID_HANDLE;
+
     o->of = h;
     o->n_opens = 1;
     o->range = (struct range){(uintptr_t) o->map + h.at, h.bytes};

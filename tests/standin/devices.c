@@ -86,10 +86,12 @@ API cu_result cuInit(unsigned flags)
 {
     if (flags != 0)
         return CU_INVALID_VALUE;
+
     read_failure();
     read_wrong();
     if (strcmp(failure.call, "cuInit") == 0)
         return abs(failure.error);
+
     state.version = (int) setting("STANDIN_VERSION", 13000);
     state.n_devices = (int) setting("STANDIN_DEVICES", 1);
     state.device_bytes = (size_t) setting("STANDIN_BYTES", 64L << 20);
@@ -100,6 +102,7 @@ API cu_result cuInit(unsigned flags)
     state.n_launches = 0;
     if (state.n_devices > DEVICES_MAX)
         return CU_INVALID_VALUE;
+
     state.pid = getpid();
     return state.n_devices == 0 ? CU_NO_DEVICE : CU_SUCCESS;
 }
@@ -146,6 +149,7 @@ API cu_result cuDeviceGet(cu_device *device, int ordinal)
     ENTER();
     if (!is_device(ordinal))
         return CU_INVALID_DEVICE;
+
     *device = ordinal;
     return CU_SUCCESS;
 }
@@ -155,6 +159,7 @@ API cu_result cuDeviceGetName(char *name, int bytes, cu_device device)
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     (void) snprintf(name, (size_t) bytes, "stand-in GPU %d", device);
     return CU_SUCCESS;
 }
@@ -164,6 +169,7 @@ API cu_result cuDeviceGetUuid_v2(struct cu_uuid *uuid, cu_device device)
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     memset(uuid, 0xc0 + device, sizeof(*uuid));
     return CU_SUCCESS;
 }
@@ -173,6 +179,7 @@ API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     switch (attribute) {
     case CU_ATTRIBUTE_COMPUTE_MAJOR:
         *value = state.compute / 10;
@@ -200,6 +207,7 @@ API cu_result cuDeviceTotalMem_v2(size_t *bytes, cu_device device)
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     *bytes = state.device_bytes;
     return CU_SUCCESS;
 }
@@ -246,6 +254,7 @@ API cu_result cuCtxPushCurrent_v2(cu_context context)
     ENTER();
     if (!is_device(device) || retained[device] == 0 || n_current == 16)
         return CU_INVALID_CONTEXT;
+
     current[n_current++] = device + 1;
     return CU_SUCCESS;
 }
@@ -255,6 +264,7 @@ API cu_result cuCtxPopCurrent_v2(cu_context *context)
     ENTER();
     if (n_current == 0)
         return CU_INVALID_CONTEXT;
+
     *context = (cu_context) (uintptr_t) current[--n_current];
     return CU_SUCCESS;
 }
@@ -266,6 +276,7 @@ API cu_result cuCtxSynchronize(void)
     ENTER();
     if (n_current == 0)
         return CU_INVALID_CONTEXT;
+
     r = refuse_waits();
     return r == CU_CAPTURE_IMPLICIT ? CU_CAPTURE_UNSUPPORTED : r;
 }

@@ -40,6 +40,7 @@ API cu_result cuMemGetAllocationGranularity(size_t *bytes, const struct cu_alloc
     ENTER();
     if (!is_allocation(prop) || option != CU_GRANULARITY_MINIMUM)
         return CU_INVALID_VALUE;
+
     *bytes = GRANULARITY;
     return CU_SUCCESS;
 }
@@ -69,6 +70,7 @@ static bool leave_remains(int fd, size_t bytes)
 
     if (p == MAP_FAILED)
         return false;
+
     memset(p, 0xa5, bytes);
     return munmap(p, bytes) == 0;
 }
@@ -90,6 +92,7 @@ API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_alloc
         return CU_NOT_SUPPORTED;
     if (bytes > state.device_bytes - state.used[prop->location.id])
         return CU_OUT_OF_MEMORY;
+
     (void) snprintf(name, sizeof(name), "standin-gpu-%d", prop->location.id);
     fd = memfd_create(name, 0); /* not close-on-exec, as the descriptors of the driver */
     if (fd < 0)
@@ -98,6 +101,7 @@ API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_alloc
         (void) close(fd);
         return CU_OUT_OF_MEMORY;
     }
+
     state.used[prop->location.id] += bytes;
     return new_handle(fd, bytes, prop->location.id, handle);
 }
@@ -109,6 +113,7 @@ API cu_result cuMemRelease(cu_handle handle)
     ENTER();
     if (!h)
         return CU_INVALID_VALUE;
+
     (void) close(h->fd);
     h->bytes = 0;
     return CU_SUCCESS;
@@ -122,9 +127,11 @@ API cu_result cuMemExportToShareableHandle(void *ret, cu_handle handle, int type
     ENTER();
     if (!h || type != CU_HANDLE_POSIX_FD || flags != 0)
         return CU_INVALID_VALUE;
+
     fd = dup(h->fd);
     if (fd < 0)
         return CU_OPERATING_SYSTEM;
+
     memcpy(ret, &fd, sizeof(fd));
     return CU_SUCCESS;
 }
@@ -140,6 +147,7 @@ static int device_of(int fd)
     n = readlink(path, target, sizeof(target) - 1);
     if (n < 0 || strncmp(target, prefix, sizeof(prefix) - 1) != 0)
         return -1;
+
     target[n] = '\0';
     return atoi(target + sizeof(prefix) - 1);
 }
@@ -152,11 +160,13 @@ API cu_result cuMemImportFromShareableHandle(cu_handle *ret, void *os_handle, in
     ENTER();
     if (type != CU_HANDLE_POSIX_FD)
         return CU_INVALID_VALUE;
+
     device = device_of(fd);
     if (device < 0 || fstat(fd, &st) < 0)
         return CU_OPERATING_SYSTEM;
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     copy = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the caller may close its own descriptor at once */
     return copy < 0 ? CU_OPERATING_SYSTEM : new_handle(copy, (size_t) st.st_size, device, ret);
 }
@@ -176,6 +186,7 @@ API cu_result cuMemAddressReserve(cu_ptr *ret, size_t bytes, size_t alignment, c
 
             if (at == MAP_FAILED)
                 return CU_OUT_OF_MEMORY;
+
             (void) munmap(at, base - (uintptr_t) at);
             (void) munmap((char *) base + bytes, GRANULARITY - (base - (uintptr_t) at));
             ranges[i] = (struct range){base, bytes};
@@ -200,6 +211,7 @@ API cu_result cuMemAddressFree(cu_ptr at, size_t bytes)
         if (ranges[i].bytes == bytes && bytes > 0 && ranges[i].base == at) {
             if (find_overlap(at, bytes))
                 return CU_INVALID_VALUE;
+
             (void) munmap((void *) (uintptr_t) at, bytes);
             ranges[i].bytes = 0;
             return CU_SUCCESS;
@@ -254,6 +266,7 @@ API cu_result cuMemUnmap(cu_ptr at, size_t bytes)
     ENTER();
     if (!m)
         return CU_INVALID_VALUE;
+
     (void) mmap((void *) (uintptr_t) at, bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     (void) close(m->fd);
@@ -275,6 +288,7 @@ API cu_result cuMemSetAccess(cu_ptr at, size_t bytes, const struct cu_access *ac
         prot = PROT_READ;
     if (mprotect((void *) (uintptr_t) at, bytes, prot) < 0)
         return CU_OPERATING_SYSTEM;
+
     m->access = access->flags;
     return CU_SUCCESS;
 }
@@ -285,6 +299,7 @@ bool find_mapped(cu_ptr at, struct range *ret, int *ret_access)
 
     if (!m)
         return false;
+
     *ret = (struct range){m->at, m->bytes};
     *ret_access = m->access;
     return true;
@@ -301,6 +316,7 @@ cu_result check_touch(cu_ptr at, size_t bytes, int access)
         return CU_INVALID_VALUE;
     if (bytes > r.bytes || at - r.base > r.bytes - bytes)
         return CU_INVALID_VALUE;
+
     return (given & access) == access ? CU_SUCCESS : CU_ILLEGAL_ADDRESS;
 }
 

@@ -126,6 +126,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
         (void) fclose(also);
     if (setting("STANDIN_NO_LIST", 0))
         return NO_PERMISSION;
+
     *count = f.n;
     return f.n > f.max ? INSUFFICIENT_SIZE : SUCCESS;
 }

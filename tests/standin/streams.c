@@ -91,6 +91,7 @@ API cu_result cuStreamCreate(cu_stream *ret, unsigned flags)
         return CU_INVALID_CONTEXT;
     if (flags & ~(unsigned) CU_STREAM_UNORDERED)
         return CU_INVALID_VALUE;
+
     for (int i = 0; i < STREAMS_MAX; i++)
         if (streams[i].serial == 0) {
             streams[i] = (struct stream){.serial = ++n_serials, .blocking = !(flags & CU_STREAM_UNORDERED)};
@@ -107,6 +108,7 @@ API cu_result cuStreamDestroy_v2(cu_stream stream)
     ENTER();
     if (!s)
         return CU_INVALID_HANDLE;
+
     free(s->graph.works);
     *s = (struct stream){0};
     return CU_SUCCESS;
@@ -123,6 +125,7 @@ API cu_result cuStreamSynchronize(cu_stream stream)
         return CU_INVALID_HANDLE;
     if (s->capture == CU_CAPTURE_NONE)
         return CU_SUCCESS;
+
     invalidate(s);
     return CU_CAPTURE_UNSUPPORTED;
 }
@@ -134,6 +137,7 @@ API cu_result cuStreamIsCapturing(cu_stream stream, int *ret_status)
     ENTER();
     if (!is_stream(stream))
         return CU_INVALID_HANDLE;
+
     for (int i = 0; !s && i < STREAMS_MAX; i++)
         if (streams[i].capture == CU_CAPTURE_ACTIVE && streams[i].blocking)
             return CU_CAPTURE_IMPLICIT;
@@ -149,6 +153,7 @@ static cu_result record(struct cu_graph *g, const struct work *w)
 
     if (!works)
         return CU_OUT_OF_MEMORY;
+
     works[g->n++] = *w;
     g->works = works;
     return CU_SUCCESS;
@@ -165,6 +170,7 @@ cu_result submit(cu_stream stream, const struct work *w)
         return CU_CAPTURE_WAS_INVALIDATED;
     if (s && s->capture == CU_CAPTURE_ACTIVE)
         return record(&s->graph, w);
+
     r = s ? CU_SUCCESS : refuse_waits();
     return r == CU_SUCCESS ? run_now(w) : r;
 }
@@ -182,6 +188,7 @@ API cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
         return CU_INVALID_HANDLE;
     if (mode < CU_CAPTURE_GLOBAL || mode > CU_CAPTURE_RELAXED || s->capture != CU_CAPTURE_NONE)
         return CU_INVALID_VALUE;
+
     s->capture = CU_CAPTURE_ACTIVE;
     s->mode = mode;
     return CU_SUCCESS;
@@ -198,6 +205,7 @@ API cu_result cuStreamEndCapture(cu_stream stream, cu_graph *ret)
         return CU_INVALID_HANDLE;
     if (s->capture == CU_CAPTURE_NONE)
         return CU_INVALID_VALUE;
+
     r = s->capture == CU_CAPTURE_INVALIDATED ? CU_CAPTURE_WAS_INVALIDATED : CU_SUCCESS;
     if (r == CU_SUCCESS) {
         g = malloc(sizeof(*g));
@@ -223,12 +231,14 @@ API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *ret, cu_graph graph, un
     ENTER();
     if (!graph || flags != 0)
         return CU_INVALID_VALUE;
+
     x = calloc(1, sizeof(*x));
     for (size_t i = 0; x && i < graph->n; i++)
         if (record(&x->graph, &graph->works[i]) != CU_SUCCESS)
             return CU_OUT_OF_MEMORY;
     if (!x)
         return CU_OUT_OF_MEMORY;
+
     n_graphs++;
     *ret = x;
     return CU_SUCCESS;
@@ -262,6 +272,7 @@ API cu_result cuGraphDestroy(cu_graph graph)
     ENTER();
     if (!graph)
         return CU_INVALID_VALUE;
+
     free(graph->works);
     free(graph);
     n_graphs--;
@@ -273,6 +284,7 @@ API cu_result cuGraphExecDestroy(cu_graph_exec x)
     ENTER();
     if (!x)
         return CU_INVALID_VALUE;
+
     free(x->graph.works);
     free(x);
     n_graphs--;

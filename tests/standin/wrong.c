@@ -69,9 +69,11 @@ cu_result run_wrong(cu_result (*run)(const struct work *w), const struct work *w
 
     if (!wrong.flips)
         return CU_SUCCESS;
+
     before = malloc(copy_all(NULL) + 1);
     if (!before)
         return CU_OUT_OF_MEMORY;
+
     (void) copy_all(before);
     r = run(w);
     if (r == CU_SUCCESS)

@@ -19,8 +19,8 @@
 
 enum { ROWS = 4, LINE = 64 };
 
-/* C [rows, vecs] += A [rows, k] B [k, vecs], B in binary16; prefetches the cache lines of B that are @prefetch_bytes
- * bytes further on. */
+/* C [rows, vecs] += A [rows, k] B [k, vecs], B in binary16; prefetches the cache lines of B that are
+ * @prefetch_bytes bytes further on. */
 inline_always void tile(size_t rows, size_t vecs, size_t k, const float *a, size_t lda, const uint16_t *b,
                         size_t ldb, size_t prefetch_bytes, float *c, size_t ldc)
 {
@@ -68,8 +68,8 @@ inline_always void stripe(size_t rows, size_t n, size_t k, const float *a, size_
 }
 
 /* C [m, n] += A [m, k] B [k, n]; n a multiple of 16. */
-static void product(size_t m, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b, size_t prefetch_bytes,
-                    float *c, size_t ldc)
+static void product(size_t m, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b,
+                    size_t prefetch_bytes, float *c, size_t ldc)
 {
     for (; m >= ROWS; m -= ROWS, a += ROWS * lda, c += ROWS * ldc)
         stripe(ROWS, n, k, a, lda, b, n, prefetch_bytes, c, ldc);

@@ -87,8 +87,8 @@ DEVICE void store_sinks(const struct device_table *t, const struct chunk *c)
 DEVICE void load_centred(const struct device_table *t, const struct chunk *c, float *ret)
 {
     const uint32_t *pairs = (const uint32_t *) c->rows;
-    uint32_t first =
-        threadIdx.x / 16; /* which of two goes first, so that the lanes of a warp write to all banks */
+    /* which of two goes first, so that the lanes of a warp write to all banks */
+    uint32_t first = threadIdx.x / 16;
 
     for (uint32_t i = threadIdx.x; i < TOKENS * t->d / 2; i += LAUNCH_THREADS) {
         uint32_t token = 2 * i / t->d, col = 2 * i % t->d, pair = pairs[i];

@@ -12,17 +12,17 @@ extern "C" {
 enum {
     ATTEND_80_COMPUTE = 80,          /* 10 * major + minor of the oldest devices that run them */
     ATTEND_80_SHARED_MAX = 99 << 10, /* bytes of a block that every GPU of 8.0 and later has */
-    ATTEND_80_SHARED_GOOD =
-        74 << 10, /* so that three blocks share a multiprocessor of 9.0; above this, less is prefetched */
-    ATTEND_80_SHARED_ALL =
-        164 << 10, /* of all blocks of a multiprocessor of 8.0; a block takes 1 KB besides its own */
+    /* so that three blocks share a multiprocessor of 9.0; above this, less is prefetched */
+    ATTEND_80_SHARED_GOOD = 74 << 10,
+    /* of all blocks of a multiprocessor of 8.0; a block takes 1 KB besides its own */
+    ATTEND_80_SHARED_ALL = 164 << 10,
     ATTEND_80_STAGES_MAX = 3, /* pairs of page blocks that have arrived or are being copied */
     ATTEND_80_STAGES_MIN = 2,
     ATTEND_80_WIDE_LEVELS = 512, /* binary16, of all widths: the levels of b bits begin at 2^b */
     /* steps of 16 coordinates of K whose levels pass through shared memory at a time */
     ATTEND_80_LEVEL_STEPS = 4,
-    ATTEND_80_EXACT_ROWS =
-        16, /* exact rows that take about as long as a page; used to divide work (not measured) */
+    /* exact rows that take about as long as a page; used to divide work (not measured) */
+    ATTEND_80_EXACT_ROWS = 16,
 };
 
 /* X(name, d, coordinates of K, columns, rows): head dimension, and the largest values of any head and of a
@@ -66,9 +66,9 @@ struct attend_80_shape {
         queries;
     uint32_t weights;   /* operand B of bytes, [2 pages][][32][4] words */
     uint32_t weights16; /* [2 pages][rows][ATTEND_80_WEIGHT_LD] binary16 */
-    uint32_t levels;    /* [4 warps][key_rank_max / 16, ATTEND_80_LEVEL_STEPS at most][32 lanes][4] words,
-                           operands A */
-    uint32_t ring;      /* [n_stages][2 pages][block_bytes] */
+    /* [4 warps][key_rank_max / 16, ATTEND_80_LEVEL_STEPS at most][32 lanes][4] words, operands A */
+    uint32_t levels;
+    uint32_t ring; /* [n_stages][2 pages][block_bytes] */
     uint32_t block_bytes, n_stages, bytes;
 };
 

@@ -12,8 +12,8 @@ enum {
     ATTEND_90_COMPUTE = 90, /* 10 * major + minor of the devices that run them */
     /* of a block: one warpgroup fetches pages and rotates queries, the other attends */
     ATTEND_90_THREADS = 256,
-    ATTEND_90_SHARED_ALL =
-        228 << 10, /* bytes of a multiprocessor; a block takes 1024 more than it requests */
+    /* bytes of a multiprocessor; a block takes 1024 more than it requests */
+    ATTEND_90_SHARED_ALL = 228 << 10,
     ATTEND_90_SHARED_MAX = 227 << 10,  /* of one block */
     ATTEND_90_SHARED_HALF = 113 << 10, /* so that two blocks share a multiprocessor */
     ATTEND_90_STAGES_MIN = 2,

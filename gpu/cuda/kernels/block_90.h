@@ -41,8 +41,8 @@ struct block_90 {
     uint64_t *full, *empty;             /* [n_stages] of page blocks */
     uint64_t *query_full, *query_empty; /* [S::QUERY_STAGES] */
     struct levels_90 levels;            /* of K; those of V follow each array */
-    uint32_t *key_tiles,
-        *column_tiles; /* [DEVICE_HALVES_MAX / 2][4], [4 (warps)][DEVICE_HALVES_MAX / 4][4]: see tile_at() */
+    /* [DEVICE_HALVES_MAX / 2][4], [4 (warps)][DEVICE_HALVES_MAX / 4][4]: see tile_at() */
+    uint32_t *key_tiles, *column_tiles;
     /* operand B of keys: blocks of 8 planes by 8 coordinates, planes first within a step of coordinates */
     unsigned char *dec_k;
     unsigned char *queries; /* [S::QUERY_STAGES], see attend_90.h */

@@ -48,8 +48,8 @@ struct device_encoder {
 struct device_head {
     struct device_codes k, v;
     uint32_t block, block_bytes; /* its block in a payload: offset, a multiple of 64, and size */
-    uint32_t sinks_k,
-        sinks_v;           /* byte offsets in a payload of class first, [n_sink][d] binary16 of x - mean */
+    /* byte offsets in a payload of class first, [n_sink][d] binary16 of x - mean */
+    uint32_t sinks_k, sinks_v;
     uint32_t n_predictors; /* heads first_predictor .. first_predictor + n_predictors - 1 of the layer */
     uint32_t first_predictor;
     uint32_t r_in;         /* columns of dec_v: K coordinates of the predictors, then those of V */

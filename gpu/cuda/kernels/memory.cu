@@ -44,8 +44,8 @@ KERNEL void __launch_bounds__(LAUNCH_CRC_THREADS) kvc_crc(PARAMETER struct launc
     make_tables(&p, tables);
     n_passes = (end - first + LAUNCH_CRC_THREADS - 1) / LAUNCH_CRC_THREADS;
     for (uint64_t i = n_passes; i > 0; i--) {
-        uint64_t behind =
-            i * LAUNCH_CRC_THREADS - threadIdx.x; /* words from this one to the end, including it */
+        /* words from this one to the end, including it */
+        uint64_t behind = i * LAUNCH_CRC_THREADS - threadIdx.x;
 
         s = tables[s & 255] ^ tables[256 + (s >> 8 & 255)] ^ tables[512 + (s >> 16 & 255)] ^
             tables[768 + (s >> 24)];

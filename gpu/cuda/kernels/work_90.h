@@ -59,8 +59,8 @@ DEVICE struct work work_of(const struct launch_attend *a, const struct launch_at
     w.page = begin > from / TOKENS ? begin : from / TOKENS;
     last = least(end, (to + TOKENS - 1) / TOKENS);
     w.n_pages = last > w.page ? last - w.page : 0;
-    w.n_sinks =
-        begin == 0 && end > 0 && from < a->table->n_sink; /* sinks end where their page ends or earlier */
+    /* sinks end where their page ends or earlier */
+    w.n_sinks = begin == 0 && end > 0 && from < a->table->n_sink;
     if (blockIdx.y + 1 == a->n_splits && to > TOKENS * n_pages) {
         uint32_t n_seen = least(to - TOKENS * n_pages, n_exact);
 

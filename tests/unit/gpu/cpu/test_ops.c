@@ -71,8 +71,8 @@ static void check_matmul(const struct ops *ops, size_t m, size_t n, size_t k)
                         (struct matrix_out){ordered, ldc});
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < ldc; j++) {
-            volatile float sum =
-                0; /* volatile: each step is rounded to binary32, whatever the compiler prefers */
+            /* volatile: each step is rounded to binary32, whatever the compiler prefers */
+            volatile float sum = 0;
             double exact = 0;
 
             if (j >= n) { /* beyond the columns nothing changes */
