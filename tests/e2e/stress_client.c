@@ -20,7 +20,7 @@
 
 #include "alloc/table.h"
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 

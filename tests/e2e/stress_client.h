@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tests/e2e/raw.h"
+#include "tests/e2e/raw_fixture.h"
 
 #define STRESS_TABLES 3
 #define STRESS_ARENA_USED 32768 /* where an expected page is kept to be compared with */

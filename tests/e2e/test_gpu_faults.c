@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "gpu_faults";
@@ -20,9 +20,9 @@ enum { HELD = 6 };
 
 static struct raw_slot slots[HELD + 1]; /* the last one is only reserved */
 
-static struct gpu_actor opened(void)
+static struct gpu_client opened(void)
 {
-    struct gpu_actor a = gpu_actor_new();
+    struct gpu_client a = gpu_client_new();
 
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     return a;
@@ -36,9 +36,9 @@ static void restart(const char *fault)
 }
 
 /* A client with pages that it holds and one that it reserved, and a start without memory for @fault. */
-static struct gpu_actor begin(const char *fault)
+static struct gpu_client begin(const char *fault)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
 
     gpu_list_also(0);
     raw_geometry = random_table_geometry(2, 4, 2, 32);
@@ -66,7 +66,7 @@ static void finish(void)
 static void press(void)
 {
     static uint64_t n = 1000;
-    struct gpu_actor b = opened();
+    struct gpu_client b = opened();
 
     for (uint64_t end = n + 5 * GPU_SLOTS_PER_EXTENT; n < end; n++) {
         struct raw_slot s;
@@ -77,24 +77,24 @@ static void press(void)
             CU_ASSERT_TRUE_FATAL(s.slot != slots[i].slot);
         CU_ASSERT_EQUAL(gpu_release(&b, lease), 0);
     }
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
 }
 
 static void test_no_session_and_the_process_ends(void)
 {
-    struct gpu_actor a = begin("sessions");
+    struct gpu_client a = begin("sessions");
 
     press();
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
-    gpu_actor_kill(&a);
+    gpu_client_kill(&a);
     gpu_wait_for_held(0);
     CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=memory-retired"));
     CU_ASSERT_NOT_EQUAL(supervisor_stored("kvc-gpu-"), 0);
     for (unsigned i = 0; i <= HELD; i++) { /* its extent is gone */
-        struct gpu_actor b = opened();
+        struct gpu_client b = opened();
 
         CU_ASSERT_EQUAL(gpu_get_extent(&b, slots[i].extent), -ENOENT);
-        CU_ASSERT_TRUE(gpu_actor_end(&b));
+        CU_ASSERT_TRUE(gpu_client_end(&b));
     }
     restart(NULL);
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
@@ -103,7 +103,7 @@ static void test_no_session_and_the_process_ends(void)
 
 static void test_no_session_and_a_later_start_has_it(void)
 {
-    struct gpu_actor a = begin("sessions");
+    struct gpu_client a = begin("sessions");
 
     press();
     restart("sessions");
@@ -116,18 +116,18 @@ static void test_no_session_and_a_later_start_has_it(void)
         CU_ASSERT_TRUE(gpu_reads(&a, 1 + i, &slots[i]));
     CU_ASSERT_EQUAL(gpu_bye(&a), 0);
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
 /* Half of the holds are nobody's, their session is there: they wait with it for the driver. */
 static void test_some_leases_are_missing(void)
 {
-    struct gpu_actor a = begin("leases");
+    struct gpu_client a = begin("leases");
 
     press();
     gpu_list_also(a.pid);
-    gpu_actor_kill(&a);
+    gpu_client_kill(&a);
     gpu_wait_for_quarantined(HELD + 1);
     gpu_stays_quarantined(HELD + 1);
     press();
@@ -141,10 +141,10 @@ static void test_some_leases_are_missing(void)
 /* Their checksums cannot be had: none of them is granted, and an operator can drop them. */
 static void test_pages_that_nobody_can_check(void)
 {
-    struct gpu_actor a = begin(NULL), b;
+    struct gpu_client a = begin(NULL), b;
 
     CU_ASSERT_EQUAL(gpu_resume(&a), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     assert(setenv("STANDIN_FAIL", "cuMemImportFromShareableHandle:1:-304", 1) == 0);
     restart(NULL);
     assert(unsetenv("STANDIN_FAIL") == 0);
@@ -155,12 +155,12 @@ static void test_pages_that_nobody_can_check(void)
     CU_ASSERT_EQUAL(raw_evict(""), 0);
     CU_ASSERT_EQUAL(gpu_figures().pages, 0);
     CU_ASSERT_EQUAL(gpu_lease(&b, 1, &slots[0], NULL), -ENODATA);
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     restart(NULL); /* without the fault */
     b = opened();
     slots[0] = gpu_publish(&b, 1, NULL);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &slots[0]));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     finish();
 }
 

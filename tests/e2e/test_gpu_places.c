@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "gpu_places";
@@ -94,9 +94,9 @@ static bool is_on_host(const struct raw_slot *s)
     return there;
 }
 
-static struct gpu_actor holder(struct raw_slot *ret, uint64_t *ret_lease)
+static struct gpu_client holder(struct raw_slot *ret, uint64_t *ret_lease)
 {
-    struct gpu_actor a = gpu_actor_new();
+    struct gpu_client a = gpu_client_new();
 
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     *ret = gpu_publish(&a, 1, ret_lease);
@@ -106,7 +106,7 @@ static struct gpu_actor holder(struct raw_slot *ret, uint64_t *ret_lease)
 
 static void test_another_order(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot s;
     uint64_t lease;
     struct seen was, is;
@@ -125,7 +125,7 @@ static void test_another_order(void)
     CU_ASSERT_EQUAL(gpu_keep(&a, lease), 0);
     CU_ASSERT_TRUE(gpu_reads(&a, 1, &s));
     CU_ASSERT_EQUAL(gpu_release(&a, lease), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
@@ -134,7 +134,7 @@ static void test_another_order(void)
 static void test_not_configured_any_more(void)
 {
     struct raw_slot s, host, none;
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     uint64_t lease;
 
     begin("--gpu=" GPU_UUID "," OTHER);
@@ -148,7 +148,7 @@ static void test_not_configured_any_more(void)
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 0);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pid-"), 0);
     CU_ASSERT(is_on_host(&host));
-    b = gpu_actor_new();
+    b = gpu_client_new();
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), -ENODEV);
     again_with("--gpu=" OTHER "," GPU_UUID, NULL);
     CU_ASSERT(strcmp(look("gpu1").uuid, GPU_UUID) == 0 && look("gpu1").pages == 0 &&
@@ -158,8 +158,8 @@ static void test_not_configured_any_more(void)
     none = gpu_publish(&b, 1, NULL);
     CU_ASSERT(none.err == 0 && none.generation > s.generation && none.extent != s.extent); /* numbers go on */
     CU_ASSERT(is_on_host(&host));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
-    gpu_actor_kill(&a);
+    CU_ASSERT_TRUE(gpu_client_end(&b));
+    gpu_client_kill(&a);
     finish();
 }
 
@@ -167,7 +167,7 @@ static void test_not_configured_any_more(void)
 static void test_cut_otherwise(void)
 {
     struct raw_slot s, host;
-    struct gpu_actor a;
+    struct gpu_client a;
     uint64_t lease;
 
     begin("--gpu=" GPU_UUID);
@@ -181,18 +181,18 @@ static void test_cut_otherwise(void)
     again_with("--gpu=" GPU_UUID, "--extent-bytes=2M");
     CU_ASSERT(daemon_logged(&raw_daemon, "event=pool-lost device=cpu"));
     CU_ASSERT(!is_on_host(&host));
-    gpu_actor_kill(&a);
+    gpu_client_kill(&a);
     finish();
 }
 
 /* "first" is the GPU of which pages are kept, although the driver names another one first. */
 static void test_first_is_the_kept_one(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot s;
 
     begin("--gpu=" OTHER);
-    a = gpu_actor_new();
+    a = gpu_client_new();
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, OTHER), 0);
     s = gpu_publish(&a, 1, NULL);
     CU_ASSERT_EQUAL(s.err, 0);
@@ -201,7 +201,7 @@ static void test_first_is_the_kept_one(void)
     again_with("--gpu=" GPU_UUID, NULL); /* named: the kept one is left */
     CU_ASSERT(daemon_logged(&raw_daemon, "event=device-left"));
     CU_ASSERT(strcmp(look("gpu0").uuid, GPU_UUID) == 0 && look("gpu0").pages == 0);
-    gpu_actor_kill(&a);
+    gpu_client_kill(&a);
     finish();
 }
 

@@ -13,13 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/e2e/gpu_service.h"
+#include "tests/e2e/gpu_service_fixture.h"
 
 const char test_suite[] = "gpu_pool";
 
-static struct gpu_actor opened(void)
+static struct gpu_client opened(void)
 {
-    struct gpu_actor a = gpu_actor_new();
+    struct gpu_client a = gpu_client_new();
 
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     return a;
@@ -27,7 +27,7 @@ static struct gpu_actor opened(void)
 
 static void test_two_processes_share_pages(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot s[3], again;
     uint64_t lease[3], other, newest;
 
@@ -50,14 +50,14 @@ static void test_two_processes_share_pages(void)
     CU_ASSERT_EQUAL(gpu_get_extent(&b, s[0].extent + 1000), -ENOENT);
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
     CU_ASSERT_EQUAL(gpu_figures().pages, 3);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     gpu_stop();
 }
 
 static void test_the_first_page_wins(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot of_a, of_b, wrong;
     uint64_t lease;
 
@@ -79,15 +79,15 @@ static void test_the_first_page_wins(void)
     CU_ASSERT_EQUAL(gpu_commit(&b, 5, &of_b, &lease), 0);
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES); /* its slot is free, both hold a's */
     CU_ASSERT_TRUE(gpu_reads(&b, 5, &of_a));
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     gpu_stop();
 }
 
 /* ---- what dead processes leave ---- */
 
 /* All slots of the pool; the numbers of those that a process may get. Return: how many it got. */
-static unsigned reserve_all(struct gpu_actor *a, struct raw_slot *s, unsigned max, int *ret_err)
+static unsigned reserve_all(struct gpu_client *a, struct raw_slot *s, unsigned max, int *ret_err)
 {
     unsigned n = 0;
 
@@ -105,7 +105,7 @@ enum { ALL = 4 * GPU_SLOTS_PER_EXTENT };
 static void test_memory_of_a_dead_process_waits_for_the_driver(void)
 {
     static struct raw_slot s[ALL + 1];
-    struct gpu_actor victim, other;
+    struct gpu_client victim, other;
     struct raw_slot reserved, held;
     unsigned n;
     int err;
@@ -117,7 +117,7 @@ static void test_memory_of_a_dead_process_waits_for_the_driver(void)
     held = gpu_publish(&victim, 1, NULL);
     reserved = gpu_reserve_soon(&victim, 2);
     gpu_list_also(victim.pid); /* its kernels run on */
-    gpu_actor_kill(&victim);
+    gpu_client_kill(&victim);
     gpu_wait_for_quarantined(2);
     n = reserve_all(&other, s, ALL + 1, &err);
     CU_ASSERT_EQUAL(n, ALL - 2);
@@ -134,20 +134,20 @@ static void test_memory_of_a_dead_process_waits_for_the_driver(void)
     CU_ASSERT_EQUAL(s[n].slot, reserved.slot);
     CU_ASSERT_TRUE(s[n].generation > reserved.generation);
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&other));
+    CU_ASSERT_TRUE(gpu_client_end(&other));
     gpu_stop();
 }
 
 /* Unlisted at once, it waits for the delay. A long one, so that the test sees the slot busy. */
 static void test_memory_of_a_dead_process_waits_for_the_delay(void)
 {
-    struct gpu_actor victim;
+    struct gpu_client victim;
 
     gpu_list_also(0);
     gpu_start((const char *const[]){"--gpu-reuse-ms=600000", NULL});
     victim = opened();
     (void) gpu_publish(&victim, 1, NULL);
-    gpu_actor_kill(&victim);
+    gpu_client_kill(&victim);
     gpu_wait_for_quarantined(1);
     gpu_stays_quarantined(1); /* the list came, the delay did not pass */
     raw_stop();
@@ -157,7 +157,7 @@ static void test_memory_of_a_dead_process_waits_for_the_delay(void)
  * page. */
 static void check_retired(const char *setting)
 {
-    struct gpu_actor victim, other;
+    struct gpu_client victim, other;
     struct raw_slot page, reserved, next;
     uint64_t lease, second;
 
@@ -173,7 +173,7 @@ static void check_retired(const char *setting)
     CU_ASSERT_EQUAL(gpu_lease(&other, 1, &page, &lease), 0);
     CU_ASSERT_TRUE(gpu_reads(&other, 1, &page));
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
-    gpu_actor_kill(&victim);
+    gpu_client_kill(&victim);
     gpu_wait_for_held(1); /* the reservation ended, other's hold did not */
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 1);
     CU_ASSERT_EQUAL(gpu_figures().quarantined_slots, 0);
@@ -186,7 +186,7 @@ static void check_retired(const char *setting)
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
     CU_ASSERT_EQUAL(gpu_lease(&other, 1, &page, NULL), -ENODATA);
     CU_ASSERT_TRUE(gpu_reads(&other, 1, &page)); /* its own mapping keeps the memory */
-    CU_ASSERT_TRUE(gpu_actor_end(&other));
+    CU_ASSERT_TRUE(gpu_client_end(&other));
     gpu_stop();
     assert(unsetenv(setting) == 0);
 }
@@ -209,7 +209,7 @@ static void test_behind_mps_extents_retire(void)
 /* A connection that closes says nothing of the GPU: the process may be writing. */
 static void test_reservations_survive_their_connection(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot first, second, third;
     uint64_t lease;
 
@@ -229,14 +229,14 @@ static void test_reservations_survive_their_connection(void)
     CU_ASSERT_EQUAL(gpu_commit(&a, 2, &second, NULL), -ESTALE);
     CU_ASSERT_EQUAL(gpu_fill(&a, 3, &third), 0);
     CU_ASSERT_EQUAL(gpu_commit(&a, 3, &third, NULL), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     gpu_stop();
 }
 
 /* Without a sign of life for longer than --lease-ms reservations stay, too. */
 static void test_reservations_survive_silence(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot s;
 
     gpu_start((const char *const[]){"--lease-ms=100", NULL});
@@ -246,13 +246,13 @@ static void test_reservations_survive_silence(void)
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES);
     CU_ASSERT_EQUAL(gpu_fill(&a, 1, &s), 0);
     CU_ASSERT_EQUAL(gpu_commit(&a, 1, &s, NULL), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     gpu_stop();
 }
 
 static void test_clean_ends_free_at_once(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot s, again;
 
     gpu_start((const char *const[]){"--gpu-reuse-ms=600000", NULL});
@@ -269,8 +269,8 @@ static void test_clean_ends_free_at_once(void)
     CU_ASSERT_EQUAL(gpu_figures().quarantined_slots, 0);
     again = gpu_reserve_soon(&b, 5);
     CU_ASSERT_EQUAL(again.slot, s.slot);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     gpu_stop();
 }
 
@@ -282,7 +282,7 @@ static void test_a_lender_gets_its_extents_back(void)
 {
     static struct raw_slot s[ALL + 1];
     enum { LENDER_UID = 65534 };
-    struct gpu_actor borrower, lender;
+    struct gpu_client borrower, lender;
     struct raw_slot got;
     unsigned n;
     int err;
@@ -298,7 +298,7 @@ static void test_a_lender_gets_its_extents_back(void)
     n = reserve_all(&borrower, s, ALL + 1, &err);
     CU_ASSERT_EQUAL(n, ALL);
     CU_ASSERT_EQUAL(err, -ENOSPC);
-    lender = gpu_actor_new_as(LENDER_UID);
+    lender = gpu_client_new_as(LENDER_UID);
     CU_ASSERT_EQUAL_FATAL(gpu_open(&lender, GPU_UUID), 0);
     CU_ASSERT_EQUAL(gpu_reserve(&lender, 1).err, -EAGAIN);
     CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=asked-back lender=uid-65534@gpu0 borrower=uid-0@gpu0"));
@@ -311,14 +311,14 @@ static void test_a_lender_gets_its_extents_back(void)
     CU_ASSERT_EQUAL(gpu_get_extent(&borrower, got.extent), -ENOENT);
     CU_ASSERT_EQUAL(gpu_lease(&borrower, 1, &got, NULL), -ENODATA);
     CU_ASSERT_EQUAL(gpu_lease(&lender, 1, &got, NULL), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&borrower));
-    CU_ASSERT_TRUE(gpu_actor_end(&lender));
+    CU_ASSERT_TRUE(gpu_client_end(&borrower));
+    CU_ASSERT_TRUE(gpu_client_end(&lender));
     gpu_stop();
 }
 
 static void test_quota_of_the_device(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot s[11];
     unsigned n;
     int err;
@@ -331,7 +331,7 @@ static void test_quota_of_the_device(void)
     CU_ASSERT_EQUAL(err, -EDQUOT);
     CU_ASSERT_EQUAL(gpu_abort(&a, &s[3]), 0);
     CU_ASSERT_EQUAL(gpu_reserve(&a, 77).err, 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     gpu_stop();
 }
 
@@ -341,7 +341,7 @@ static void test_quota_of_the_device(void)
 static void test_out_of_gpu_memory(void)
 {
     static struct raw_slot s[ALL];
-    struct gpu_actor a;
+    struct gpu_client a;
     unsigned n;
     int err;
 
@@ -360,7 +360,7 @@ static void test_out_of_gpu_memory(void)
         CU_ASSERT_EQUAL(gpu_release(&a, lease), 0);
     }
     CU_ASSERT_EQUAL(gpu_figures().pages, 1);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     gpu_stop();
     assert(unsetenv("STANDIN_FAIL") == 0);
 }
@@ -368,7 +368,7 @@ static void test_out_of_gpu_memory(void)
 static void test_a_killed_mover_costs_nothing(void)
 {
     static struct raw_slot s[2 * GPU_SLOTS_PER_EXTENT];
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct gpu_figures f;
     struct raw_slot page;
     int err;
@@ -390,8 +390,8 @@ static void test_a_killed_mover_costs_nothing(void)
     CU_ASSERT_TRUE(gpu_figures().mover_restarts >= 1);
     CU_ASSERT_EQUAL(gpu_lease(&b, 1, &page, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &page));
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     gpu_stop();
 }
 
@@ -399,7 +399,7 @@ static void test_a_killed_mover_costs_nothing(void)
  * later. */
 static void test_no_descriptors_left(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct rlimit old, none;
     struct raw_slot s;
     uint64_t n = 0;
@@ -420,7 +420,7 @@ static void test_no_descriptors_left(void)
     CU_ASSERT_EQUAL(s.err, 0);
     CU_ASSERT_EQUAL(gpu_fill(&a, 100 + n, &s), 0);
     CU_ASSERT_EQUAL(gpu_commit(&a, 100 + n, &s, NULL), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     gpu_stop();
 }
 

@@ -15,8 +15,8 @@
 #include "daemon/requests/job.h"
 #include "daemon/requests/raw_gpu.h"
 #include "gpu/page_layout.h"
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/raw_vectors.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/raw_vectors_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
@@ -145,12 +145,12 @@ static void test_position_and_type(void)
 /* What a client put there itself is read too, and what was overwritten is not passed for a page. */
 static void test_pages_of_others(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot s;
     uint64_t lease;
 
     gpu_start(NULL);
-    a = gpu_actor_new();
+    a = gpu_client_new();
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     s = gpu_publish(&a, 3, &lease);
     CU_ASSERT_EQUAL(gpu_read_raw(&a, lease), 0);
@@ -158,7 +158,7 @@ static void test_pages_of_others(void)
     for (int i = 0; i < 20; i++)
         CU_ASSERT_EQUAL(gpu_read_raw(&a, lease), -EBADMSG);
     CU_ASSERT_EQUAL(gpu_release(&a, lease), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     gpu_stop();
 }
 

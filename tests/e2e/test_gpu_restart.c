@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "daemon/store/slot.h"
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "gpu_restart";
@@ -35,9 +35,9 @@ static void finish(void)
     raw_table = table_unref(raw_table);
 }
 
-static struct gpu_actor opened(void)
+static struct gpu_client opened(void)
 {
-    struct gpu_actor a = gpu_actor_new();
+    struct gpu_client a = gpu_client_new();
 
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     return a;
@@ -50,7 +50,7 @@ static void kill_and_start(void)
 }
 
 /* An answer that waits for the mover to be there again. */
-static int lease_soon(struct gpu_actor *a, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease)
+static int lease_soon(struct gpu_client *a, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease)
 {
     int r = gpu_lease(a, n, s, ret_lease);
 
@@ -64,7 +64,7 @@ static int lease_soon(struct gpu_actor *a, uint64_t n, const struct raw_slot *s,
 static void test_pages_survive_bit_identical(void)
 {
     static struct raw_slot s[PAGES];
-    struct gpu_actor writer, reader;
+    struct gpu_client writer, reader;
     struct raw_slot again;
     uint64_t last = 0;
 
@@ -76,7 +76,7 @@ static void test_pages_survive_bit_identical(void)
     }
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 2);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pages-"), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&writer));
+    CU_ASSERT_TRUE(gpu_client_end(&writer));
     kill_and_start();
     CU_ASSERT_EQUAL(gpu_figures().pages, PAGES);
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
@@ -91,14 +91,14 @@ static void test_pages_survive_bit_identical(void)
     CU_ASSERT_TRUE(again.generation > last);
     for (unsigned i = 0; i < PAGES; i++)
         CU_ASSERT_TRUE_FATAL(again.slot != s[i].slot);
-    CU_ASSERT_TRUE(gpu_actor_end(&reader));
+    CU_ASSERT_TRUE(gpu_client_end(&reader));
     finish();
 }
 
 /* RESERVE and COMMIT of a key that is there lead to a lease, too. */
 static void test_checked_before_every_first_lease(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot s, own, found;
     int r;
 
@@ -106,7 +106,7 @@ static void test_checked_before_every_first_lease(void)
     a = opened();
     s = gpu_publish(&a, 1, NULL);
     gpu_damage(&a, &s);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
     found = gpu_reserve_soon(&b, 1); /* it is damaged: goes, and there is room for a new one */
@@ -115,7 +115,7 @@ static void test_checked_before_every_first_lease(void)
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 1);
     CU_ASSERT_EQUAL(gpu_fill(&b, 1, &found), 0);
     CU_ASSERT_EQUAL(gpu_commit(&b, 1, &found, NULL), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
 
     a = opened(); /* a reservation that is older than the page, and is committed after the restart */
     b = opened();
@@ -123,7 +123,7 @@ static void test_checked_before_every_first_lease(void)
     s = gpu_publish(&b, 2, NULL);
     CU_ASSERT_EQUAL(gpu_fill(&a, 2, &own), 0);
     gpu_damage(&b, &s);
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     supervisor_kill();
     gpu_disconnect(&a);
     CU_ASSERT_FATAL(supervisor_again());
@@ -134,13 +134,13 @@ static void test_checked_before_every_first_lease(void)
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 2);
     CU_ASSERT_EQUAL(gpu_figures().pages, 2);
     CU_ASSERT_TRUE(gpu_reads(&a, 2, &own));
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
 static void test_a_damaged_page_is_dropped(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot whole, damaged;
 
     begin(NULL);
@@ -148,7 +148,7 @@ static void test_a_damaged_page_is_dropped(void)
     whole = gpu_publish(&a, 1, NULL);
     damaged = gpu_publish(&a, 2, NULL);
     gpu_damage(&a, &damaged);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
     CU_ASSERT_EQUAL(lease_soon(&b, 2, &damaged, NULL), -ENODATA);
@@ -156,13 +156,13 @@ static void test_a_damaged_page_is_dropped(void)
     CU_ASSERT_EQUAL(gpu_figures().pages, 1);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &whole, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &whole));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     finish();
 }
 
 static void test_holds_and_reservations_resume(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot held, reserved, other;
     uint64_t lease;
 
@@ -183,9 +183,9 @@ static void test_holds_and_reservations_resume(void)
     CU_ASSERT_EQUAL(gpu_keep(&a, lease), 0);
     CU_ASSERT_EQUAL(lease_soon(&b, 2, &reserved, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 2, &reserved));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES); /* the lease that was kept */
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
@@ -215,7 +215,7 @@ static void record_is_being_copied(const struct raw_slot *s)
 /* The daemon died while it had the mover write: the slot is nobody's, and free after a delay. */
 static void test_a_copy_that_was_under_way(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot page, s;
 
     begin((const char *const[]){"--gpu-reuse-ms=1000", NULL});
@@ -239,14 +239,14 @@ static void test_a_copy_that_was_under_way(void)
     CU_ASSERT_EQUAL(lease_soon(&a, 1, &page, NULL), 0);
     s = gpu_reserve_soon(&a, 2);
     CU_ASSERT_EQUAL(s.extent, page.extent);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
 /* Its client died while there was no daemon: nobody saw it, the stored pidfd says so. */
 static void test_a_client_that_died_meanwhile(void)
 {
-    struct gpu_actor victim;
+    struct gpu_client victim;
 
     gpu_list_also(0);
     begin(NULL);
@@ -255,7 +255,7 @@ static void test_a_client_that_died_meanwhile(void)
     CU_ASSERT_EQUAL(gpu_reserve_soon(&victim, 2).err, 0);
     supervisor_kill();
     gpu_list_also(victim.pid);
-    gpu_actor_kill(&victim);
+    gpu_client_kill(&victim);
     CU_ASSERT_FATAL(supervisor_again());
     gpu_wait_for_quarantined(2);
     gpu_stays_quarantined(2);
@@ -272,7 +272,7 @@ static void test_a_client_that_died_meanwhile(void)
 /* Neither its process nor its descriptor is there any more: nobody can say when its kernels ended. */
 static void test_a_client_of_whom_nothing_is_left(void)
 {
-    struct gpu_actor victim, reader;
+    struct gpu_client victim, reader;
     struct raw_slot s;
 
     gpu_list_also(0);
@@ -280,7 +280,7 @@ static void test_a_client_of_whom_nothing_is_left(void)
     victim = opened();
     s = gpu_publish(&victim, 1, NULL);
     supervisor_kill();
-    gpu_actor_kill(&victim);
+    gpu_client_kill(&victim);
     supervisor_lose("kvc-pid-");
     CU_ASSERT_FATAL(supervisor_again());
     gpu_wait_for_extents(0); /* retired, empty, gone */
@@ -289,14 +289,14 @@ static void test_a_client_of_whom_nothing_is_left(void)
     reader = opened();
     CU_ASSERT_EQUAL(lease_soon(&reader, 1, &s, NULL), -ENODATA);
     (void) gpu_publish(&reader, 1, NULL);
-    CU_ASSERT_TRUE(gpu_actor_end(&reader));
+    CU_ASSERT_TRUE(gpu_client_end(&reader));
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 1);
     finish();
 }
 
 static void test_a_retired_extent_stays_retired(void)
 {
-    struct gpu_actor victim, holder;
+    struct gpu_client victim, holder;
     struct raw_slot page, next;
 
     gpu_list_also(0);
@@ -307,7 +307,7 @@ static void test_a_retired_extent_stays_retired(void)
     page = gpu_publish(&victim, 1, NULL);
     CU_ASSERT_EQUAL(gpu_reserve_soon(&victim, 2).err, 0);
     CU_ASSERT_EQUAL(gpu_lease(&holder, 1, &page, NULL), 0);
-    gpu_actor_kill(&victim);
+    gpu_client_kill(&victim);
     gpu_wait_for_held(1);
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 1);
     supervisor_kill();
@@ -319,7 +319,7 @@ static void test_a_retired_extent_stays_retired(void)
     next = gpu_publish(&holder, 2, NULL);
     CU_ASSERT_NOT_EQUAL(next.extent, page.extent);
     CU_ASSERT_TRUE(gpu_reads(&holder, 1, &page));
-    CU_ASSERT_TRUE(gpu_actor_end(&holder));
+    CU_ASSERT_TRUE(gpu_client_end(&holder));
     gpu_wait_for_extents(1);
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
     finish();
@@ -331,7 +331,7 @@ static void test_an_unavailable_device_keeps_its_pages(void)
     const char **args;
     static char option[160];
     char *path = option + strlen("--mover=");
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot s;
     uint64_t lease;
 
@@ -345,7 +345,7 @@ static void test_an_unavailable_device_keeps_its_pages(void)
     args[0] = option;
     CU_ASSERT_FATAL(supervisor_again());
     CU_ASSERT_EQUAL(gpu_figures().pages, 1);
-    b = gpu_actor_new();
+    b = gpu_client_new();
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), -ENODEV);
     CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* a session that is there stays */
     CU_ASSERT_EQUAL(gpu_lease(&a, 1, &s, NULL), -EAGAIN);
@@ -356,22 +356,22 @@ static void test_an_unavailable_device_keeps_its_pages(void)
     CU_ASSERT_TRUE(gpu_reads(&a, 1, &s));
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), 0);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &s, NULL), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     finish();
 }
 
 /* The mover dies under a check: asked again, nothing is believed meanwhile. */
 static void test_the_mover_dies_while_it_checks(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot s;
     struct gpu_figures f;
 
     begin(NULL);
     a = opened();
     s = gpu_publish(&a, 1, NULL);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
     f = gpu_figures();
@@ -380,7 +380,7 @@ static void test_the_mover_dies_while_it_checks(void)
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &s, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &s));
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     finish();
 }
 
@@ -390,7 +390,7 @@ static void test_kill_loop(void)
 {
     enum { ROUNDS = 20, EACH = 7 };
     static struct raw_slot s[ROUNDS * EACH];
-    struct gpu_actor a;
+    struct gpu_client a;
     uint64_t last = 0;
 
     begin(NULL);
@@ -409,14 +409,14 @@ static void test_kill_loop(void)
         } else {
             kill_and_start();
         }
-        gpu_actor_kill(&a);
+        gpu_client_kill(&a);
     }
     a = opened();
     for (unsigned i = 0; i < ROUNDS * EACH; i++) {
         CU_ASSERT_EQUAL_FATAL(lease_soon(&a, 1 + i, &s[i], NULL), 0);
         CU_ASSERT_TRUE_FATAL(gpu_reads(&a, 1 + i, &s[i]));
     }
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
@@ -426,7 +426,7 @@ static void test_lent_memory_is_not_kept(void)
 {
     enum { PER_EXTENT = 16 * 31, LENT = 2 << 20 };
     static struct raw_slot s[PER_EXTENT];
-    struct gpu_actor lender, other;
+    struct gpu_client lender, other;
     struct raw_slot in_lent, again;
     uint64_t extent, next = 0, lease;
 
@@ -459,8 +459,8 @@ static void test_lent_memory_is_not_kept(void)
     CU_ASSERT_TRUE(next > extent);
     again = gpu_publish(&lender, 9999, NULL);
     CU_ASSERT_TRUE(again.extent == next && again.generation > in_lent.generation);
-    CU_ASSERT_TRUE(gpu_actor_end(&lender));
-    CU_ASSERT_TRUE(gpu_actor_end(&other));
+    CU_ASSERT_TRUE(gpu_client_end(&lender));
+    CU_ASSERT_TRUE(gpu_client_end(&other));
     finish();
 }
 

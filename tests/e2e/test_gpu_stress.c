@@ -17,8 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "gpu_stress";
@@ -31,7 +31,7 @@ struct thing { /* a page or a slot, and the lease on it */
 };
 
 struct client {
-    struct gpu_actor actor;
+    struct gpu_client client;
     bool connected;
     struct thing reserved[RESERVED_MAX], held[HELD_MAX];
     size_t n_reserved, n_held;
@@ -60,21 +60,21 @@ static void note_known(uint64_t n, const struct raw_slot *s)
 static void connect_client(struct client *c)
 {
     bool resumes = c->n_reserved + c->n_held > 0; /* else the session went with its connection */
-    int r = resumes ? gpu_resume(&c->actor) : gpu_open(&c->actor, GPU_UUID);
+    int r = resumes ? gpu_resume(&c->client) : gpu_open(&c->client, GPU_UUID);
 
     CU_ASSERT_TRUE_FATAL(r == 0 || (r == -ENODEV && !resumes));
     if (r < 0)
         return;
     c->connected = true;
     if (resumes && test_rand_below(2) == 0) {
-        CU_ASSERT_EQUAL_FATAL(gpu_keep(&c->actor, 0), 0);
+        CU_ASSERT_EQUAL_FATAL(gpu_keep(&c->client, 0), 0);
         c->n_reserved = c->n_held = 0;
     }
 }
 
 static void start_client(struct client *c)
 {
-    *c = (struct client){.actor = gpu_actor_new()};
+    *c = (struct client){.client = gpu_client_new()};
     connect_client(c);
 }
 
@@ -83,22 +83,22 @@ static void start_client(struct client *c)
 static void reserve(struct client *c)
 {
     uint64_t n = 1 + test_rand_below(CHUNKS), lease;
-    struct raw_slot s = gpu_reserve(&c->actor, n);
+    struct raw_slot s = gpu_reserve(&c->client, n);
 
     if (s.err < 0) {
         CU_ASSERT_TRUE_FATAL(s.err == -EAGAIN || s.err == -ENOSPC);
         return;
     }
     if (s.exists) {
-        if (c->n_held < HELD_MAX && gpu_commit(&c->actor, n, &s, &lease) == 0)
+        if (c->n_held < HELD_MAX && gpu_commit(&c->client, n, &s, &lease) == 0)
             c->held[c->n_held++] = (struct thing){n, lease, s};
         return;
     }
-    CU_ASSERT_EQUAL_FATAL(gpu_fill(&c->actor, n, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(gpu_fill(&c->client, n, &s), 0);
     if (c->n_reserved < RESERVED_MAX)
         c->reserved[c->n_reserved++] = (struct thing){n, 0, s};
     else
-        CU_ASSERT_EQUAL_FATAL(gpu_abort(&c->actor, &s), 0);
+        CU_ASSERT_EQUAL_FATAL(gpu_abort(&c->client, &s), 0);
 }
 
 static void commit(struct client *c)
@@ -109,8 +109,8 @@ static void commit(struct client *c)
     if (c->n_reserved == 0 || c->n_held == HELD_MAX)
         return;
     x = c->reserved[test_rand_below(c->n_reserved)];
-    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->actor, x.n, &x.slot)); /* nobody else writes there */
-    r = gpu_commit(&c->actor, x.n, &x.slot, &x.lease);
+    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->client, x.n, &x.slot)); /* nobody else writes there */
+    r = gpu_commit(&c->client, x.n, &x.slot, &x.lease);
     CU_ASSERT_TRUE_FATAL(r == 0 || r == -EAGAIN); /* the key's page is being checked */
     if (r < 0)
         return;
@@ -118,9 +118,9 @@ static void commit(struct client *c)
         if (c->reserved[i].slot.generation == x.slot.generation)
             (void) drop(c->reserved, &c->n_reserved, i);
     /* Somebody else's page may have won: then the lease is on that one, which RESERVE names. */
-    x.slot = gpu_reserve(&c->actor, x.n);
+    x.slot = gpu_reserve(&c->client, x.n);
     CU_ASSERT_TRUE_FATAL(x.slot.err == 0 && x.slot.exists);
-    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->actor, x.n, &x.slot));
+    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->client, x.n, &x.slot));
     c->held[c->n_held++] = x;
     note_known(x.n, &x.slot);
     n_published++;
@@ -134,11 +134,11 @@ static void lease(struct client *c)
     if (n_known == 0 || c->n_held == HELD_MAX)
         return;
     x = known[test_rand_below(n_known < KNOWN ? n_known : KNOWN)];
-    r = gpu_lease(&c->actor, x.n, &x.slot, &x.lease);
+    r = gpu_lease(&c->client, x.n, &x.slot, &x.lease);
     CU_ASSERT_TRUE_FATAL(r == 0 || r == -ENODATA || r == -EAGAIN);
     if (r < 0)
         return;
-    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->actor, x.n, &x.slot));
+    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->client, x.n, &x.slot));
     c->held[c->n_held++] = x;
     n_leased++;
 }
@@ -147,39 +147,39 @@ static void release(struct client *c)
 {
     if (c->n_held > 0)
         CU_ASSERT_EQUAL_FATAL(
-            gpu_release(&c->actor, drop(c->held, &c->n_held, test_rand_below(c->n_held)).lease), 0);
+            gpu_release(&c->client, drop(c->held, &c->n_held, test_rand_below(c->n_held)).lease), 0);
     if (c->n_reserved > 0 && test_rand_below(4) == 0) {
         struct thing x = drop(c->reserved, &c->n_reserved, test_rand_below(c->n_reserved));
 
-        CU_ASSERT_EQUAL_FATAL(gpu_abort(&c->actor, &x.slot), 0);
+        CU_ASSERT_EQUAL_FATAL(gpu_abort(&c->client, &x.slot), 0);
     }
 }
 
 static void check_held(struct client *c)
 {
     for (size_t i = 0; i < c->n_held; i++)
-        CU_ASSERT_TRUE_FATAL(gpu_reads(&c->actor, c->held[i].n, &c->held[i].slot));
+        CU_ASSERT_TRUE_FATAL(gpu_reads(&c->client, c->held[i].n, &c->held[i].slot));
 }
 
 static void leave(struct client *c)
 {
     switch (test_rand_below(3)) {
     case 0:
-        gpu_disconnect(&c->actor);
+        gpu_disconnect(&c->client);
         c->connected = false;
         break;
     case 1:
-        CU_ASSERT_EQUAL_FATAL(gpu_bye(&c->actor), 0);
+        CU_ASSERT_EQUAL_FATAL(gpu_bye(&c->client), 0);
         c->n_reserved = c->n_held = 0;
         c->connected = false;
         break;
     default:
         if (test_rand_below(2) == 0)
-            gpu_list_also(c->actor.pid);
+            gpu_list_also(c->client.pid);
         if (c->n_reserved > 0 && test_rand_below(2) == 0)
-            gpu_actor_kill_busy(&c->actor, c->reserved[0].n, &c->reserved[0].slot);
+            gpu_client_kill_busy(&c->client, c->reserved[0].n, &c->reserved[0].slot);
         else
-            gpu_actor_kill_busy(&c->actor, 1 + test_rand_below(CHUNKS), NULL);
+            gpu_client_kill_busy(&c->client, 1 + test_rand_below(CHUNKS), NULL);
         n_killed++;
         start_client(c);
     }
@@ -192,7 +192,7 @@ static void kill_daemon(void)
     supervisor_kill();
     for (unsigned i = 0; i < ACTORS; i++)
         if (clients[i].connected) {
-            gpu_disconnect(&clients[i].actor);
+            gpu_disconnect(&clients[i].client);
             clients[i].connected = false;
         }
     CU_ASSERT_FATAL(supervisor_again());
@@ -261,7 +261,7 @@ static void test_anything_at_random(void)
         }
         CU_ASSERT_TRUE_FATAL(clients[i].connected);
         check_held(&clients[i]);
-        CU_ASSERT_TRUE(gpu_actor_end(&clients[i].actor));
+        CU_ASSERT_TRUE(gpu_client_end(&clients[i].client));
     }
     gpu_wait_for_quarantined(0);
     gpu_wait_for_held(0);

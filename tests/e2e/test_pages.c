@@ -16,7 +16,7 @@
 #include "gpu/page_layout.h"
 #include "proto/index.h"
 #include "proto/shared.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "pages";

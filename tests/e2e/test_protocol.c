@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "tests/e2e/daemon_fixture.h"
-#include "tests/e2e/raw.h"
+#include "tests/e2e/raw_fixture.h"
 
 const char test_suite[] = "protocol";
 

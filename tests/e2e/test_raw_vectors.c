@@ -7,8 +7,8 @@
 
 #include "daemon/requests/job.h"
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
-#include "tests/e2e/raw_vectors.h"
+#include "tests/e2e/raw_service_fixture.h"
+#include "tests/e2e/raw_vectors_fixture.h"
 #include "tests/lib/test.h"
 
 const char test_suite[] = "raw_vectors";

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/raw_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "restart_faults";

@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/e2e/stress_client.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "stress";

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "proto/shared.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "tables";

@@ -1,0 +1,386 @@
+/*
+ * Memory that clients lend to a GPU's pool: what the daemon takes, whose pages lie there, and what is left
+ * when the lender says goodbye, dies, or loses its daemon. A pool of 4 extents of 2 MiB; nothing is made
+ * ahead, so pages lie in what was lent.
+ */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/e2e/gpu_service_fixture.h"
+
+const char test_suite[] = "gpu_lend";
+
+enum { EXTENT = 2 << 20 };
+
+static void start(const char *more)
+{
+    gpu_start((const char *const[]){"--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0",
+                                    more, NULL});
+}
+
+static struct gpu_client opened(void)
+{
+    struct gpu_client a = gpu_client_new();
+
+    CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
+    return a;
+}
+
+/* A session without a driver; *ret_err of HELLO. */
+static int session_on(const char *device)
+{
+    int fd = raw_connect(raw_daemon.socket), r = raw_hello_on(fd, device, false, NULL);
+
+    for (int i = 0; r == -EAGAIN && i < 20000; i++) {
+        (void) poll(NULL, 0, 1);
+        r = raw_hello_on(fd, device, false, NULL);
+    }
+    CU_ASSERT_EQUAL_FATAL(r, 0);
+    CU_ASSERT_EQUAL_FATAL(raw_confirm(fd), 0);
+    return fd;
+}
+
+static int lend_as(int fd, unsigned char name, size_t handle_bytes, uint64_t bytes)
+{
+    unsigned char handle[LENT_HANDLE_BYTES + 1];
+    uint64_t extent = 0;
+    int r;
+
+    memset(handle, name, sizeof(handle));
+    r = raw_lend(fd, handle, handle_bytes, bytes, &extent);
+    CU_ASSERT_EQUAL(extent > 0, r == 0);
+    return r;
+}
+
+static void wait_for_lent(uint32_t n)
+{
+    for (int i = 0; gpu_figures().lent_extents != n && i < 10000; i++)
+        (void) poll(NULL, 0, 2);
+    CU_ASSERT_EQUAL_FATAL(gpu_figures().lent_extents, n);
+}
+
+/* ---- what is taken ---- */
+
+static void test_not_unless_configured(void)
+{
+    int fd;
+
+    start(NULL);
+    fd = session_on(GPU_UUID);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 0);
+    (void) close(fd);
+    gpu_stop();
+}
+
+static void test_what_is_refused(void)
+{
+    int fd, other, host;
+
+    start("--gpu-lend=yes");
+    host = session_on("");
+    CU_ASSERT_EQUAL(lend_as(host, 1, LENT_HANDLE_BYTES, EXTENT), -EOPNOTSUPP);
+    fd = session_on(GPU_UUID);
+    other = session_on(GPU_UUID);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES - 1, EXTENT), -EINVAL);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES + 1, EXTENT), -EINVAL);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, 0, EXTENT), -EINVAL);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT - 1), -EINVAL);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, 2 * EXTENT), -EINVAL);
+    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 0);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), 0);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT),
+                    -EEXIST); /* it would be two extents in one memory */
+    CU_ASSERT_EQUAL(lend_as(other, 1, LENT_HANDLE_BYTES, EXTENT), -EEXIST);
+    CU_ASSERT_EQUAL(lend_as(other, 2, LENT_HANDLE_BYTES, EXTENT), 0);
+    CU_ASSERT_EQUAL(lend_as(fd, 3, LENT_HANDLE_BYTES, EXTENT), 0);
+    CU_ASSERT_EQUAL(lend_as(fd, 4, LENT_HANDLE_BYTES, EXTENT), 0);
+    CU_ASSERT_EQUAL(lend_as(fd, 5, LENT_HANDLE_BYTES, EXTENT), -ENOSPC); /* the pool has four */
+    CU_ASSERT_EQUAL(gpu_figures().extent_bytes, 4 * EXTENT);
+    (void) close(host);
+    (void) close(fd);
+    (void) close(other);
+    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 4); /* this process lives, and may come back */
+    raw_stop();
+}
+
+static void test_limit_of_a_session(void)
+{
+    int fd, other;
+
+    gpu_start((const char *const[]){"--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0",
+                                    "--gpu-lend=yes", "--lent-extents-per-session=2", NULL});
+    fd = session_on(GPU_UUID);
+    other = session_on(GPU_UUID);
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), 0);
+    CU_ASSERT_EQUAL(lend_as(fd, 2, LENT_HANDLE_BYTES, EXTENT), 0);
+    CU_ASSERT_EQUAL(lend_as(fd, 3, LENT_HANDLE_BYTES, EXTENT), -EDQUOT);
+    CU_ASSERT_EQUAL(lend_as(other, 3, LENT_HANDLE_BYTES, EXTENT), 0);
+    (void) close(fd);
+    (void) close(other);
+    raw_stop();
+}
+
+/* ---- pages in it ---- */
+
+static void test_two_processes_use_it(void)
+{
+    struct gpu_client a, b;
+    struct raw_slot of_a, of_b;
+    uint64_t extent = 0, leases[4];
+
+    start("--gpu-lend=yes");
+    a = opened();
+    b = opened();
+    CU_ASSERT_EQUAL_FATAL(gpu_lend(&a, EXTENT, &extent), 0);
+    of_a = gpu_publish(&a, 1, &leases[0]);
+    of_b = gpu_publish(&b, 2, &leases[1]);
+    CU_ASSERT_TRUE(of_a.extent == extent && of_b.extent == extent);
+    CU_ASSERT_EQUAL(gpu_lease(&b, 1, &of_a, &leases[2]), 0);
+    CU_ASSERT_TRUE(gpu_reads(&b, 1, &of_a));
+    CU_ASSERT_EQUAL(gpu_lease(&a, 2, &of_b, &leases[3]), 0);
+    CU_ASSERT_TRUE(gpu_reads(&a, 2, &of_b));
+    CU_ASSERT_FALSE(gpu_reads(&a, 2, &of_a));
+    CU_ASSERT_EQUAL(gpu_read_raw(&b, leases[1]), -EOPNOTSUPP); /* the mover has no descriptor of it */
+    CU_ASSERT_EQUAL(gpu_figures().extent_bytes, EXTENT);       /* nobody made another one */
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 2 * GPU_PAGE_BYTES);
+    CU_ASSERT_TRUE(gpu_client_end(&b));
+    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 1);
+    CU_ASSERT_TRUE(gpu_client_end(&a));
+    wait_for_lent(0);
+    CU_ASSERT_EQUAL(gpu_figures().pages, 0);
+    gpu_stop();
+}
+
+/* @die: it is killed. What others hold counts until they release it; nobody else gets it, and its key is free
+ * again then. */
+static void lender_goes(bool die)
+{
+    struct gpu_client a, b, c;
+    struct raw_slot held, unheld, reserved, again;
+    uint64_t extent = 0, lease, own;
+
+    gpu_list_also(0);
+    start("--gpu-lend=yes");
+    a = opened();
+    b = opened();
+    c = opened();
+    CU_ASSERT_EQUAL_FATAL(gpu_lend(&a, EXTENT, &extent), 0);
+    held = gpu_publish(&a, 1, &own);
+    unheld = gpu_publish(&a, 2, &lease);
+    CU_ASSERT_EQUAL(gpu_release(&a, lease), 0);
+    CU_ASSERT_EQUAL(gpu_lease(&b, 1, &held, &lease), 0);
+    reserved = gpu_reserve(&b, 3);
+    CU_ASSERT_EQUAL(reserved.extent, extent);
+    CU_ASSERT_EQUAL(gpu_fill(&b, 3, &reserved), 0);
+    if (die)
+        gpu_client_kill(&a);
+    else
+        CU_ASSERT_EQUAL(gpu_bye(&a), 0);
+    gpu_wait_for_quarantined(0);
+    gpu_wait_for_held(1); /* b's page; its reservation is over */
+    CU_ASSERT_EQUAL(gpu_commit(&b, 3, &reserved, NULL), -ESTALE);
+    CU_ASSERT_EQUAL(gpu_get_extent(&b, extent), -ESTALE);
+    CU_ASSERT_EQUAL(gpu_lease(&c, 1, &held, NULL), -ENODATA);
+    CU_ASSERT_EQUAL(gpu_lease(&c, 2, &unheld, NULL), -ENODATA);
+    again = gpu_reserve_soon(&c, 3);
+    CU_ASSERT_TRUE(again.err == 0 && again.extent != extent);
+    CU_ASSERT_EQUAL(gpu_reserve(&c, 1).err, -EAGAIN); /* for ever after it would lie in two places */
+    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 1);
+    CU_ASSERT_EQUAL(gpu_release(&b, lease), 0);
+    wait_for_lent(0);
+    CU_ASSERT_EQUAL(gpu_get_extent(&b, extent), -ENOENT);
+    again = gpu_publish(&c, 1, NULL);
+    CU_ASSERT_EQUAL(gpu_lease(&b, 1, &again, NULL), 0);
+    CU_ASSERT_TRUE(gpu_reads(&b, 1, &again));
+    if (!die)
+        CU_ASSERT_TRUE(gpu_client_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&c));
+    gpu_stop();
+}
+
+static void test_lender_says_bye(void)
+{
+    lender_goes(false);
+}
+
+static void test_lender_is_killed(void)
+{
+    lender_goes(true);
+}
+
+/* A lost connection is not the end: the process lives, and comes back to what it lent. */
+static void test_lender_reconnects(void)
+{
+    struct gpu_client a, b;
+    struct raw_slot s;
+    uint64_t extent = 0, lease;
+
+    start("--gpu-lend=yes");
+    a = opened();
+    b = opened();
+    CU_ASSERT_EQUAL_FATAL(gpu_lend(&a, EXTENT, &extent), 0);
+    gpu_disconnect(&a);
+    s = gpu_publish(&b, 1, &lease);
+    CU_ASSERT_EQUAL(s.extent, extent);
+    CU_ASSERT_EQUAL(gpu_resume(&a), 0);
+    CU_ASSERT_EQUAL(gpu_lease(&a, 1, &s, NULL), 0);
+    CU_ASSERT_TRUE(gpu_reads(&a, 1, &s));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
+    CU_ASSERT_EQUAL(gpu_release(&b, lease), 0);
+    wait_for_lent(0);
+    CU_ASSERT_TRUE(gpu_client_end(&b));
+    gpu_stop();
+}
+
+/* ---- all of it at random: with the daemon that walks its accounts after every message ---- */
+
+enum { ACTORS = 3, HELD_MAX = 20, LENDS_MAX = 40, LENT_MAX = 8, KNOWN = 64, CHUNKS = 200, STEPS = 1500 };
+
+struct thing { /* a page or a slot, and the lease on it */
+    uint64_t n, lease;
+    struct raw_slot slot;
+};
+
+static struct client {
+    struct gpu_client client;
+    struct thing held[HELD_MAX], pending;
+    size_t n_held;
+    uint64_t lent[LENT_MAX]; /* of this session */
+    size_t n_lent;
+    bool is_pending;
+} clients[ACTORS];
+static struct thing known[KNOWN];
+static size_t n_known;
+static unsigned n_lends, n_gone, n_leased;
+
+static void lend(struct client *c)
+{
+    int r;
+
+    if (n_lends == LENDS_MAX || c->n_lent == LENT_MAX)
+        return;
+    r = gpu_lend(&c->client, EXTENT, &c->lent[c->n_lent]);
+    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ENOSPC);
+    c->n_lent += r == 0;
+    n_lends++;
+}
+
+/* BYE or death, and a new session. Returns when the daemon knows what is gone. */
+static void go(struct client *c, bool die)
+{
+    struct client *other = &clients[c == clients];
+
+    if (die) {
+        gpu_client_kill(&c->client);
+        for (size_t i = 0; i < c->n_lent; i++)
+            while (gpu_get_extent(&other->client, c->lent[i]) == 0)
+                (void) poll(NULL, 0, 1);
+        *c = (struct client){.client = gpu_client_new()};
+    } else {
+        CU_ASSERT_EQUAL_FATAL(gpu_bye(&c->client), 0);
+        *c = (struct client){.client = c->client};
+    }
+    n_gone++;
+    CU_ASSERT_EQUAL_FATAL(gpu_open(&c->client, GPU_UUID), 0);
+}
+
+static void finish_pending(struct client *c)
+{
+    struct thing *x = &c->pending;
+    int r = gpu_commit(&c->client, x->n, &x->slot, &x->lease);
+
+    c->is_pending = false;
+    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE ||
+                         r == -EAGAIN); /* the lender went; a page of the key is held that went with one */
+    if (r < 0) {
+        r = gpu_abort(&c->client, &x->slot);
+        CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE);
+        return;
+    }
+    CU_ASSERT_EQUAL_FATAL(gpu_release(&c->client, x->lease), 0);
+    known[n_known++ % KNOWN] = *x; /* unless another one's page won: then a lease finds nothing */
+}
+
+static void publish(struct client *c)
+{
+    uint64_t n = 1 + test_rand_below(CHUNKS);
+    struct raw_slot s;
+
+    if (c->is_pending) {
+        finish_pending(c);
+        return;
+    }
+    s = gpu_reserve(&c->client, n);
+    CU_ASSERT_TRUE_FATAL(s.err == 0 || s.err == -EAGAIN || s.err == -ENOSPC);
+    if (s.err < 0 || s.exists)
+        return;
+    CU_ASSERT_EQUAL_FATAL(gpu_fill(&c->client, n, &s), 0);
+    c->pending = (struct thing){.n = n, .slot = s};
+    c->is_pending = true;
+}
+
+static void lease(struct client *c)
+{
+    struct thing x;
+    int r;
+
+    if (n_known == 0 || c->n_held == HELD_MAX)
+        return;
+    x = known[test_rand_below(n_known < KNOWN ? n_known : KNOWN)];
+    r = gpu_lease(&c->client, x.n, &x.slot, &x.lease);
+    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ENODATA);
+    if (r < 0)
+        return;
+    CU_ASSERT_TRUE_FATAL(
+        gpu_reads(&c->client, x.n, &x.slot)); /* whose memory it ever is: it is there, and nobody wrote it */
+    c->held[c->n_held++] = x;
+    n_leased++;
+}
+
+static void step(struct client *c)
+{
+    unsigned what = (unsigned) test_rand_below(100);
+
+    if (what < 4)
+        lend(c);
+    else if (what < 6)
+        go(c, what < 5);
+    else if (what < 50)
+        publish(c);
+    else if (what < 80)
+        lease(c);
+    else if (c->n_held > 0)
+        CU_ASSERT_EQUAL_FATAL(gpu_release(&c->client, c->held[--c->n_held].lease), 0);
+}
+
+static void test_anything_at_random(void)
+{
+    gpu_list_also(0);
+    start("--gpu-lend=yes");
+    for (unsigned i = 0; i < ACTORS; i++)
+        clients[i] = (struct client){.client = opened()};
+    for (unsigned i = 0; i < STEPS; i++)
+        step(&clients[test_rand_below(ACTORS)]);
+    printf("lends=%u gone=%u leased=%u\n", n_lends, n_gone, n_leased);
+    CU_ASSERT_TRUE(n_lends > 10 && n_gone > 5 && n_leased > 50);
+    for (unsigned i = 0; i < ACTORS; i++)
+        CU_ASSERT_TRUE(gpu_client_end(&clients[i].client));
+    wait_for_lent(0);
+    gpu_wait_for_quarantined(0);
+    gpu_wait_for_held(0);
+    CU_ASSERT_FALSE(daemon_logged(&raw_daemon, "checked daemon"));
+    gpu_stop();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_not_unless_configured), TEST(test_what_is_refused),    TEST(test_limit_of_a_session),
+    TEST(test_two_processes_use_it),  TEST(test_lender_says_bye),    TEST(test_lender_is_killed),
+    TEST(test_lender_reconnects),     TEST(test_anything_at_random), TEST_END,
+};
