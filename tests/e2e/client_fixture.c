@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -200,6 +202,26 @@ float *scene_attend(const struct embedded *m, kvc_seq *s, uint32_t text)
 static int parent_ends[64];
 static size_t n_parent_ends;
 
+/*
+ * Runs in the child. A fatal assertion jumps to where the case began, in the child's copy of the test
+ * program, which would go through the remaining cases and keep the pipes open; so it jumps here, and the
+ * child ends at once.
+ */
+_Noreturn static void child_run(bool (*run)(const struct scene *sc, int from_parent, int to_parent),
+                                const struct scene *sc, int from_parent, int to_parent)
+{
+    jmp_buf fatal;
+    volatile bool good = false; /* survives the jump */
+
+    CU_get_current_test()->pJumpBuf = &fatal;
+    if (setjmp(fatal) == 0)
+        good = run(sc, from_parent, to_parent) && CU_get_number_of_failure_records() == 0;
+    for (CU_pFailureRecord f = CU_get_failure_list(); f; f = f->pNext)
+        printf("    in a child: %s:%u: %s\n", f->strFileName, f->uiLineNumber, f->strCondition);
+    (void) fflush(stdout);
+    _exit(good ? 0 : 1);
+}
+
 struct child child_start(bool (*run)(const struct scene *sc, int from_parent, int to_parent),
                          const struct scene *sc)
 {
@@ -212,17 +234,12 @@ struct child child_start(bool (*run)(const struct scene *sc, int from_parent, in
     c.pid = fork();
     assert(c.pid >= 0);
     if (c.pid == 0) {
-        bool good;
-
+        assert(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
         for (size_t i = 0; i < n_parent_ends; i++)
             (void) close(parent_ends[i]);
         (void) close(down[1]);
         (void) close(up[0]);
-        good = run(sc, down[0], up[1]) && CU_get_number_of_failure_records() == 0;
-        for (CU_pFailureRecord f = CU_get_failure_list(); f; f = f->pNext)
-            printf("    in a child: %s:%u: %s\n", f->strFileName, f->uiLineNumber, f->strCondition);
-        (void) fflush(stdout);
-        _exit(good ? 0 : 1);
+        child_run(run, sc, down[0], up[1]);
     }
     (void) close(down[0]);
     (void) close(up[1]);

@@ -43,6 +43,9 @@ bool gpu_nobody(const kvc_status *s);
 /* One child in a scene of its own, after which nothing is held. */
 void gpu_scene_run(bool (*run)(const struct scene *sc, int from_parent, int to_parent));
 
+/* Loads libcuda for good: a child that becomes another user may not be able to read it afterwards. */
+void gpu_driver_load(void);
+
 /* A client on the first GPU, connected, with its model. Asserts. */
 struct embedded gpu_scene_client(const struct scene *sc);
 /* The same without the daemon. */

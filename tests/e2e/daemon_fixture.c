@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -51,6 +52,10 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
     int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
     if (log < 0 || dup2(log, STDERR_FILENO) < 0)
+        _exit(126);
+    /* A daemon that outlives a failed test would keep its standard output open, and meson would wait for it.
+     */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         _exit(126);
     argv[n++] = program();
     if (d->flags & DAEMON_BY_FD) {

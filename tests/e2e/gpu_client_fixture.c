@@ -14,6 +14,7 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/extent.h"
 #include "gpu/page_layout.h"
+#include "tests/e2e/other_user_fixture.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -279,7 +280,7 @@ _Noreturn static void run(int fd, uid_t uid)
 
     open_driver();
     if (uid != getuid())
-        assert(setgid(uid) == 0 && setuid(uid) == 0);
+        other_user_become(uid);
     while (read(fd, &o, sizeof(o)) == sizeof(o) && o.verb != END) {
         struct answer a = {0};
 

@@ -1,4 +1,5 @@
-/* APPEND_RAW and READ_RAW by hand, on the small model of raw_service_fixture.h: 2 layers, 2 KV heads, d = 32. */
+/* APPEND_RAW and READ_RAW by hand, on the small model of raw_service_fixture.h: 2 layers, 2 KV heads, d = 32.
+ */
 #pragma once
 
 #include <stdint.h>

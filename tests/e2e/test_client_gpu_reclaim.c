@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 #include "tests/e2e/client_gpu_fixture.h"
+#include "tests/e2e/other_user_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
-
-enum { LENDER_UID = 65534 };
 
 /* Becomes the lender: refused until the borrower gave back. */
 static bool lend(const struct scene *sc, int from_parent, int to_parent)
@@ -24,8 +23,8 @@ static bool lend(const struct scene *sc, int from_parent, int to_parent)
     uint32_t *tokens = scene_tokens(1, 128);
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(setgid(LENDER_UID), 0);
-    CU_ASSERT_EQUAL_FATAL(setuid(LENDER_UID), 0);
+    gpu_driver_load();
+    other_user_become(OTHER_USER_UID);
     m = gpu_scene_client(sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_append(&m, s, 1, 0, 128), 0);
@@ -106,10 +105,9 @@ static void test_borrower_gives_back(void)
     struct child borrower, lender;
     kvc_quota_state q = {.struct_bytes = sizeof(q)};
 
-    if (geteuid() != 0) {
-        test_skip("only root can be two users");
+    if (!other_user_is_possible())
         return;
-    }
+
     CU_ASSERT_PTR_NOT_NULL_FATAL(path);
     (void) snprintf(mover, sizeof(mover), "--mover=%s", path);
     scene_start(&sc, random_table_geometry(2, 2, 2, 128), 4, 1, args);

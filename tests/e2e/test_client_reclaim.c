@@ -11,12 +11,11 @@
 #include <unistd.h>
 
 #include "tests/e2e/client_fixture.h"
+#include "tests/e2e/other_user_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
 const char test_suite[] = "client_pressure";
-
-enum { LENDER_UID = 65534 };
 
 /* 64 tokens x 8 layers x 4 heads x 128 x 2 at 4 bpd: pages of 256 KiB and more, three to an extent of 1 MiB
  * at most. */
@@ -31,8 +30,7 @@ static struct embedded ask(const struct scene *sc, const uint32_t *tokens, kvc_s
     struct embedded m;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(setgid(LENDER_UID), 0);
-    CU_ASSERT_EQUAL_FATAL(setuid(LENDER_UID), 0);
+    other_user_become(OTHER_USER_UID);
     m = scene_client(sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, ret), 0);
     CU_ASSERT_EQUAL_FATAL(embedded_append(&m, *ret, 1, 0, 128), 0);
@@ -124,8 +122,7 @@ static void test_borrower_gives_back(void)
     float *before, *after;
     size_t at, n = 0;
 
-    if (geteuid() != 0) {
-        test_skip("only root can be two users");
+    if (!other_user_is_possible()) {
         free(tokens);
         return;
     }
@@ -179,8 +176,7 @@ static void test_an_ask_is_withdrawn(void)
     kvc_quota_state q = {.struct_bytes = sizeof(q)};
     float *before, *after;
 
-    if (geteuid() != 0) {
-        test_skip("only root can be two users");
+    if (!other_user_is_possible()) {
         free(tokens);
         return;
     }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/other_user_fixture.h"
 
 const char test_suite[] = "gpu_pool";
 
@@ -281,16 +282,14 @@ static void test_clean_ends_free_at_once(void)
 static void test_a_lender_gets_its_extents_back(void)
 {
     static struct raw_slot s[ALL + 1];
-    enum { LENDER_UID = 65534 };
     struct gpu_client borrower, lender;
     struct raw_slot got;
     unsigned n;
     int err;
 
-    if (geteuid() != 0) {
-        test_skip("only root can be two users");
+    if (!other_user_is_possible())
         return;
-    }
+
     gpu_start((const char *const[]){"--gpu-guarantee-bytes=1M", "--tenants=2", "--lendable=100",
                                     "--socket-mode=0666", NULL});
     CU_ASSERT_EQUAL_FATAL(chmod(raw_daemon.folder, 0711), 0);
@@ -298,7 +297,7 @@ static void test_a_lender_gets_its_extents_back(void)
     n = reserve_all(&borrower, s, ALL + 1, &err);
     CU_ASSERT_EQUAL(n, ALL);
     CU_ASSERT_EQUAL(err, -ENOSPC);
-    lender = gpu_client_new_as(LENDER_UID);
+    lender = gpu_client_new_as(OTHER_USER_UID);
     CU_ASSERT_EQUAL_FATAL(gpu_open(&lender, GPU_UUID), 0);
     CU_ASSERT_EQUAL(gpu_reserve(&lender, 1).err, -EAGAIN);
     CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=asked-back lender=uid-65534@gpu0 borrower=uid-0@gpu0"));
