@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,13 +10,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
-
-enum { WAIT_SECONDS = 20 };
+#include "tests/lib/wait.h"
 
 /* ---- daemon ---- */
 
@@ -131,18 +128,15 @@ kvc_status *scene_status(struct scene *sc)
 
 bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s))
 {
-    struct timespec start, now;
+    struct wait w = wait_begin();
     bool good;
 
-    (void) clock_gettime(CLOCK_MONOTONIC, &start);
     do {
         kvc_status *s = scene_status(sc);
 
         good = is_good(s);
         s = kvc_status_free(s);
-        (void) sched_yield();
-        (void) clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (!good && now.tv_sec - start.tv_sec < WAIT_SECONDS);
+    } while (!good && wait_again(&w));
     return good;
 }
 

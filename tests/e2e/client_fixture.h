@@ -44,7 +44,7 @@ void scene_come_back(kvc_client *c, const char *path);
 
 /* The daemon's numbers now; free with kvc_status_free(). */
 kvc_status *scene_status(struct scene *sc);
-/* Asks for them until @is_good, at most 20 s. */
+/* Asks for them until @is_good; false if they never are. */
 bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s));
 
 /* Token ids of @text: [n], the caller frees. */

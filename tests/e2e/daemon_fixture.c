@@ -16,7 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 48, END_TIMEOUT_MS = 20000, READY_TIMEOUT_MS = 20000 };
+#include "tests/lib/wait.h"
+
+enum { ARGS_MAX = 48, TIMEOUT_MS = WAIT_LIMIT_S * 1000 };
 
 static const char *program(void)
 {
@@ -85,7 +87,7 @@ static bool wait_ready(const struct daemon *d, int fd)
     struct pollfd p = {.fd = fd, .events = POLLIN};
     char byte;
 
-    if (poll(&p, 1, READY_TIMEOUT_MS) == 1 && read(fd, &byte, 1) == 1)
+    if (poll(&p, 1, TIMEOUT_MS) == 1 && read(fd, &byte, 1) == 1)
         return true;
     fprintf(stderr, "kvcobrad did not get ready; its log is %s\n", d->log);
     return false;
@@ -138,7 +140,7 @@ static bool wait_end(pid_t pid)
 {
     int fd = (int) syscall(SYS_pidfd_open, pid, 0);
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    bool ok = fd >= 0 && poll(&p, 1, END_TIMEOUT_MS) == 1;
+    bool ok = fd >= 0 && poll(&p, 1, TIMEOUT_MS) == 1;
 
     if (fd >= 0)
         (void) close(fd);

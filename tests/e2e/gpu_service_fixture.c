@@ -5,11 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
-enum { ARGS_MAX = 24, PATIENCE_MS = 20000, SLOT_BYTES = GPU_PAGE_BYTES };
+enum { ARGS_MAX = 24, SLOT_BYTES = GPU_PAGE_BYTES };
+
+/* What the stand-in lists beside the truth. */
+static char list_path[64];
+static pid_t list_owner;
 
 const char *const *gpu_args(const char *const *more)
 {
@@ -45,7 +51,7 @@ void gpu_start(const char *const *more)
 
 void gpu_stop(void)
 {
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
@@ -88,14 +94,13 @@ unsigned gpu_damaged_pages(void)
 
 static bool soon(bool (*is)(const struct gpu_figures *f, uint64_t n), uint64_t n)
 {
-    for (int i = 0; i < PATIENCE_MS / 2; i++) {
-        struct gpu_figures f = gpu_figures();
+    struct wait w = wait_begin();
+    struct gpu_figures f;
 
-        if (is(&f, n))
-            return true;
-        (void) poll(NULL, 0, 2);
-    }
-    return false;
+    do
+        f = gpu_figures();
+    while (!is(&f, n) && wait_again(&w));
+    return is(&f, n);
 }
 
 static bool quarantined(const struct gpu_figures *f, uint64_t n)
@@ -113,12 +118,34 @@ static bool held(const struct gpu_figures *f, uint64_t n)
     return f->held_bytes == n * SLOT_BYTES;
 }
 
+int gpu_watch_list(void)
+{
+    int fd = inotify_init1(IN_CLOEXEC);
+
+    assert(fd >= 0 && inotify_add_watch(fd, list_path, IN_CLOSE_NOWRITE) >= 0);
+    return fd;
+}
+
+void gpu_wait_for_list(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct inotify_event event;
+
+    CU_ASSERT_EQUAL_FATAL(poll(&p, 1, WAIT_LIMIT_S * 1000), 1);
+    CU_ASSERT_EQUAL_FATAL(read(fd, &event, sizeof(event)), sizeof(event));
+}
+
+/* The list is read at a tick, and what follows from it is done before the next tick. */
 void gpu_stays_quarantined(uint64_t slots)
 {
-    for (unsigned i = 0; i < 50; i++) {
+    enum { LISTS = 10 };
+    int fd = gpu_watch_list();
+
+    for (unsigned i = 0; i < LISTS; i++) {
+        gpu_wait_for_list(fd);
         CU_ASSERT_EQUAL_FATAL(gpu_figures().quarantined_slots, slots);
-        (void) poll(NULL, 0, 10);
     }
+    (void) close(fd);
 }
 
 void gpu_wait_for_quarantined(uint64_t slots)
@@ -135,9 +162,6 @@ void gpu_wait_for_held(uint64_t slots)
 {
     CU_ASSERT_FATAL(soon(held, slots));
 }
-
-static char list_path[64];
-static pid_t list_owner;
 
 static void remove_list(void)
 {

@@ -34,7 +34,12 @@ void gpu_wait_for_quarantined(uint64_t slots);
 void gpu_wait_for_extents(uint64_t n);
 void gpu_wait_for_held(uint64_t slots);
 
-/* They are, and ten ticks later too. */
+/* A descriptor that tells of every reading of the driver's list from now on, and waiting for the next one;
+ * after gpu_list_also(). The caller closes it. */
+int gpu_watch_list(void);
+void gpu_wait_for_list(int fd);
+
+/* They are, and after the driver's list was read ten more times they are still; after gpu_list_also(). */
 void gpu_stays_quarantined(uint64_t slots);
 
 /* What the stand-in's list of processes has beside the truth, in a file: gpu_list_also() before the daemon is

@@ -13,8 +13,7 @@
 #include "alloc/table.h"
 #include "gpu/page_layout.h"
 #include "tests/lib/test.h"
-
-enum { TIMEOUT_S = 20 };
+#include "tests/lib/wait.h"
 
 bool raw_exits_on_loss;
 void (*raw_on_loss)(void);
@@ -22,7 +21,7 @@ void (*raw_on_loss)(void);
 int raw_connect(const char *path)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    struct timeval timeout = {.tv_sec = TIMEOUT_S};
+    struct timeval timeout = {.tv_sec = WAIT_LIMIT_S};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
     memcpy(sa.sun_path, path, strlen(path) + 1);
@@ -127,6 +126,32 @@ int raw_open(const char *path)
 
     assert(raw_hello(fd) == 0);
     assert(raw_confirm(fd) == 0);
+    return fd;
+}
+
+/* HELLO and CONFIRM on a new connection. Return: errno; 1: it was closed. */
+static int greet_on(const char *path, const char *device, int *ret_fd)
+{
+    int fd = raw_connect(path), r = raw_hello_on(fd, device, false, NULL);
+
+    if (r == 0)
+        r = raw_confirm(fd);
+    if (r == 0)
+        *ret_fd = fd;
+    else
+        (void) close(fd);
+    return r;
+}
+
+/* A busy machine may be slower than --handshake-ms: then the daemon closes the connection, and another one is
+ * made. */
+int raw_open_on(const char *path, const char *device)
+{
+    int fd = -1, r = greet_on(path, device, &fd);
+
+    for (struct wait w = wait_begin(); (r == -EAGAIN || r == 1) && wait_again(&w);)
+        r = greet_on(path, device, &fd);
+    assert(r == 0);
     return fd;
 }
 

@@ -36,6 +36,8 @@ int raw_confirm(int fd);
  * NULL. */
 int raw_hello_on(int fd, const char *device, bool resume, uint8_t *token);
 int raw_open(const char *path); /* connect, hello, confirm; asserts */
+/* The same on a device, once the mover has opened it. */
+int raw_open_on(const char *path, const char *device);
 
 /* True if the daemon closes @fd without sending anything more. */
 bool raw_is_closed(int fd);

@@ -1,7 +1,6 @@
 /* The daemon with a small model behind it; see raw_service_fixture.h. */
 #include "tests/e2e/raw_service_fixture.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include "gpu/page_layout.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 struct daemon raw_daemon;
 struct geometry raw_geometry;
@@ -135,33 +135,33 @@ uint64_t raw_busy_bytes(void)
 
 void raw_wait_for_busy_bytes(uint64_t bytes)
 {
-    for (int i = 0; i < 5000 && raw_busy_bytes() != bytes; i++)
-        (void) poll(NULL, 0, 1);
+    for (struct wait w = wait_begin(); raw_busy_bytes() != bytes && wait_again(&w);)
+        ;
     CU_ASSERT_EQUAL(raw_busy_bytes(), bytes);
 }
 
 void raw_wait_for_held(uint64_t n)
 {
-    for (int i = 0; i < 5000; i++) {
-        if (raw_held_pages() == n)
-            return;
-        (void) poll(NULL, 0, 1);
-    }
+    for (struct wait w = wait_begin(); raw_held_pages() != n && wait_again(&w);)
+        ;
     CU_ASSERT_EQUAL(raw_held_pages(), n);
 }
 
-void raw_wait_for_nobody(void)
+/* Worker threads may still hold pages of sessions that are over, so every space is asked. */
+static bool nothing_is_held(void)
 {
-    for (int i = 0; i < 5000; i++) {
-        Kvcobra__Reply *r = raw_status();
-        bool over = r->status->sessions == 0 && r->status->held_pages == 0;
+    Kvcobra__Reply *r = raw_status();
+    bool nothing = r->status->sessions == 0 && r->status->held_pages == 0;
 
-        for (size_t x = 0; x < r->status->n_spaces; x++) /* threads may still work for those who left */
-            over = over && r->status->spaces[x]->held_pages == 0;
-        wire_reply_free(r);
-        if (over)
-            return;
-        (void) poll(NULL, 0, 1);
-    }
-    CU_FAIL("sessions or held pages are left");
+    for (size_t x = 0; x < r->status->n_spaces; x++)
+        nothing = nothing && r->status->spaces[x]->held_pages == 0;
+    wire_reply_free(r);
+    return nothing;
+}
+
+void raw_wait_for_no_sessions(void)
+{
+    for (struct wait w = wait_begin(); !nothing_is_held() && wait_again(&w);)
+        ;
+    CU_ASSERT(nothing_is_held());
 }

@@ -40,5 +40,5 @@ void raw_wait_for_busy_bytes(uint64_t bytes);
 
 /* The daemon hears of a death or a closed socket by an event of its own: asked until it has. */
 /* Every session over and nothing held: what dead clients had asked for is done too. */
-void raw_wait_for_nobody(void);
+void raw_wait_for_no_sessions(void);
 void raw_wait_for_held(uint64_t n);

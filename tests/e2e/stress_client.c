@@ -410,7 +410,7 @@ static void come(void)
     expect("open_model", r);
     if (r < 0) {
         (void) close(fd);
-        (void) poll(NULL, 0, 5);
+        (void) poll(NULL, 0, 5); /* not to be refused at once again */
         return;
     }
     for (c.table = 0; c.table < STRESS_TABLES; c.table++)

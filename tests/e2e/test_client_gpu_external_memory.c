@@ -4,7 +4,6 @@
  * MiB, and none is made ahead: pages lie in what was lent before anything else.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "tests/e2e/client_gpu_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 enum { EXTENT = GPU_LENT_BYTES, PROMPT = GPU_PROMPT, SHARED = GPU_SHARED };
 
@@ -125,6 +125,7 @@ static bool newcomer(const struct scene *sc, int from_parent, int to_parent)
     uint32_t *tokens = scene_tokens(0, PROMPT);
     kvc_seq *s = NULL;
     size_t n = 7;
+    int r = -EAGAIN;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
@@ -133,10 +134,8 @@ static bool newcomer(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n), -EAGAIN); /* somebody holds what was there */
     pipe_tell(to_parent);
     CU_ASSERT(pipe_wait(from_parent));
-    for (int i = 0, r = -EAGAIN; r == -EAGAIN && i < 1000; i++) { /* an extent is being made */
-        (void) poll(NULL, 0, 10);
+    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);) /* an extent is being made */
         r = kvc_seq_commit(s, tokens, PROMPT, &n);
-    }
     CU_ASSERT_EQUAL(n, SHARED);
     CU_ASSERT_EQUAL(gpu_n_extents(&m), 1);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, SHARED));

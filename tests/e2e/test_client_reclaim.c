@@ -4,7 +4,6 @@
  * become two users.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include "tests/e2e/other_user_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "client_pressure";
 
@@ -189,9 +189,9 @@ static void test_an_ask_is_withdrawn(void)
     before = scene_attend(&m, s, 0);
     lender = child_start(ask_once, &sc);
     CU_ASSERT(pipe_wait(lender.from));
-    CU_ASSERT(asked_back(&sc) > 0);
-    for (int i = 0; i < 5000 && asked_back(&sc) > 0; i++)
-        (void) poll(NULL, 0, 2);
+    CU_ASSERT(daemon_logged(&sc.daemon, "event=asked-back lender=uid-65534 borrower=uid-0"));
+    for (struct wait w = wait_begin(); asked_back(&sc) > 0 && wait_again(&w);)
+        ;
     CU_ASSERT_EQUAL(asked_back(&sc), 0);
     after = scene_attend(&m, s, 0); /* nothing was taken from it meanwhile */
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*after)), 0);

@@ -14,6 +14,7 @@
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "errors";
 
@@ -125,7 +126,7 @@ static int ask_twice(void)
     fetch.digest = (ProtobufCBinaryData){32, raw_table->digest};
     n = wire_request_pack(&q, buf);
     assert(n > 0 && wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0);
-    assert(poll(&answered, 1, 20000) == 1); /* the first answer is there, and stays unread */
+    assert(poll(&answered, 1, WAIT_LIMIT_S * 1000) == 1); /* the first answer is there, and stays unread */
     before = counted("EAGAIN");
     assert(wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0);
     for (int i = 0; i < 10000 && counted("EAGAIN") == before; i++)

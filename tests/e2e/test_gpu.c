@@ -3,7 +3,6 @@
  * is said of GPUs that are not there, what STATUS and operators see of them.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "gpu";
 
@@ -94,10 +94,8 @@ static struct asked hello_when_known(int fd, const char *device, int not_yet)
 {
     struct asked a = hello(fd, device, NULL);
 
-    for (int i = 0; i < 2000 && (a.err == -EAGAIN || a.err == not_yet); i++) {
-        (void) poll(NULL, 0, 5);
+    for (struct wait w = wait_begin(); (a.err == -EAGAIN || a.err == not_yet) && wait_again(&w);)
         a = hello(fd, device, NULL);
-    }
     return a;
 }
 
@@ -213,7 +211,7 @@ static void test_two_gpus(void)
     (void) close(cpu);
     (void) close(one);
     (void) close(two);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
@@ -244,7 +242,7 @@ static void test_which_device(void)
     CU_ASSERT(raw_is_closed(one));
     (void) close(one);
     (void) close(other);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
@@ -311,7 +309,7 @@ static void test_tenants(void)
     CU_ASSERT(find_tenant(host, &h) && h.quota_bytes != t.quota_bytes);
 
     raw_close_model(&m);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     CU_ASSERT(find_tenant(host, &h) && h.arena_bytes == 0);
     (void) close(operator_fd);
     CU_ASSERT(daemon_end(&raw_daemon)); /* remembered by device; without the driver too */
@@ -371,7 +369,7 @@ static void test_first(void)
     p = confirm(fd);
     CU_ASSERT_STRING_EQUAL(p.uuid, FIRST);
     (void) close(fd);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
@@ -402,13 +400,12 @@ static void test_no_memory(void)
     fd = raw_connect(raw_daemon.socket);
     CU_ASSERT_EQUAL_FATAL(hello_when_known(fd, FIRST, -EAGAIN).err, 0);
     (void) confirm(fd);
-    for (int i = 0; i < 2000 && message[0] == '\0'; i++) { /* one is made ahead at a tick */
-        (void) poll(NULL, 0, 5);
+    for (struct wait w = wait_begin();
+         message[0] == '\0' && wait_again(&w);) /* a tick preallocates an extent */
         copy_device(1, &d, name, uuid, message);
-    }
     expect_state(1, "gpu0", FIRST, KVCOBRA__DEVICE_STATE__DEVICE_READY, "CUDA_ERROR_OUT_OF_MEMORY");
     (void) close(fd);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
@@ -444,11 +441,9 @@ static void test_mover_ends(void)
     assert(setenv("KVC_MOVER", kept, 1) == 0);
     free(kept);
     fd = raw_connect(raw_daemon.socket);
-    for (int i = 0; i < 1000 && a.err == -EAGAIN && !strstr(a.message, "mover ended");
-         i++) { /* it is being opened before */
-        (void) poll(NULL, 0, 5);
-        a = hello(fd, FIRST, NULL);
-    }
+    for (struct wait w = wait_begin();
+         a.err == -EAGAIN && !strstr(a.message, "mover ended") && wait_again(&w);)
+        a = hello(fd, FIRST, NULL); /* it is being opened before */
     CU_ASSERT_EQUAL(a.err, -EAGAIN);
     CU_ASSERT_PTR_NOT_NULL(strstr(a.message, "mover ended"));
     (void) close(fd);

@@ -4,9 +4,9 @@
  * ahead, so pages lie in what was lent.
  */
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,15 +34,7 @@ static struct gpu_client opened(void)
 /* A session without a driver; *ret_err of HELLO. */
 static int session_on(const char *device)
 {
-    int fd = raw_connect(raw_daemon.socket), r = raw_hello_on(fd, device, false, NULL);
-
-    for (int i = 0; r == -EAGAIN && i < 20000; i++) {
-        (void) poll(NULL, 0, 1);
-        r = raw_hello_on(fd, device, false, NULL);
-    }
-    CU_ASSERT_EQUAL_FATAL(r, 0);
-    CU_ASSERT_EQUAL_FATAL(raw_confirm(fd), 0);
-    return fd;
+    return raw_open_on(raw_daemon.socket, device);
 }
 
 static int lend_as(int fd, unsigned char name, size_t handle_bytes, uint64_t bytes)
@@ -59,8 +51,8 @@ static int lend_as(int fd, unsigned char name, size_t handle_bytes, uint64_t byt
 
 static void wait_for_lent(uint32_t n)
 {
-    for (int i = 0; gpu_figures().lent_extents != n && i < 10000; i++)
-        (void) poll(NULL, 0, 2);
+    for (struct wait w = wait_begin(); gpu_figures().lent_extents != n && wait_again(&w);)
+        ;
     CU_ASSERT_EQUAL_FATAL(gpu_figures().lent_extents, n);
 }
 
@@ -280,8 +272,9 @@ static void go(struct client *c, bool die)
     if (die) {
         gpu_client_kill(&c->client);
         for (size_t i = 0; i < c->n_lent; i++)
-            while (gpu_get_extent(&other->client, c->lent[i]) == 0)
-                (void) poll(NULL, 0, 1);
+            for (struct wait w = wait_begin();
+                 gpu_get_extent(&other->client, c->lent[i]) == 0 && wait_again(&w);)
+                ;
         *c = (struct client){.client = gpu_client_new()};
     } else {
         CU_ASSERT_EQUAL_FATAL(gpu_bye(&c->client), 0);

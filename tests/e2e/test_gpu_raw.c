@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <linux/sockios.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,22 +18,16 @@
 #include "tests/e2e/raw_vectors_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "gpu_raw";
-
-enum { PATIENCE_MS = 20000 };
 
 /* A session on the GPU, whose driver this process never opens. */
 static struct raw_model open_on_gpu(void)
 {
     struct raw_model m;
-    int fd = raw_connect(raw_daemon.socket), r = raw_hello_on(fd, GPU_UUID, false, NULL);
+    int fd = raw_open_on(raw_daemon.socket, GPU_UUID);
 
-    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
-        (void) poll(NULL, 0, 1);
-        r = raw_hello_on(fd, GPU_UUID, false, NULL);
-    }
-    assert(r == 0 && raw_confirm(fd) == 0);
     assert(raw_open_model(fd, &raw_geometry, random_table_model_digest, &m) == 0);
     return m;
 }
@@ -44,12 +37,10 @@ static int append_soon(struct raw_model *m, uint32_t n, uint64_t *ret_lease)
 {
     int r = -EAGAIN;
 
-    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
+    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);) {
         Kvcobra__AppendRaw a = raw_append_of(m, 1000 * n);
 
         r = raw_append(m, &a, ret_lease);
-        if (r == -EAGAIN)
-            (void) poll(NULL, 0, 1);
     }
     return r;
 }
@@ -58,10 +49,8 @@ static int read_soon(struct raw_model *m, uint64_t lease, uint32_t layer, uint32
 {
     int r = raw_read(m, lease, 0, layer, side, 0, 0);
 
-    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
-        (void) poll(NULL, 0, 1);
+    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);)
         r = raw_read(m, lease, 0, layer, side, 0, 0);
-    }
     return r;
 }
 
@@ -238,10 +227,8 @@ static void wait_until_read(const struct raw_model *m)
 {
     int unread = 1;
 
-    for (int i = 0; unread > 0 && i < PATIENCE_MS; i++) {
+    for (struct wait w = wait_begin(); unread > 0 && wait_again(&w);)
         CU_ASSERT_EQUAL_FATAL(ioctl(m->fd, SIOCOUTQ, &unread), 0);
-        (void) poll(NULL, 0, 1);
-    }
     CU_ASSERT_EQUAL_FATAL(unread, 0);
 }
 
@@ -257,8 +244,8 @@ static void test_pages_on_the_way(void)
     for (unsigned c = 0; c <= CONNECTIONS; c++)
         m[c] = open_on_gpu();
     CU_ASSERT_EQUAL_FATAL(append_soon(&m[0], 0, NULL), 0); /* there is an extent, and a spare one */
-    for (int i = 0; gpu_figures().spare_extents == 0 && i < PATIENCE_MS; i++)
-        (void) poll(NULL, 0, 1);
+    for (struct wait w = wait_begin(); gpu_figures().spare_extents == 0 && wait_again(&w);)
+        ;
     mover = (pid_t) gpu_figures().mover_pid;
     CU_ASSERT_EQUAL_FATAL(kill(mover, SIGSTOP), 0);
     for (unsigned c = 0; c < CONNECTIONS; c++)
@@ -302,7 +289,7 @@ static void test_clients_go_away(void)
         }
         CU_ASSERT_EQUAL(waitpid(pid, NULL, 0), pid);
     }
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     gpu_wait_for_held(0);
     m = open_on_gpu();
     for (uint32_t i = 0; i < 20; i++) { /* more than may be on the way at one time */

@@ -3,6 +3,7 @@
  * is the driver's. kvcobrad is killed, never asked to end, unless a case says so.
  */
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -54,10 +55,8 @@ static int lease_soon(struct gpu_client *a, uint64_t n, const struct raw_slot *s
 {
     int r = gpu_lease(a, n, s, ret_lease);
 
-    for (int i = 0; r == -EAGAIN && i < 5000; i++) {
-        (void) usleep(1000);
+    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);)
         r = gpu_lease(a, n, s, ret_lease);
-    }
     return r;
 }
 
@@ -128,8 +127,8 @@ static void test_checked_before_every_first_lease(void)
     gpu_disconnect(&a);
     CU_ASSERT_FATAL(supervisor_again());
     CU_ASSERT_EQUAL(gpu_resume(&a), 0);
-    for (int i = 0; (r = gpu_commit(&a, 2, &own, NULL)) == -EAGAIN && i < 5000; i++)
-        (void) usleep(1000);
+    for (struct wait w = wait_begin(); (r = gpu_commit(&a, 2, &own, NULL)) == -EAGAIN && wait_again(&w);)
+        ;
     CU_ASSERT_EQUAL(r, 0);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 2);
     CU_ASSERT_EQUAL(gpu_figures().pages, 2);

@@ -8,9 +8,9 @@
  * page was found damaged. KVC_STRESS_SECONDS=N makes it long.
  */
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,17 +255,15 @@ static void test_anything_at_random(void)
     CU_ASSERT_TRUE(n_published > 100 && n_leased > 50 && n_killed > 5 && n_daemons > 2);
     gpu_list_also(0);
     for (unsigned i = 0; i < ACTORS; i++) {
-        for (int k = 0; k < 2000 && !clients[i].connected; k++) {
+        for (struct wait w = wait_begin(); !clients[i].connected && wait_again(&w);)
             connect_client(&clients[i]);
-            (void) poll(NULL, 0, clients[i].connected ? 0 : 10);
-        }
         CU_ASSERT_TRUE_FATAL(clients[i].connected);
         check_held(&clients[i]);
         CU_ASSERT_TRUE(gpu_client_end(&clients[i].client));
     }
     gpu_wait_for_quarantined(0);
     gpu_wait_for_held(0);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 0);
     CU_ASSERT_FALSE(daemon_logged(&raw_daemon, "checked daemon"));

@@ -95,7 +95,7 @@ static void test_clients_go_away(void)
     raw_start(DAEMON_BY_PATH, NULL);
     for (uint32_t i = 0; i < 20; i++)
         die_in_between(i);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     status = raw_status();
     n_pages = status->status->spaces[0]->pages;
     CU_ASSERT_EQUAL(status->status->spaces[0]->held_pages, 0);

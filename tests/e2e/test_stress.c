@@ -7,6 +7,7 @@
  * allows.
  */
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -325,8 +326,8 @@ static bool is_quiet(void)
 
 static void wait_until_quiet(void)
 {
-    for (int i = 0; i < 5000 && !is_quiet(); i++)
-        (void) poll(NULL, 0, 2);
+    for (struct wait w = wait_begin(); !is_quiet() && wait_again(&w);)
+        ;
     CU_ASSERT_FATAL(is_quiet());
 }
 
