@@ -81,61 +81,79 @@ static void test_killed_client(void)
     scene_end(&sc);
 }
 
+/* 1200 tokens in pieces. The first 300 are published; without a daemon, and for a private sequence, none of
+ * the others can be. */
+static void write_text(const struct embedded *m, kvc_seq *s, const uint32_t *tokens, struct daemon *killed)
+{
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL(scene_publish(m, s, 0, 0, 300, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, killed ? 192 : n);
+    CU_ASSERT_EQUAL(embedded_append(m, s, 0, 300, 100), 0); /* claimed in the arena, not published */
+    if (killed)
+        daemon_kill(killed);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
+    CU_ASSERT_EQUAL(n, killed ? 0 : n);
+    for (size_t at = 400; at < 700; at += 100)
+        CU_ASSERT_EQUAL(embedded_append(m, s, 0, at, 100), 0);
+    CU_ASSERT_EQUAL(scene_publish(m, s, 0, 700, 500, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, killed ? 0 : n);
+    CU_ASSERT_EQUAL(kvc_seq_length(s), 1200);
+}
+
+static void check_like_private(const struct scene *sc, const struct embedded *m, kvc_seq *s,
+                               const uint32_t *tokens)
+{
+    struct embedded alone = scene_private(sc);
+    kvc_seq *want = NULL;
+    float *a, *b;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &want), 0);
+    write_text(&alone, want, tokens, NULL);
+    a = scene_attend(m, s, 0);
+    b = scene_attend(&alone, want, 0);
+    CU_ASSERT_EQUAL(memcmp(a, b, scene_attend_floats(m) * sizeof(*a)), 0);
+    free(a);
+    free(b);
+    embedded_free(&alone);
+}
+
+/* New sequences work with the table that the model has; there is nothing to find. */
+static void check_without_daemon(const struct scene *sc, const struct embedded *m, kvc_seq *s,
+                                 const uint32_t *tokens)
+{
+    kvc_seq *later = NULL, *fork = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, NULL, 0, &later), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(later, tokens, 1200, &n), 0);
+    CU_ASSERT_EQUAL(n, 0);
+    CU_ASSERT_EQUAL(embedded_append(m, later, 1, 0, 200), 0);
+    CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
+    CU_ASSERT_EQUAL(kvc_table_list(m->client, &(kvc_table_info *){NULL}, &n), -ENOTCONN);
+    CU_ASSERT_EQUAL(kvc_client_connect(m->client, sc->daemon.socket), -ENOTCONN); /* tried at once */
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m->client), "cannot be reached"));
+    CU_ASSERT_EQUAL(kvc_client_connect(m->client, "/somewhere/else"), -EISCONN);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m->client), "new client"));
+}
+
 /* The daemon is killed: pages that were leased stay readable, new ones are private, the bits are the same. */
 static void test_killed_daemon(void)
 {
     struct scene sc;
-    struct embedded m, alone;
-    kvc_seq *s = NULL, *want = NULL, *later = NULL, *fork = NULL;
+    struct embedded m;
+    kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, 1200);
     kvc_usage u = {.struct_bytes = sizeof(u)};
-    float *a, *b;
-    size_t n = 0;
 
     scene_start(&sc, small(), 3, 1, pool);
     m = scene_client(&sc);
-    alone = scene_private(&sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &want), 0);
-    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 300, 100, &n), 0);
-    CU_ASSERT_EQUAL(n, 192);
-    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 300, 100), 0); /* claimed in the arena, not published */
-    daemon_kill(&sc.daemon);
-
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
-    CU_ASSERT_EQUAL(n, 0);
-    for (size_t at = 400; at < 700; at += 100)
-        CU_ASSERT_EQUAL(embedded_append(&m, s, 0, at, 100), 0);
-    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 700, 500, 100, &n), 0);
-    CU_ASSERT_EQUAL(n, 0);
-    CU_ASSERT_EQUAL(kvc_seq_length(s), 1200);
+    write_text(&m, s, tokens, &sc.daemon);
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
     CU_ASSERT(u.shared_bytes > 0); /* the three pages that it has from the pool */
-
-    CU_ASSERT_EQUAL(scene_publish(&alone, want, 0, 0, 300, 100, NULL), 0);
-    CU_ASSERT_EQUAL(embedded_append(&alone, want, 0, 300, 100), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(want, tokens, 400, NULL), 0);
-    for (size_t at = 400; at < 700; at += 100)
-        CU_ASSERT_EQUAL(embedded_append(&alone, want, 0, at, 100), 0);
-    CU_ASSERT_EQUAL(scene_publish(&alone, want, 0, 700, 500, 100, NULL), 0);
-    a = scene_attend(&m, s, 0);
-    b = scene_attend(&alone, want, 0);
-    CU_ASSERT_EQUAL(memcmp(a, b, scene_attend_floats(&m) * sizeof(*a)), 0);
-    free(a);
-    free(b);
-
-    /* new sequences work with the table that the model has; there is nothing to find */
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &later), 0);
-    CU_ASSERT_EQUAL(kvc_seq_match(later, tokens, 1200, &n), 0);
-    CU_ASSERT_EQUAL(n, 0);
-    CU_ASSERT_EQUAL(embedded_append(&m, later, 1, 0, 200), 0);
-    CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
-    CU_ASSERT_EQUAL(kvc_table_list(m.client, &(kvc_table_info *){NULL}, &n), -ENOTCONN);
-    CU_ASSERT_EQUAL(kvc_client_connect(m.client, sc.daemon.socket), -ENOTCONN); /* tried at once */
-    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "cannot be reached"));
-    CU_ASSERT_EQUAL(kvc_client_connect(m.client, "/somewhere/else"), -EISCONN);
-    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "new client"));
-    embedded_free(&alone);
+    check_like_private(&sc, &m, s, tokens);
+    check_without_daemon(&sc, &m, s, tokens);
     embedded_free(&m);
     free(tokens);
     sc.operator= kvc_client_free(sc.operator);

@@ -132,63 +132,91 @@ static bool is_found(const struct scene *sc, size_t n)
 
 enum loss { KEPT, STORE_LOST };
 
-/* One client over one restart. @notices: it tried to publish while nobody was there. */
-static void one_restart(enum loss loss, bool notices)
-{
+struct restart {
     struct scene sc;
     struct embedded m;
-    kvc_seq *s = NULL, *fork = NULL, *dropped = NULL;
-    uint32_t *tokens = scene_tokens(0, 1000);
+    kvc_seq *s, *fork, *dropped;
+    uint32_t *tokens;
+};
+
+/* 320 tokens of a sequence are published, its fork shares them, and unpublished tokens are in the arena. */
+static void restart_start(struct restart *t)
+{
+    size_t n = 0;
+
+    *t = (struct restart){.tokens = scene_tokens(0, 1000)};
+    begin(&t->sc);
+    t->m = scene_client(&t->sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t->m.model, NULL, 0, &t->s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t->m.model, NULL, 0, &t->dropped), 0);
+    CU_ASSERT_EQUAL(scene_publish(&t->m, t->s, 0, 0, 400, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, 320);
+    CU_ASSERT_EQUAL(scene_publish(&t->m, t->dropped, 1, 0, 300, 100, &n), 0);
+    CU_ASSERT_EQUAL(kvc_seq_fork(t->s, &t->fork), 0);
+    CU_ASSERT_EQUAL(embedded_append(&t->m, t->s, 0, 400, 200), 0);
+}
+
+static void restart_without_daemon(struct restart *t, bool notices)
+{
+    kvc_client_info i;
+    size_t n = 0;
+
+    CU_ASSERT(attends_like_private(&t->sc, &t->m, t->s, 200, false));
+    CU_ASSERT_EQUAL(embedded_append(&t->m, t->s, 0, 600, 100), 0);
+    t->dropped = kvc_seq_free(t->dropped); /* its release is sent after the restart */
+    if (!notices)
+        return;
+
+    CU_ASSERT_EQUAL(kvc_seq_commit(t->s, t->tokens, 700, &n), 0);
+    CU_ASSERT_EQUAL(n, 0);
+    i = info_of(&t->m);
+    CU_ASSERT(!i.connected && i.n_failed >= 1);
+    CU_ASSERT(i.retry_ms <= 200 || i.n_failed > 1); /* a slow machine makes more attempts, further apart */
+}
+
+/* What the pool had and what was written meanwhile is published, and the fork publishes too. */
+static void restart_check(struct restart *t, bool resumed, bool notices)
+{
     kvc_usage u = {.struct_bytes = sizeof(u)};
     kvc_client_info i;
     size_t n = 0;
 
-    begin(&sc);
-    m = scene_client(&sc);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &dropped), 0);
-    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
-    CU_ASSERT_EQUAL(n, 320);
-    CU_ASSERT_EQUAL(scene_publish(&m, dropped, 1, 0, 300, 100, &n), 0);
-    CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
-    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 200), 0); /* in the arena, unpublished */
+    CU_ASSERT(attends_like_private(&t->sc, &t->m, t->s, 100, notices));
+    CU_ASSERT_EQUAL(embedded_append(&t->m, t->s, 0, 700, 100), 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(t->s, t->tokens, 800, &n), 0);
+    CU_ASSERT_EQUAL(n, 704);
+    i = info_of(&t->m);
+    CU_ASSERT(i.connected && i.n_reconnects == 1 && i.n_failed == 0);
+    CU_ASSERT_EQUAL(i.resumed, resumed);
+    CU_ASSERT_EQUAL(kvc_client_connect(t->m.client, t->sc.daemon.socket), -EISCONN);
+    CU_ASSERT(attends_like_private(&t->sc, &t->m, t->s, 100, true));
+    CU_ASSERT_EQUAL(kvc_seq_get_usage(t->s, &u), 0);
+    CU_ASSERT(u.shared_bytes > 0);
+    CU_ASSERT(is_found(&t->sc, 704));
+    CU_ASSERT_EQUAL(embedded_append(&t->m, t->fork, 0, 400, 50), 0); /* shares pages with s, in either pool */
+    CU_ASSERT(attends_like_private(&t->sc, &t->m, t->fork, 50, false));
+    CU_ASSERT_EQUAL(kvc_seq_commit(t->fork, t->tokens, 450, &n), 0);
+    CU_ASSERT_EQUAL(n, 384);
+}
+
+/* One client over one restart. @notices: it tried to publish while no daemon ran. */
+static void one_restart(enum loss loss, bool notices)
+{
+    struct restart t;
+
+    restart_start(&t);
     supervisor_kill();
     if (loss == STORE_LOST)
         supervisor_lose("kvc-");
-
-    CU_ASSERT(attends_like_private(&sc, &m, s, 200, false));
-    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 600, 100), 0);
-    dropped = kvc_seq_free(dropped); /* its release waits for somebody to hear it */
-    if (notices) {
-        CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 700, &n), 0);
-        CU_ASSERT_EQUAL(n, 0);
-        i = info_of(&m);
-        CU_ASSERT(!i.connected && i.n_failed >= 1 && i.retry_ms <= 200);
-    }
-    start_again(&sc);
+    restart_without_daemon(&t, notices);
+    start_again(&t.sc);
     if (notices) /* do not wait for the next attempt */
-        CU_ASSERT_EQUAL(kvc_client_connect(m.client, sc.daemon.socket), 0);
-    CU_ASSERT(attends_like_private(&sc, &m, s, 100, notices));
-    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 700, 100), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 800, &n), 0);
-    CU_ASSERT_EQUAL(n, 704); /* everything, also what the old pool had */
-    i = info_of(&m);
-    CU_ASSERT(i.connected && i.n_reconnects == 1 && i.n_failed == 0);
-    CU_ASSERT_EQUAL(i.resumed, loss == KEPT);
-    CU_ASSERT_EQUAL(kvc_client_connect(m.client, sc.daemon.socket), -EISCONN);
-    CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
-    CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
-    CU_ASSERT(u.shared_bytes > 0);
-    CU_ASSERT(is_found(&sc, 704));
-    CU_ASSERT_EQUAL(embedded_append(&m, fork, 0, 400, 50),
-                    0); /* shares pages with s, whatever pool they are in */
-    CU_ASSERT(attends_like_private(&sc, &m, fork, 50, false));
-    CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, 450, &n), 0);
-    CU_ASSERT_EQUAL(n, 384);
-    embedded_free(&m);
-    CU_ASSERT(scene_wait(&sc, nobody));
-    free(tokens);
-    finish(&sc);
+        CU_ASSERT_EQUAL(kvc_client_connect(t.m.client, t.sc.daemon.socket), 0);
+    restart_check(&t, loss == KEPT, notices);
+    embedded_free(&t.m);
+    CU_ASSERT(scene_wait(&t.sc, nobody));
+    free(t.tokens);
+    finish(&t.sc);
 }
 
 static void test_kept(void)
@@ -316,68 +344,95 @@ static void damage_session(bool process_gone)
     supervisor_lose("kvc-pid-");
 }
 
-static void forgotten_session(bool pages_go)
+/* A sequence with 320 published tokens, whose session is damaged over a restart. */
+static kvc_seq *forgotten_start(struct scene *sc, struct embedded *m, bool pages_go)
 {
-    struct scene sc;
-    struct embedded m, other;
-    kvc_seq *s = NULL, *filler = NULL;
-    uint32_t *tokens = scene_tokens(0, 600);
-    float *out = calloc(4 * 64, sizeof(*out)), *q;
-    size_t n = 0, kept = 0;
+    kvc_seq *s = NULL;
+    size_t n = 0;
 
-    begin(&sc);
-    m = scene_client(&sc);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
+    begin(sc);
+    *m = scene_client(sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(scene_publish(m, s, 0, 0, 400, 100, &n), 0);
     supervisor_kill();
     damage_session(pages_go);
-    start_again(&sc);
-    if (pages_go) { /* others need the room, and nothing says that somebody reads there */
-        uint64_t evicted = 0;
-
-        CU_ASSERT_EQUAL(kvc_evict(sc.operator, NULL, NULL, &evicted, NULL), 0);
-        CU_ASSERT_EQUAL(evicted, 5);
-        other = scene_client(&sc);
-        CU_ASSERT_EQUAL_FATAL(kvc_seq_new(other.model, NULL, 0, &filler), 0);
-        CU_ASSERT_EQUAL(scene_publish(&other, filler, 7, 0, 400, 100, &n), 0);
-    }
-    scene_come_back(m.client, sc.daemon.socket);
-    CU_ASSERT(!info_of(&m).resumed);
-    if (!pages_go) {
-        CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
-        CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
-        CU_ASSERT_EQUAL(n, 320);
-    } else {
-        q = embedded_queries(&m, 0, 0, 399, 1);
-        CU_ASSERT_EQUAL(kvc_seq_attend(s, 0, q, 1, out), -ESTALE);
-        printf("    %s\n", kvc_last_error(m.client));
-        CU_ASSERT_EQUAL(kvc_seq_read(s, 0, KVC_K, 0, 1, out), -ESTALE);
-        CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 1), -ESTALE);
-        CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), -ESTALE);
-        CU_ASSERT_EQUAL(kvc_seq_fork(s, &(kvc_seq *){NULL}), -ESTALE);
-        CU_ASSERT_EQUAL(kvc_seq_truncate(s, 0, &kept), 0);
-        CU_ASSERT_EQUAL(kept, 0);
-        CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
-        CU_ASSERT_EQUAL(n, 320);
-        CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
-        free(q);
-        embedded_free(&other);
-    }
-    CU_ASSERT(is_found(&sc, 320));
-    embedded_free(&m);
-    free(out);
-    free(tokens);
-    finish(&sc);
+    start_again(sc);
+    return s;
 }
 
 static void test_forgotten_session(void)
 {
-    forgotten_session(false);
+    struct scene sc;
+    struct embedded m;
+    kvc_seq *s = forgotten_start(&sc, &m, false);
+    uint32_t *tokens = scene_tokens(0, 600);
+    size_t n = 0;
+
+    scene_come_back(m.client, sc.daemon.socket);
+    CU_ASSERT(!info_of(&m).resumed);
+    CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
+    CU_ASSERT_EQUAL(n, 320);
+    CU_ASSERT(is_found(&sc, 320));
+    embedded_free(&m);
+    free(tokens);
+    finish(&sc);
+}
+
+/* Another client needs the room, and no hold protects the pages. */
+static struct embedded evict_and_fill(struct scene *sc)
+{
+    struct embedded other;
+    kvc_seq *filler = NULL;
+    uint64_t evicted = 0;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL(kvc_evict(sc->operator, NULL, NULL, &evicted, NULL), 0);
+    CU_ASSERT_EQUAL(evicted, 5);
+    other = scene_client(sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(other.model, NULL, 0, &filler), 0);
+    CU_ASSERT_EQUAL(scene_publish(&other, filler, 7, 0, 400, 100, &n), 0);
+    return other;
+}
+
+/* Every call on the sequence is refused until it is emptied. */
+static void check_stale(const struct embedded *m, kvc_seq *s)
+{
+    float *out = calloc(4 * 64, sizeof(*out)), *q = embedded_queries(m, 0, 0, 399, 1);
+    uint32_t *tokens = scene_tokens(0, 600);
+    size_t n = 0, kept = 0;
+
+    CU_ASSERT_EQUAL(kvc_seq_attend(s, 0, q, 1, out), -ESTALE);
+    printf("    %s\n", kvc_last_error(m->client));
+    CU_ASSERT_EQUAL(kvc_seq_read(s, 0, KVC_K, 0, 1, out), -ESTALE);
+    CU_ASSERT_EQUAL(embedded_append(m, s, 0, 400, 1), -ESTALE);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), -ESTALE);
+    CU_ASSERT_EQUAL(kvc_seq_fork(s, &(kvc_seq *){NULL}), -ESTALE);
+    CU_ASSERT_EQUAL(kvc_seq_truncate(s, 0, &kept), 0);
+    CU_ASSERT_EQUAL(kept, 0);
+    free(q);
+    free(out);
+    free(tokens);
 }
 
 static void test_lost_pages(void)
 {
-    forgotten_session(true);
+    struct scene sc;
+    struct embedded m, other;
+    kvc_seq *s = forgotten_start(&sc, &m, true);
+    size_t n = 0;
+
+    other = evict_and_fill(&sc);
+    scene_come_back(m.client, sc.daemon.socket);
+    CU_ASSERT(!info_of(&m).resumed);
+    check_stale(&m, s);
+    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, 320);
+    CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
+    CU_ASSERT(is_found(&sc, 320));
+    embedded_free(&other);
+    embedded_free(&m);
+    finish(&sc);
 }
 
 /*
@@ -426,49 +481,60 @@ static void test_draining_table(void)
 
 /* ---- under load ---- */
 
-/* Generates over and over, through every restart; each answer must be the private one, bit for bit. */
-static bool generator(const struct scene *sc, int from_parent, int to_parent)
+enum { GENERATED = 700, PIECE = 50, PIECES = GENERATED / PIECE };
+
+/* Attention after each piece of a private sequence; the caller frees each. */
+static void attend_alone(const struct scene *sc, const uint32_t *tokens, float *want[static PIECES])
 {
-    enum { N = 700, PIECE = 50 };
-    struct embedded m = scene_client(sc), alone = scene_private(sc);
-    uint32_t *tokens = scene_tokens(5, N);
-    size_t floats = scene_attend_floats(&m);
-    float *want[N / PIECE];
+    struct embedded alone = scene_private(sc);
     kvc_seq *private = NULL;
-    bool stop = false;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &private), 0);
-    for (size_t i = 0; i < N / PIECE; i++) {
+    for (size_t i = 0; i < PIECES; i++) {
         CU_ASSERT_EQUAL_FATAL(embedded_append(&alone, private, 5, i * PIECE, PIECE), 0);
         CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(private, tokens, (i + 1) * PIECE, NULL), 0);
         want[i] = scene_attend(&alone, private, 5);
     }
-    while (!stop) {
-        kvc_seq *s = NULL;
-        size_t n = 0;
+    embedded_free(&alone);
+}
+
+static void generate_once(const struct embedded *m, const uint32_t *tokens, float *const want[static PIECES])
+{
+    kvc_seq *s = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, NULL, 0, &s), 0);
+    for (size_t i = 0; i < PIECES; i++) {
+        float *got;
         int r;
 
-        CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-        for (size_t i = 0; i < N / PIECE; i++) {
-            float *got;
-
-            CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 5, i * PIECE, PIECE), 0);
-            r = kvc_seq_commit(s, tokens, (i + 1) * PIECE, &n);
-            if (r != 0)
-                printf("    commit: %s\n", kvc_last_error(m.client));
-            CU_ASSERT_EQUAL_FATAL(r, 0);
-            got = scene_attend(&m, s, 5);
-            CU_ASSERT_EQUAL_FATAL(memcmp(got, want[i], floats * sizeof(*got)), 0);
-            free(got);
-        }
-        kvc_seq_free(s);
-        pipe_tell(to_parent);
-        stop = !pipe_wait(from_parent);
+        CU_ASSERT_EQUAL_FATAL(embedded_append(m, s, 5, i * PIECE, PIECE), 0);
+        r = kvc_seq_commit(s, tokens, (i + 1) * PIECE, &n);
+        if (r != 0)
+            printf("    commit: %s\n", kvc_last_error(m->client));
+        CU_ASSERT_EQUAL_FATAL(r, 0);
+        got = scene_attend(m, s, 5);
+        CU_ASSERT_EQUAL_FATAL(memcmp(got, want[i], scene_attend_floats(m) * sizeof(*got)), 0);
+        free(got);
     }
-    for (size_t i = 0; i < N / PIECE; i++)
+    kvc_seq_free(s);
+}
+
+/* Generates over and over, through every restart; each answer must be the private one, bit for bit. */
+static bool generator(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = scene_client(sc);
+    uint32_t *tokens = scene_tokens(5, GENERATED);
+    float *want[PIECES];
+
+    attend_alone(sc, tokens, want);
+    do {
+        generate_once(&m, tokens, want);
+        pipe_tell(to_parent);
+    } while (pipe_wait(from_parent));
+    for (size_t i = 0; i < PIECES; i++)
         free(want[i]);
     free(tokens);
-    embedded_free(&alone);
     embedded_free(&m);
     return true;
 }
