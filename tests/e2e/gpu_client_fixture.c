@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/errmsg.h"
+#include "base/splitmix64.h"
 #include "gpu/cuda/extent.h"
 #include "gpu/page_layout.h"
 #include "tests/e2e/other_user_fixture.h"
@@ -136,15 +137,13 @@ static struct cuda_extent *extent(uint64_t id)
     return imported[n_imported++].extent;
 }
 
-/* What chunk @n's payload is: bytes of a generator that begins with it. */
+/* The payload of chunk @n: random bytes with @n as the seed. Return: their CRC32C. */
 static uint32_t make_payload(uint64_t n, uint8_t *ret, size_t bytes)
 {
-    uint64_t x = n * 0x9e3779b97f4a7c15u + 1;
+    uint64_t state = n;
 
-    for (size_t i = 0; i < bytes; i++) {
-        x = x * 6364136223846793005u + 1442695040888963407u;
-        ret[i] = (uint8_t) (x >> 56);
-    }
+    for (size_t i = 0; i < bytes; i++)
+        ret[i] = (uint8_t) splitmix64_next(&state);
     return crc32c(ret, bytes);
 }
 

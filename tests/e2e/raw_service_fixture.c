@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/splitmix64.h"
 #include "gpu/page_layout.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -61,10 +62,12 @@ struct chunk_key raw_key(uint64_t n)
 {
     struct chunk_key k = {{0}};
 
-    n = (n + 1) * 0x9e3779b97f4a7c15u; /* real keys are uniform; buckets are chosen by both halves */
-    memcpy(k.bytes, &n, sizeof(n));
-    n = (n ^ n >> 31) * 0xbf58476d1ce4e5b9u;
-    memcpy(k.bytes + 8, &n, sizeof(n));
+    for (size_t i = 0; i < sizeof(k.bytes);
+         i += sizeof(n)) { /* both halves choose buckets, so both are uniform */
+        uint64_t half = splitmix64_next(&n);
+
+        memcpy(k.bytes + i, &half, sizeof(half));
+    }
     return k;
 }
 

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "alloc/table.h"
+#include "base/splitmix64.h"
 #include "gpu/page_layout.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
@@ -53,15 +54,6 @@ static struct {
 
 struct table *stress_tables[STRESS_TABLES];
 
-uint64_t stress_random(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 uint64_t stress_key(unsigned t, unsigned n)
 {
     return 1 + 1000 * (uint64_t) t + n;
@@ -69,7 +61,7 @@ uint64_t stress_key(unsigned t, unsigned n)
 
 uint64_t stress_below(uint64_t *state, uint64_t n)
 {
-    return stress_random(state) % n;
+    return splitmix64_next(state) % n;
 }
 
 static uint64_t below(uint64_t n)
@@ -184,7 +176,7 @@ static void publish(void)
     if (below(8) == 0) { /* a page that is not what it claims, beside the arena, or none */
         raw_write_page(&c.m, stress_tables[c.table], &key, PAGE_REST, IMAGE_AT, (unsigned) id);
         c.m.arena[IMAGE_AT + below(2000)] ^= (uint8_t) (1 + below(255));
-        r = raw_commit(&c.m, &s, &key, below(2) ? IMAGE_AT : (size_t) stress_random(&c.random), &lease);
+        r = raw_commit(&c.m, &s, &key, below(2) ? IMAGE_AT : (size_t) splitmix64_next(&c.random), &lease);
         if (r ==
             0) /* somebody else's page, or the first page of the key: whoever finds it looks at every byte */
             expect("release", raw_release(&c.m, lease));
@@ -267,7 +259,7 @@ static void garbage(void)
     size_t n = 1 + below(sizeof(bytes) - 1);
 
     for (size_t i = 0; i < n; i++)
-        bytes[i] = (uint8_t) stress_random(&c.random);
+        bytes[i] = (uint8_t) splitmix64_next(&c.random);
     send_bytes(bytes, n, NULL, 0);
 }
 

@@ -14,9 +14,7 @@ struct table;
 
 extern struct table *stress_tables[STRESS_TABLES];
 
-/* The same on every machine: splitmix64. */
-uint64_t stress_random(uint64_t *state);
-
+/* 0 .. @n - 1, from splitmix64. */
 uint64_t stress_below(uint64_t *state, uint64_t n);
 
 /*

@@ -2,6 +2,7 @@
 #include "tests/e2e/stress_client.h"
 
 #include "alloc/table.h"
+#include "base/splitmix64.h"
 
 static uint64_t number(uint64_t *random)
 {
@@ -9,7 +10,7 @@ static uint64_t number(uint64_t *random)
                                        512, 513, UINT32_MAX, UINT64_MAX, INT64_MAX, 1u << 14};
 
     return stress_below(random, 2) ? special[stress_below(random, sizeof(special) / sizeof(special[0]))]
-                                   : stress_random(random) >> stress_below(random, 64);
+                                   : splitmix64_next(random) >> stress_below(random, 64);
 }
 
 static ProtobufCBinaryData digest(uint64_t *random)

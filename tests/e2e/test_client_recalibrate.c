@@ -16,6 +16,7 @@
 #include "alloc/stats_moments.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/splitmix64.h"
 #include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -36,13 +37,8 @@ static double noise(uint64_t stream, uint64_t i)
     double sum = -6;
 
     for (uint64_t k = 0; k < 12; k++) {
-        uint64_t x = (stream * 1000003 + i) * 12 + k;
+        uint64_t x = splitmix64_mix((stream * 1000003 + i) * 12 + k);
 
-        x ^= x >> 30;
-        x *= 0xbf58476d1ce4e5b9u;
-        x ^= x >> 27;
-        x *= 0x94d049bb133111ebu;
-        x ^= x >> 31;
         sum += (double) (x >> 11) * 0x1p-53;
     }
     return sum;

@@ -108,6 +108,35 @@ static size_t fill_pool(const struct embedded *m, kvc_seq *s, const uint32_t *to
     return at;
 }
 
+/* The guarantee of the other user: 1 MiB of the pool. */
+static void set_guarantee(struct scene *sc)
+{
+    kvc_quota_state q = {.struct_bytes = sizeof(q)};
+
+    CU_ASSERT_EQUAL(kvc_quota_set(sc->operator, "uid-65534", KVC_QUOTA_KEEP, (4 << 20) + 1, &q), -ENOSPC);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc->operator, "uid-65534", 1 << 20, 2 << 20, &q), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc->operator, "uid-65534x", 1 << 20, 0, &q), -ENOENT);
+    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc->operator, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
+    CU_ASSERT(q.guarantee_bytes == 1 << 20 && q.previous_guarantee_bytes == 0 && q.max_bytes == 16 << 20);
+}
+
+/* While memory is reclaimed the borrower finds nothing and publishes nothing; its next call gives memory
+ * back. */
+static void give_back(struct scene *sc, const struct embedded *m, kvc_seq *s, const uint32_t *tokens,
+                      size_t at)
+{
+    kvc_seq *other = NULL;
+    size_t n = 0;
+
+    CU_ASSERT(asked_back(sc) > 256 * 1024); /* the first page, alone in its extent: the least to wait for */
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, NULL, 0, &other), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, 600, &n), 0);
+    CU_ASSERT_EQUAL(n, 0);
+    CU_ASSERT_EQUAL(asked_back(sc), 0); /* the match gave back */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), 0);
+    CU_ASSERT_EQUAL(n, 0); /* what is left in the pool is behind a private page */
+}
+
 static void test_borrower_gives_back(void)
 {
     static const char *const args[] = {
@@ -116,9 +145,8 @@ static void test_borrower_gives_back(void)
     struct scene sc;
     struct embedded m;
     struct child lender;
-    kvc_seq *s = NULL, *other = NULL;
+    kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, 4000);
-    kvc_quota_state q = {.struct_bytes = sizeof(q)};
     float *before, *after;
     size_t at, n = 0;
 
@@ -128,25 +156,14 @@ static void test_borrower_gives_back(void)
     }
     scene_start(&sc, large(), 4, 1, args);
     CU_ASSERT_EQUAL_FATAL(chmod(sc.daemon.folder, 0711), 0);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc.operator, "uid-65534", KVC_QUOTA_KEEP, (4 << 20) + 1, &q), -ENOSPC);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc.operator, "uid-65534", 1 << 20, 2 << 20, &q), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc.operator, "uid-65534x", 1 << 20, 0, &q), -ENOENT);
-    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.operator, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
-    CU_ASSERT(q.guarantee_bytes == 1 << 20 && q.previous_guarantee_bytes == 0 && q.max_bytes == 16 << 20);
+    set_guarantee(&sc);
     m = scene_client(&sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     at = fill_pool(&m, s, tokens);
     before = scene_attend(&m, s, 0);
     lender = child_start(lend, &sc);
     CU_ASSERT(pipe_wait(lender.from));
-    CU_ASSERT(asked_back(&sc) > 256 * 1024); /* the first page, alone in its extent: the least to wait for */
-    /* while it is asked back nothing is found, and nothing published */
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &other), 0);
-    CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, 600, &n), 0);
-    CU_ASSERT_EQUAL(n, 0);
-    CU_ASSERT_EQUAL(asked_back(&sc), 0); /* the match gave back */
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), 0);
-    CU_ASSERT_EQUAL(n, 0); /* what is left in the pool is behind a private page */
+    give_back(&sc, &m, s, tokens, at);
     pipe_tell(lender.to);
     CU_ASSERT(pipe_wait(lender.from)); /* its commit succeeded */
     after = scene_attend(&m, s, 0);

@@ -49,17 +49,43 @@ static size_t pool_inodes(pid_t pid, unsigned long *inodes, size_t max)
     return mapped_inodes(pid, "/memfd:kvcobra-pages", " r--s ", inodes, max);
 }
 
+/* A sequence that found the whole pages of the prompt, all of them in the pool. */
+static kvc_seq *find_prompt(const struct embedded *m, const uint32_t *tokens)
+{
+    kvc_usage u = {.struct_bytes = sizeof(u)};
+    kvc_seq *s = NULL, *other = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, "other", 5, &other), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, PROMPT, &n), 0);
+    CU_ASSERT_EQUAL(n, 0); /* another salt is another text */
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, "salt", 4, &s), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(n, SHARED);
+    CU_ASSERT_EQUAL(kvc_seq_length(s), SHARED);
+    CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
+    CU_ASSERT_EQUAL(u.shared_bytes, u.code_bytes + u.padding_bytes + u.header_bytes + u.sink_bytes);
+    CU_ASSERT_EQUAL(u.tail_bytes, 0);
+    return s;
+}
+
+static void check_attention(const struct embedded *m, kvc_seq *s, const float *want)
+{
+    float *got = scene_attend(m, s, 0);
+
+    CU_ASSERT_EQUAL(memcmp(got, want, scene_attend_floats(m) * sizeof(*got)), 0);
+    free(got);
+}
+
 static void test_shared_prefix(void)
 {
     struct scene sc;
     struct child a;
     struct embedded b;
-    kvc_seq *s = NULL, *other = NULL;
+    kvc_seq *s;
     uint32_t *tokens = scene_tokens(0, PROMPT);
-    kvc_usage u = {.struct_bytes = sizeof(u)};
     unsigned long mine[8], theirs[8];
-    size_t n = 0;
-    float *want, *got;
+    float *want;
     kvc_status *status;
 
     scene_start(&sc, small(), 3, 1, pool);
@@ -68,24 +94,14 @@ static void test_shared_prefix(void)
     want = malloc(scene_attend_floats(&b) * sizeof(*want));
     pipe_receive(a.from, want, scene_attend_floats(&b) * sizeof(*want));
 
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(b.model, "other", 5, &other), 0);
-    CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, PROMPT, &n), 0);
-    CU_ASSERT_EQUAL(n, 0); /* another salt is another text */
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(b.model, "salt", 4, &s), 0);
-    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(n, SHARED);
-    CU_ASSERT_EQUAL(kvc_seq_length(s), SHARED);
-    CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
-    CU_ASSERT_EQUAL(u.shared_bytes, u.code_bytes + u.padding_bytes + u.header_bytes + u.sink_bytes);
-    CU_ASSERT_EQUAL(u.tail_bytes, 0);
+    s = find_prompt(&b, tokens);
     CU_ASSERT_FATAL(pool_inodes(getpid(), mine, 8) == 1 && pool_inodes(a.pid, theirs, 8) == 1);
     CU_ASSERT_EQUAL(mine[0], theirs[0]);
 
-    /* the rest of the prompt, and then the same state as A: the same codes, the same exact tail, the same
-     * bits */
+    /* with the rest of the prompt, both have the same codes and the same exact tail, so attention has the
+     * same bits */
     CU_ASSERT_EQUAL(embedded_append(&b, s, 0, SHARED, PROMPT - SHARED), 0);
-    got = scene_attend(&b, s, 0);
-    CU_ASSERT_EQUAL(memcmp(got, want, scene_attend_floats(&b) * sizeof(*got)), 0);
+    check_attention(&b, s, want);
     status = scene_status(&sc);
     CU_ASSERT_EQUAL(status->spaces[0].pages, 7);
     CU_ASSERT_EQUAL(status->tenants[0].pages, 7);
@@ -93,10 +109,7 @@ static void test_shared_prefix(void)
 
     pipe_tell(a.to);
     CU_ASSERT(child_end(&a));
-    free(got);
-    got = scene_attend(&b, s, 0); /* A is gone, its pages are not */
-    CU_ASSERT_EQUAL(memcmp(got, want, scene_attend_floats(&b) * sizeof(*got)), 0);
-    free(got);
+    check_attention(&b, s, want); /* A has ended, its pages stay */
     free(want);
     free(tokens);
     embedded_free(&b);

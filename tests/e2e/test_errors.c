@@ -233,17 +233,6 @@ static void test_counted(void)
 
 /* ---- whoever may open the metrics socket ---- */
 
-static uint64_t random_state = 7;
-
-static uint64_t below(uint64_t n)
-{
-    uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (z ^ z >> 31) % n;
-}
-
 /* A request with damage, or no request: sent in pieces, answered or not, read or not. */
 static void bad_request(void)
 {
@@ -256,20 +245,21 @@ static void bad_request(void)
         "GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
     };
     char text[256];
-    size_t n = (size_t) snprintf(text, sizeof(text), "%s", whole[below(sizeof(whole) / sizeof(whole[0]))]);
+    size_t n =
+        (size_t) snprintf(text, sizeof(text), "%s", whole[test_rand_below(sizeof(whole) / sizeof(whole[0]))]);
     int fd = connect_metrics();
 
-    for (uint64_t k = below(6); k > 0; k--)
-        text[below(n)] = (char) below(256);
-    n -= below(4) ? 0 : below(n);
+    for (uint64_t k = test_rand_below(6); k > 0; k--)
+        text[test_rand_below(n)] = (char) test_rand_below(256);
+    n -= test_rand_below(4) ? 0 : test_rand_below(n);
     for (size_t at = 0; at < n;) {
-        size_t piece = 1 + below(n - at);
+        size_t piece = 1 + test_rand_below(n - at);
 
         if (send(fd, text + at, piece, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
             break;
         at += piece;
     }
-    if (below(2)) {
+    if (test_rand_below(2)) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
 
         (void) shutdown(fd, SHUT_WR);

@@ -13,16 +13,14 @@
 
 const char test_suite[] = "raw_vectors";
 
-static void test_refusals(void)
+static void test_append_refusals(void)
 {
     static const uint8_t short_key[5], key[16];
-    struct raw_model m, other;
+    struct raw_model m;
     Kvcobra__AppendRaw a;
-    uint64_t lease = 0;
 
     raw_start(DAEMON_BY_PATH, NULL);
     m = raw_model_open();
-    other = raw_model_open();
 #define REFUSED(err, change)                                                                                 \
     do {                                                                                                     \
         a = raw_append_of(&m, 0);                                                                            \
@@ -44,9 +42,22 @@ static void test_refusals(void)
     REFUSED(-EINVAL, ((float *) m.arena)[0] = 1e30f); /* a sink that binary16 cannot hold */
     REFUSED(-ENODATA, a.only_find = 1);
 #undef REFUSED
+    CU_ASSERT_EQUAL(raw_held_pages(), 0); /* a refused append holds nothing */
+    raw_close_model(&m);
+    raw_stop();
+}
+
+static void test_read_refusals(void)
+{
+    struct raw_model m, other;
+    Kvcobra__AppendRaw a;
+    uint64_t lease = 0;
+
+    raw_start(DAEMON_BY_PATH, NULL);
+    m = raw_model_open();
+    other = raw_model_open();
     a = raw_append_of(&m, 0);
-    CU_ASSERT_EQUAL(raw_held_pages(), 0);        /* nothing is left of all that */
-    a.k_offset = m.arena_bytes - RAW_SIDE_BYTES; /* the last place that fits */
+    a.k_offset = m.arena_bytes - RAW_SIDE_BYTES; /* the last offset that fits */
     memcpy(m.arena + a.k_offset, m.arena, RAW_SIDE_BYTES);
     CU_ASSERT_EQUAL_FATAL(raw_append(&m, &a, &lease), 0);
 
@@ -152,7 +163,8 @@ static void test_pipelining(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_refusals),
+    TEST(test_append_refusals),
+    TEST(test_read_refusals),
     TEST(test_clients_go_away),
     TEST(test_pipelining),
     TEST_END,

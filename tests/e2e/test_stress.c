@@ -6,6 +6,7 @@
  * Runs KVC_STRESS_SECONDS (2 by default: some rounds); KVC_TEST_SEED repeats a run as far as scheduling
  * allows.
  */
+#include "base/splitmix64.h"
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
 
@@ -53,14 +54,14 @@ static uint64_t n_verified, n_restarts;
 
 static uint64_t below(uint64_t n)
 {
-    return stress_random(&random_state) % n;
+    return splitmix64_next(&random_state) % n;
 }
 
 /* ---- processes ---- */
 
 static void start_client(unsigned i)
 {
-    uint64_t seed = stress_random(&random_state);
+    uint64_t seed = splitmix64_next(&random_state);
 
     (void) fflush(stdout);
     clients[i] = fork();
@@ -244,7 +245,7 @@ static void look(void)
 
     fit.digest = some_table();
     moments.model_digest = (ProtobufCBinaryData){32, (uint8_t *) random_table_model_digest};
-    status.cursor = below(2) ? 0 : stress_random(&random_state);
+    status.cursor = below(2) ? 0 : splitmix64_next(&random_state);
     tell(KVCOBRA__REQUEST__BODY_GET_FIT, &fit);
     tell(KVCOBRA__REQUEST__BODY_FETCH_MOMENTS, &moments);
     tell(KVCOBRA__REQUEST__BODY_GET_STATUS, &status);

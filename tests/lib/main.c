@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/splitmix64.h"
+
 enum { EXIT_SKIPPED = 77 };
 
 static struct {
@@ -18,16 +20,6 @@ static struct {
     unsigned n_run, n_skipped, n_failed;
     bool skipped;
 } run;
-
-/* splitmix64: spreads any seed, zero included, over the state of the generator below */
-static uint64_t spread(uint64_t *x)
-{
-    uint64_t z = (*x += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 static void seed_case(const char *name)
 {
@@ -39,8 +31,8 @@ static void seed_case(const char *name)
         h = (h ^ (unsigned char) *p) * 0x100000001b3u;
     run.seed = fixed ? strtoull(fixed, NULL, 0) : h;
     h = run.seed;
-    run.state[0] = spread(&h);
-    run.state[1] = spread(&h);
+    run.state[0] = splitmix64_next(&h); /* any seed, zero included, makes a good state */
+    run.state[1] = splitmix64_next(&h);
 }
 
 void test_rand_restart(void)

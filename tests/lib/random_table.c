@@ -9,6 +9,7 @@
 #include "alloc/rotation.h"
 #include "alloc/table_build.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 
 const uint8_t random_table_model_digest[DIGEST_BYTES] = "a model that exists in tests on";
 
@@ -57,9 +58,7 @@ static double noise(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
 
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double) (int64_t) (z ^ z >> 31) * 0x1p-63;
+    return (double) (int64_t) splitmix64_mix(z) * 0x1p-63;
 }
 
 /* Standard deviation of the coordinates of band @i: each band carries half a bit less than the one before. */

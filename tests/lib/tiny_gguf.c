@@ -3,6 +3,7 @@
 #include "tests/lib/tiny_gguf.h"
 
 #include "base/half.h"
+#include "base/splitmix64.h"
 
 #include <errno.h>
 #include <math.h>
@@ -99,11 +100,7 @@ static void pad(struct buffer *b)
 
 static uint64_t next(struct tiny_gguf *t)
 {
-    uint64_t z = (t->state += 0x9e3779b97f4a7c15u); /* splitmix64 */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return splitmix64_next(&t->state);
 }
 
 /* Sum of four uniform numbers, of variance 1: near enough to normal, and no libm whose last bit may differ.
