@@ -105,7 +105,7 @@ struct embedded scene_private(const struct scene *sc)
     return m;
 }
 
-void scene_come_back(kvc_client *c, const char *path)
+void scene_reconnect(kvc_client *c, const char *path)
 {
     kvc_table_info *tables = NULL;
     size_t n = 0;
@@ -192,7 +192,10 @@ float *scene_attend(const struct embedded *m, kvc_seq *s, uint32_t text)
 
 /* ---- children ---- */
 
-/* Ends of pipes that a later child must not inherit: it would keep its siblings' pipes open. */
+/*
+ * The parent's ends of all pipes. A later child closes them, or it would keep the pipes of the earlier ones
+ * open.
+ */
 static int parent_ends[64];
 static size_t n_parent_ends;
 
@@ -224,7 +227,7 @@ struct child child_start(bool (*run)(const struct scene *sc, int from_parent, in
 
     (void) fflush(stdout);
     assert(pipe2(down, O_CLOEXEC) == 0 &&
-           pipe2(up, O_CLOEXEC) == 0); /* a daemon started later must not keep them open */
+           pipe2(up, O_CLOEXEC) == 0); /* a daemon that starts later must not inherit them */
     c.pid = fork();
     assert(c.pid >= 0);
     if (c.pid == 0) {
@@ -297,7 +300,7 @@ void pipe_receive(int fd, void *data, size_t bytes)
     }
 }
 
-void pipe_tell(int fd)
+void pipe_signal(int fd)
 {
     pipe_send(fd, "!", 1);
 }
@@ -313,7 +316,7 @@ bool pipe_wait(int fd)
     return n == 1;
 }
 
-/* ---- what a process has mapped ---- */
+/* ---- mappings of a process ---- */
 
 size_t mapped_inodes(pid_t pid, const char *object, const char *access, unsigned long *inodes, size_t max)
 {

@@ -1,6 +1,6 @@
 /*
- * Scenarios of several processes that use the library: a daemon with an active table, clients of it, and
- * children that run a part of the scenario and are waited for.
+ * Scenarios of several processes that use the library: a daemon with an active table, clients, and children
+ * that run a part of the scenario while the parent waits for them.
  */
 #pragma once
 
@@ -21,9 +21,9 @@ struct scene {
 
 /* The daemon runs and serves a random table of @seed for @g. Asserts. */
 void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed, const char *const *args);
-/* The same over a daemon that runs already; @d is copied. */
+/* The same for a daemon that runs already; @d is copied. */
 void scene_attach(struct scene *sc, const struct daemon *d, struct geometry g, double bpd, uint64_t seed);
-/* The operator's client and the table are given back, the daemon stays. */
+/* Frees the operator's client and the table; the daemon stays. */
 void scene_detach(struct scene *sc);
 /* Ends the daemon cleanly. */
 void scene_end(struct scene *sc);
@@ -33,18 +33,18 @@ void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_dig
 
 /* A connected client with its model, in the frame of tests/unit/client/embedded.h. */
 struct embedded scene_client(const struct scene *sc);
-/* The same model without the daemon: what a private sequence would give. */
+/* The same model without the daemon, to compare with: a private sequence. */
 struct embedded scene_private(const struct scene *sc);
 
 /*
- * Notices the loss of a daemon and connects to the next one at once. A request first: the sockets of a killed
- * daemon that ran on io_uring may hang up a moment after it is gone.
+ * Notices the loss of a daemon and connects to the next one at once. It sends a request first, since the
+ * sockets of a killed daemon that used io_uring may close a moment after its death.
  */
-void scene_come_back(kvc_client *c, const char *path);
+void scene_reconnect(kvc_client *c, const char *path);
 
-/* The daemon's numbers now; free with kvc_status_free(). */
+/* STATUS now; free with kvc_status_free(). */
 kvc_status *scene_status(struct scene *sc);
-/* Asks for them until @is_good; false if they never are. */
+/* Reads STATUS until @is_good; false if it never is. */
 bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s));
 
 /* Token ids of @text: [n], the caller frees. */
@@ -68,15 +68,17 @@ struct child {
 /* Runs @run in a child; it exits with 0 if @run returns true and no assertion failed there. */
 struct child child_start(bool (*run)(const struct scene *sc, int from_parent, int to_parent),
                          const struct scene *sc);
-bool child_end(struct child *c); /* closes the pipes, waits; whether it exited with 0 */
+bool child_end(struct child *c); /* closes the pipes and waits; true if it exited with 0 */
 void child_kill(struct child *c);
 
 /* Whole objects through a pipe; asserts. */
 void pipe_send(int fd, const void *data, size_t bytes);
 void pipe_receive(int fd, void *data, size_t bytes);
-void pipe_tell(int fd); /* one byte */
-bool pipe_wait(int fd); /* for it; false if the other side is gone */
+void pipe_signal(int fd); /* one byte */
+bool pipe_wait(int fd);   /* waits for a byte; false if the other end is closed */
 
-/* Mappings of process @pid whose line has @object and @access in it, by inode; one inode in two processes is
- * one memory. */
+/*
+ * Inodes of the mappings of process @pid whose line has @object and @access in it. One inode in two processes
+ * is one memory.
+ */
 size_t mapped_inodes(pid_t pid, const char *object, const char *access, unsigned long *inodes, size_t max);

@@ -18,15 +18,15 @@ bool gpu_is_real(void)
     return getenv("TEST_GPU") != NULL;
 }
 
-void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_spares)
+void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_preallocated)
 {
-    unsigned extent_mib = gpu_is_real() ? 2 : 1; /* what devices have memory in units of */
+    unsigned extent_mib = gpu_is_real() ? 2 : 1; /* the granularity of device memory */
     const char *mover = getenv("KVC_MOVER");
 
     assert(mover);
     (void) snprintf(a->extent, sizeof(a->extent), "--gpu-extent-bytes=%uM", extent_mib);
     (void) snprintf(a->pool, sizeof(a->pool), "--gpu-pool-bytes=%uM", n_extents * extent_mib);
-    (void) snprintf(a->spares, sizeof(a->spares), "--gpu-spare-extents=%u", n_spares);
+    (void) snprintf(a->spares, sizeof(a->spares), "--gpu-spare-extents=%u", n_preallocated);
     (void) snprintf(a->mover, sizeof(a->mover), "--mover=%s", mover);
     memcpy(a->args,
            ((const char *[16]){"--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K",
@@ -35,13 +35,13 @@ void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_spares)
            sizeof(a->args));
 }
 
-void gpu_args_lend(struct gpu_args *a, const char *option)
+void gpu_args_external(struct gpu_args *a, const char *option)
 {
     size_t n = 0;
 
     gpu_args_init(a, 4, 0);
-    (void) snprintf(a->extent, sizeof(a->extent), "--gpu-extent-bytes=%d", GPU_LENT_BYTES);
-    (void) snprintf(a->pool, sizeof(a->pool), "--gpu-pool-bytes=%d", 4 * GPU_LENT_BYTES);
+    (void) snprintf(a->extent, sizeof(a->extent), "--gpu-extent-bytes=%d", GPU_EXTERNAL_BYTES);
+    (void) snprintf(a->pool, sizeof(a->pool), "--gpu-pool-bytes=%d", 4 * GPU_EXTERNAL_BYTES);
     while (a->args[n])
         n++;
     assert(n + 2 < sizeof(a->args) / sizeof(a->args[0]));
@@ -71,15 +71,15 @@ size_t gpu_n_extents(const struct embedded *m)
     return n;
 }
 
-void gpu_scene_start(struct scene *sc, unsigned n_spares)
+void gpu_scene_start(struct scene *sc, unsigned n_preallocated)
 {
     struct gpu_args a;
 
-    gpu_args_init(&a, 2, n_spares);
+    gpu_args_init(&a, 2, n_preallocated);
     scene_start(sc, random_table_geometry(2, 4, 2, 64), 3, 1, a.args);
 }
 
-bool gpu_nobody(const kvc_status *s)
+bool gpu_nothing_held(const kvc_status *s)
 {
     return s->held_pages == 0 && s->leases == 0;
 }
@@ -92,7 +92,7 @@ void gpu_scene_run(bool (*run)(const struct scene *sc, int from_parent, int to_p
     gpu_scene_start(&sc, 1);
     c = child_start(run, &sc);
     CU_ASSERT(child_end(&c));
-    CU_ASSERT(scene_wait(&sc, gpu_nobody));
+    CU_ASSERT(scene_wait(&sc, gpu_nothing_held));
     scene_end(&sc);
 }
 
@@ -160,7 +160,7 @@ static struct gpu_memory take(const struct embedded *m, const void *from, size_t
     return ret;
 }
 
-/* Its contents, [bytes], which the caller frees; the memory is given back. */
+/* Contents of @from, [bytes], which the caller frees; the device memory is freed. */
 static void *give(const struct embedded *m, struct gpu_memory *from, size_t bytes)
 {
     struct errmsg e = {""};
@@ -261,8 +261,7 @@ float *gpu_read_back(const struct embedded *m, kvc_seq *s, uint32_t layer, enum 
 
 /* ---- comparing ---- */
 
-/* On the CPU, the same tokens with the first @n_packed of them in codes: packed by a commit, the others by no
- * append. */
+/* On the CPU, the same tokens, the first @n_packed of them in codes: a commit packs, later appends do not. */
 static kvc_seq *private_twin(const struct embedded *alone, uint32_t text, size_t n, size_t n_packed)
 {
     size_t have = n_packed > 0 ? n_packed + KVC_RECENT_TOKENS : 0;
@@ -275,7 +274,7 @@ static kvc_seq *private_twin(const struct embedded *alone, uint32_t text, size_t
     if (r == 0)
         r = kvc_seq_commit(s, tokens, have, NULL);
     if (r == 0)
-        r = kvc_seq_truncate(s, n < have ? n : have, &have); /* in the tail: exact */
+        r = kvc_seq_truncate(s, n < have ? n : have, &have); /* the tail is exact */
     if (r == 0 && n > have)
         r = embedded_append(alone, s, text, have, n - have);
     assert(r == 0);

@@ -183,7 +183,7 @@ bool daemon_end(struct daemon *d)
         return false;
     }
     if (d->flags & DAEMON_BY_FD)
-        return true; /* the sockets are the test's */
+        return true; /* the test made the sockets */
     (void) snprintf(lock, sizeof(lock), "%s.lock", d->socket);
     return is_gone(d->socket) && is_gone(d->operator_socket) && is_gone(lock);
 }
@@ -205,7 +205,7 @@ bool daemon_stop(struct daemon *d)
 {
     bool ok = daemon_end(d);
 
-    if (ok) /* else the log may say why */
+    if (ok) /* a failed test keeps the log */
         daemon_remove_folder(d);
     return ok;
 }

@@ -13,7 +13,7 @@
 
 enum { ARGS_MAX = 24, SLOT_BYTES = GPU_PAGE_BYTES };
 
-/* What the stand-in lists beside the truth. */
+/* Processes that the stand-in lists although they do not use the GPU. */
 static char list_path[64];
 static pid_t list_owner;
 
@@ -31,7 +31,7 @@ const char *const *gpu_args(const char *const *more)
     args[n++] = "--gpu-extent-bytes=512K";
     args[n++] = "--gpu-span-bytes=128K";
     args[n++] = "--gpu-reuse-ms=100";
-    args[n++] = "--gpu-quota-bytes=8M"; /* the pool is what ends */
+    args[n++] = "--gpu-quota-bytes=8M"; /* so that the pool is the limit */
     args[n++] = "--lease-ms=2000";
     args[n++] = "--handshake-ms=200"; /* ticks every 50 ms */
     args[n++] = "--pool-bytes=4M";
@@ -55,15 +55,15 @@ void gpu_stop(void)
     raw_stop();
 }
 
-struct gpu_figures gpu_figures(void)
+struct gpu_status gpu_status(void)
 {
     Kvcobra__Reply *r = raw_status();
     const Kvcobra__DeviceStatus *d;
-    struct gpu_figures f;
+    struct gpu_status f;
 
     assert(r->status->n_devices == 2);
     d = r->status->devices[1];
-    f = (struct gpu_figures){
+    f = (struct gpu_status){
         .extent_bytes = d->extent_bytes,
         .held_bytes = d->held_bytes,
         .pages = d->pages,
@@ -92,28 +92,28 @@ unsigned gpu_damaged_pages(void)
     return n;
 }
 
-static bool soon(bool (*is)(const struct gpu_figures *f, uint64_t n), uint64_t n)
+static bool soon(bool (*is)(const struct gpu_status *f, uint64_t n), uint64_t n)
 {
     struct wait w = wait_begin();
-    struct gpu_figures f;
+    struct gpu_status f;
 
     do
-        f = gpu_figures();
+        f = gpu_status();
     while (!is(&f, n) && wait_again(&w));
     return is(&f, n);
 }
 
-static bool quarantined(const struct gpu_figures *f, uint64_t n)
+static bool quarantined(const struct gpu_status *f, uint64_t n)
 {
     return f->quarantined_slots == n;
 }
 
-static bool extents(const struct gpu_figures *f, uint64_t n)
+static bool extents(const struct gpu_status *f, uint64_t n)
 {
     return f->extent_bytes == n * GPU_EXTENT_BYTES;
 }
 
-static bool held(const struct gpu_figures *f, uint64_t n)
+static bool held(const struct gpu_status *f, uint64_t n)
 {
     return f->held_bytes == n * SLOT_BYTES;
 }
@@ -143,7 +143,7 @@ void gpu_stays_quarantined(uint64_t slots)
 
     for (unsigned i = 0; i < LISTS; i++) {
         gpu_wait_for_list(fd);
-        CU_ASSERT_EQUAL_FATAL(gpu_figures().quarantined_slots, slots);
+        CU_ASSERT_EQUAL_FATAL(gpu_status().quarantined_slots, slots);
     }
     (void) close(fd);
 }
@@ -169,7 +169,7 @@ static void remove_list(void)
         (void) unlink(list_path);
 }
 
-void gpu_list_also(pid_t pid)
+void gpu_list_process(pid_t pid)
 {
     FILE *f;
 

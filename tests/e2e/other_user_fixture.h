@@ -12,7 +12,7 @@
 
 enum { OTHER_USER_UID = 65534 };
 
-/* False, and the running case is marked as skipped, if this process is not root's. */
+/* False if this process is not root's; the running case is then marked as skipped. */
 bool other_user_is_possible(void);
 
 /* Gives up root's user, group and supplementary groups. The process still dies with its parent. Asserts. */

@@ -1,4 +1,4 @@
-/* Speaking the protocol by hand; see raw_fixture.h. */
+/* The protocol without the library; see raw_fixture.h. */
 #include "tests/e2e/raw_fixture.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t 
     assert(wire_reply_unpack(buf, p.bytes, &reply) == 0);
     CU_ASSERT_EQUAL(reply->id, m->id);
     CU_ASSERT_EQUAL(reply->boot_id.len, BOOT_ID_BYTES);
-    CU_ASSERT(reply->err == 0 || reply->message[0] != '\0'); /* no errno without a sentence */
+    CU_ASSERT(reply->err == 0 || reply->message[0] != '\0'); /* an errno has a sentence */
     if (ret_packet)
         *ret_packet = p;
     else
@@ -163,7 +163,7 @@ bool raw_is_closed(int fd)
     return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
-/* ---- publishing and finding by hand ---- */
+/* ---- publishing and finding ---- */
 
 static int sealed_memfd(const void *bytes, size_t n_bytes)
 {
@@ -375,7 +375,7 @@ int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct c
                    uint32_t crc32c, uint64_t *ret_lease)
 {
     return commit(m, s, key, UINT64_C(1) << 40, crc32c,
-                  ret_lease); /* an offset in no arena: nobody looks there */
+                  ret_lease); /* an offset outside every arena, which the daemon ignores */
 }
 
 int raw_abort(struct raw_model *m, const struct raw_slot *s)

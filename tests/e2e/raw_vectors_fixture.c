@@ -1,4 +1,4 @@
-/* Raw messages by hand; see raw_vectors_fixture.h. */
+/* APPEND_RAW and READ_RAW; see raw_vectors_fixture.h. */
 #include "tests/e2e/raw_vectors_fixture.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The supervisor of tools/bench/fd_store.h in a test's folder; see supervisor_fixture.h. */
+/* The supervisor of tools/bench/fd_store.h in a folder of the test; see supervisor_fixture.h. */
 #include "tests/e2e/supervisor_fixture.h"
 
 #include <fcntl.h>

@@ -14,7 +14,7 @@ static bool fails_fatally(const struct scene *sc, int from_parent, int to_parent
     (void) sc;
     (void) from_parent;
     CU_ASSERT_FATAL(getpid() == 0);
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     return true;
 }
 
@@ -23,7 +23,7 @@ static bool fails(const struct scene *sc, int from_parent, int to_parent)
     (void) sc;
     (void) from_parent;
     CU_ASSERT(getpid() == 0);
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     return true;
 }
 
@@ -39,7 +39,7 @@ static bool dies(const struct scene *sc, int from_parent, int to_parent)
 static bool waits(const struct scene *sc, int from_parent, int to_parent)
 {
     (void) sc;
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     return pipe_wait(from_parent);
 }
 
@@ -68,7 +68,7 @@ static void test_death_is_noticed(void)
     CU_ASSERT(pipe_wait(other.from));
     CU_ASSERT(!pipe_wait(c.from));
     CU_ASSERT(!child_end(&c));
-    pipe_tell(other.to);
+    pipe_signal(other.to);
     CU_ASSERT(child_end(&other));
 }
 

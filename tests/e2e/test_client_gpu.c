@@ -1,5 +1,5 @@
 /*
- * Clients on a GPU and the daemon's pool there: one process prefills and publishes, another finds the pages
+ * Clients on a GPU and the daemon's pool there. One process prefills and publishes, another finds the pages
  * and attends to the same memory; one of the two dies, or both publish.
  */
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 /* ---- two processes, one memory ---- */
 
-/* Publishes the prompt, attends for its last token, and stays until it is told to go. */
+/* Publishes the prompt, attends for its last token, and stays until the parent releases it. */
 static bool publisher(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -55,7 +55,7 @@ static bool finder(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_match(s, tokens, GPU_PROMPT, &n), 0);
     CU_ASSERT_EQUAL_FATAL(n, GPU_SHARED);
     CU_ASSERT_EQUAL(kvc_seq_length(s), GPU_SHARED);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, GPU_SHARED)); /* nothing of it was computed here */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, GPU_SHARED)); /* not computed here */
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, GPU_SHARED, GPU_PROMPT - GPU_SHARED), 0);
     CU_ASSERT_EQUAL(gpu_inodes(getpid(), inodes, 8), gpu_is_real() ? 0 : 1);
     pipe_send(to_parent, inodes, sizeof(*inodes));
@@ -63,16 +63,16 @@ static bool finder(const struct scene *sc, int from_parent, int to_parent)
     pipe_send(to_parent, out, scene_attend_floats(&m) * sizeof(*out));
     free(out);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
-    CU_ASSERT(pipe_wait(from_parent)); /* the publisher is gone */
+    CU_ASSERT(pipe_wait(from_parent)); /* the publisher has ended */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, GPU_SHARED));
     s = kvc_seq_free(s);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, GPU_SHARED)); /* holds the pages too */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, GPU_SHARED)); /* both hold the pages */
     free(tokens);
     embedded_free(&m);
     return true;
 }
 
-/* @die: the publisher is killed where it stands, with leases and a stream of its own. */
+/* @die: the publisher is killed while it has leases and a stream of its own. */
 static void share(bool die)
 {
     struct scene sc;
@@ -96,13 +96,13 @@ static void share(bool die)
     if (die) {
         child_kill(&a);
     } else {
-        pipe_tell(a.to);
+        pipe_signal(a.to);
         CU_ASSERT(child_end(&a));
     }
-    pipe_tell(b.to);
+    pipe_signal(b.to);
     CU_ASSERT(child_end(&b));
-    CU_ASSERT(scene_wait(
-        &sc, gpu_nobody)); /* after a death: once the device does not list it, and a moment later */
+    CU_ASSERT(scene_wait(&sc, gpu_nothing_held)); /* after a death: once the driver does not list the process,
+                                                     and the delay is over */
     free(of_a);
     free(of_b);
     scene_end(&sc);
@@ -118,7 +118,7 @@ static void test_publisher_is_killed(void)
     share(true);
 }
 
-/* Two that publish the same text: the first one's pages are both's. */
+/* Two processes publish the same text: both then use the pages of the first. */
 static bool same_text(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -129,7 +129,7 @@ static bool same_text(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_append(&m, s, 3, 0, GPU_PROMPT), 0);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     CU_ASSERT(pipe_wait(from_parent));
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, GPU_PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, GPU_SHARED);
@@ -138,7 +138,7 @@ static bool same_text(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(n, GPU_SHARED);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 3, GPU_SHARED));
     CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 3, GPU_SHARED));
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     CU_ASSERT(pipe_wait(from_parent));
     free(tokens);
     embedded_free(&m);
@@ -157,7 +157,7 @@ static void test_same_text_twice(void)
         CU_ASSERT_FATAL(pipe_wait(c[i].from));
     }
     for (size_t i = 0; i < 2; i++)
-        pipe_tell(c[i].to);
+        pipe_signal(c[i].to);
     for (size_t i = 0; i < 2; i++)
         CU_ASSERT_FATAL(pipe_wait(c[i].from));
     status = scene_status(&sc);
@@ -165,15 +165,17 @@ static void test_same_text_twice(void)
     CU_ASSERT_EQUAL(status->spaces[0].pages, GPU_SHARED / KVC_CHUNK_TOKENS);
     status = kvc_status_free(status);
     for (size_t i = 0; i < 2; i++) {
-        pipe_tell(c[i].to);
+        pipe_signal(c[i].to);
         CU_ASSERT(child_end(&c[i]));
     }
-    CU_ASSERT(scene_wait(&sc, gpu_nobody));
+    CU_ASSERT(scene_wait(&sc, gpu_nothing_held));
     scene_end(&sc);
 }
 
-/* A table is activated while sequences of the one before live: old ones keep theirs, a new one has the new
- * one's kernels. */
+/*
+ * A table is activated while sequences of the earlier one live: these keep their table, a new sequence gets
+ * the kernels of the new one.
+ */
 static bool over_a_swap(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -185,7 +187,7 @@ static bool over_a_swap(const struct scene *sc, int from_parent, int to_parent)
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &old), 0);
     CU_ASSERT_EQUAL(gpu_publish(&m, old, 0, 0, GPU_PROMPT, 200, &n), 0);
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent)); /* another table is active */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &new), 0);
     CU_ASSERT_EQUAL(kvc_model_get_info(m.model, &info), 0);
@@ -217,15 +219,15 @@ static void test_table_swap(void)
     c = child_start(over_a_swap, &sc);
     CU_ASSERT_FATAL(pipe_wait(c.from));
     scene_activate(&sc, 2, 7, digest);
-    pipe_tell(c.to);
+    pipe_signal(c.to);
     CU_ASSERT(child_end(&c));
-    CU_ASSERT(scene_wait(&sc, gpu_nobody));
+    CU_ASSERT(scene_wait(&sc, gpu_nothing_held));
     scene_end(&sc);
 }
 
 /*
- * Without extents made ahead a commit waits for each, also when it has filled what there was with half of its
- * pages, and publishes everything.
+ * Without preallocated extents a commit waits for each one, also if it filled the earlier one with half of
+ * its pages, and publishes everything.
  */
 static bool one_commit(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -259,7 +261,7 @@ static void test_extents_on_demand(void)
     scene_end(&sc);
 }
 
-const char test_suite[] = "clients on a GPU";
+const char test_suite[] = "client_gpu";
 const struct test_case test_cases[] = {
     TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice),
     TEST(test_table_swap),    TEST(test_extents_on_demand),   TEST_END,

@@ -1,4 +1,4 @@
-/* What clients on a GPU are refused, and what they lose: a code, a sentence, and everything else goes on. */
+/* Errors of clients on a GPU: each has a code and a sentence, and everything else continues. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-/* A number that is not finite stops publishing, of this sequence alone, until it is cut away. */
+/* A number that is not finite stops publishing of this sequence alone, until it is cut off. */
 static bool bad_numbers(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -34,14 +34,14 @@ static bool bad_numbers(const struct scene *sc, int from_parent, int to_parent)
     bad[7] = (float) NAN;
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(m.client->gpu, floats * sizeof(*bad), &k, &e), 0);
     CU_ASSERT_EQUAL(gpu_write(m.client->gpu, k.at, bad, floats * sizeof(*bad), &e), 0);
-    for (uint32_t layer = 0; layer < m.g.n_layers; layer++) /* returns when it is queued */
+    for (uint32_t layer = 0; layer < m.g.n_layers; layer++) /* it returns when the work is queued */
         CU_ASSERT_EQUAL(
             kvc_seq_append(s, layer, KVC_F32, (void *) (uintptr_t) k.at, (void *) (uintptr_t) k.at, 1), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, GPU_PROMPT, &n), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "511"));
     CU_ASSERT_EQUAL(kvc_client_synchronize(m.client), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, GPU_PROMPT, &n), 0);
-    CU_ASSERT_EQUAL(n, 0); /* nothing of it was published */
+    CU_ASSERT_EQUAL(n, 0); /* no page was published */
     CU_ASSERT_EQUAL(gpu_publish(&m, other, 1, 0, GPU_PROMPT, GPU_PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, GPU_SHARED);
     CU_ASSERT_EQUAL(kvc_seq_truncate(s, GPU_PROMPT - 1, &kept), 0);
@@ -62,7 +62,7 @@ static void test_bad_numbers(void)
     gpu_scene_run(bad_numbers);
 }
 
-/* The pool takes what it has room for; the rest stays private and is right. */
+/* The pool takes the pages that it has room for; the others stay private and are right. */
 static bool full_pool(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -95,7 +95,7 @@ static void test_full_pool(void)
     gpu_scene_run(full_pool);
 }
 
-/* New descriptors are refused until the limit is given back: they would be above those that are open. */
+/* Refuses new descriptors until the limit is raised again: they would be above those that are open. */
 static struct rlimit no_descriptors(void)
 {
     struct rlimit before, now;
@@ -109,8 +109,10 @@ static struct rlimit no_descriptors(void)
     return before;
 }
 
-/* Neither publishing nor matching maps an extent without a descriptor; nothing stays reserved or held, the
- * connection lives. */
+/*
+ * Without a descriptor neither publishing nor matching maps an extent. No page stays reserved or held, and
+ * the connection stays.
+ */
 static bool out_of_descriptors(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc), other = gpu_scene_client(sc);
@@ -155,7 +157,10 @@ static void test_out_of_descriptors(void)
 
 /* ---- loss ---- */
 
-/* The device is lost while pages are held: every call says so, freeing works; others go on. */
+/*
+ * The device is lost while pages are held: every call returns it as an error, freeing works, other clients
+ * continue.
+ */
 static bool loses_gpu(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m;
@@ -220,10 +225,10 @@ static bool misuse(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(kvc_client_set_gpu(unknown, &o), -ENODEV);
     o.struct_bytes = 3;
     CU_ASSERT_EQUAL(kvc_client_set_gpu(unknown, &o), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_client_connect(unknown, sc->daemon.socket), 0); /* still a client of the CPU */
+    CU_ASSERT_EQUAL(kvc_client_connect(unknown, sc->daemon.socket), 0); /* it is a client of the CPU still */
     unknown = kvc_client_free(unknown);
     child = fork();
-    if (child == 0) { /* the driver does not survive it: no call of it */
+    if (child == 0) { /* the driver does not survive a fork, so no call may use it */
         r = kvc_client_synchronize(gpu.client) == -ECHILD &&
             kvc_client_set_stream(gpu.client, NULL) == -ECHILD;
         (void) kvc_client_free(gpu.client);
@@ -242,7 +247,7 @@ static void test_misuse(void)
     gpu_scene_run(misuse);
 }
 
-/* A daemon without GPUs: a sentence; the client's sequences are private ones on its GPU. */
+/* A daemon without GPUs: the error has a sentence, and the client's sequences stay private on its GPU. */
 static bool no_pool_there(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_private(sc);
@@ -271,7 +276,7 @@ static void test_daemon_without_gpus(void)
     scene_end(&sc);
 }
 
-const char test_suite[] = "errors of clients on a GPU";
+const char test_suite[] = "client_gpu_errors";
 const struct test_case test_cases[] = {
     TEST(test_bad_numbers),
     TEST(test_full_pool),

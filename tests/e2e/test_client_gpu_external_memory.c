@@ -1,7 +1,7 @@
 /*
- * Clients on a GPU that lend the daemon memory of their own: pages of two processes in it, what cannot be
- * lent, a second client of the lender's process, and readers when the lender goes. The pool has extents of 2
- * MiB, and none is made ahead: pages lie in what was lent before anything else.
+ * Clients on a GPU that register memory of their own with the daemon: pages of two processes in it, memory
+ * that the daemon refuses, a second client in the owner's process, and readers when the owner ends. The pool
+ * has extents of 2 MiB and none is preallocated, so pages lie in external memory first.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,13 +15,13 @@
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
 
-enum { EXTENT = GPU_LENT_BYTES, PROMPT = GPU_PROMPT, SHARED = GPU_SHARED };
+enum { EXTENT = GPU_EXTERNAL_BYTES, PROMPT = GPU_PROMPT, SHARED = GPU_SHARED };
 
 static void begin(struct scene *sc, const char *lend)
 {
     struct gpu_args a;
 
-    gpu_args_lend(&a, lend);
+    gpu_args_external(&a, lend);
     scene_start(sc, random_table_geometry(2, 4, 2, 64), 3, 1, a.args);
 }
 
@@ -75,17 +75,18 @@ static bool lender(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(gpu_read(m.client->gpu, first, (cu_ptr) (uintptr_t) memory + EXTENT - sizeof(first),
                              sizeof(first), NULL),
                     0);
-    CU_ASSERT_EQUAL(memcmp(first, zeros, sizeof(first)), 0); /* nothing of before is for others to see */
+    CU_ASSERT_EQUAL(memcmp(first, zeros, sizeof(first)),
+                    0); /* the earlier contents must not reach other clients */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_publish(&m, s, 0, 0, PROMPT, 200, &n), 0);
     CU_ASSERT_EQUAL(n, SHARED);
-    CU_ASSERT_EQUAL(gpu_n_extents(&m), 0); /* no extent of the daemon's */
+    CU_ASSERT_EQUAL(gpu_n_extents(&m), 0); /* no extent that the daemon made */
     for (size_t i = 0; i < SHARED / 64; i++)
         CU_ASSERT(s->pages[i]->device - (cu_ptr) (uintptr_t) memory < EXTENT);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, SHARED));
     report(&m, s, to_parent);
     if (pipe_wait(from_parent))
-        embedded_free(&m); /* the memory is the engine's to give back then */
+        embedded_free(&m); /* the engine may free the memory then */
     return true;
 }
 
@@ -100,25 +101,25 @@ static bool reader(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &own), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
     CU_ASSERT_EQUAL_FATAL(n, SHARED);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, SHARED)); /* nothing of it was computed here */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, SHARED)); /* not computed here */
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, SHARED, PROMPT - SHARED), 0);
     report(&m, s, to_parent);
-    CU_ASSERT_EQUAL(gpu_publish(&m, own, 1, 0, PROMPT, PROMPT, &n), 0); /* into the lender's memory */
+    CU_ASSERT_EQUAL(gpu_publish(&m, own, 1, 0, PROMPT, PROMPT, &n), 0); /* into the external memory */
     CU_ASSERT_EQUAL(n, SHARED);
     CU_ASSERT_EQUAL(gpu_n_extents(&m), 0);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, own, 1, SHARED));
-    pipe_tell(to_parent);
-    (void) pipe_wait(from_parent); /* the lender is gone */
+    pipe_signal(to_parent);
+    (void) pipe_wait(from_parent); /* the owner has ended */
     s = kvc_seq_free(s);
     CU_ASSERT_EQUAL(kvc_seq_truncate(own, 0, &n), 0);
-    CU_ASSERT_EQUAL(gpu_append(&m, own, 2, 0, PROMPT), 0); /* the client goes on */
+    CU_ASSERT_EQUAL(gpu_append(&m, own, 2, 0, PROMPT), 0); /* the client works */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, own, 2, 0));         /* one piece: all of it exact */
     free(tokens);
     embedded_free(&m);
     return true;
 }
 
-/* Finds nothing that the lender left, and publishes it anew. */
+/* Finds no page of the process that ended, and publishes the text again. */
 static bool newcomer(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -131,8 +132,9 @@ static bool newcomer(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, PROMPT), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n), -EAGAIN); /* somebody holds what was there */
-    pipe_tell(to_parent);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n),
+                    -EAGAIN); /* another process holds the pages of the external memory */
+    pipe_signal(to_parent);
     CU_ASSERT(pipe_wait(from_parent));
     for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);) /* an extent is being made */
         r = kvc_seq_commit(s, tokens, PROMPT, &n);
@@ -144,7 +146,7 @@ static bool newcomer(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-/* @die: the lender is killed; else it frees its client while others hold pages there. */
+/* @die: the owner is killed; else it frees its client while other processes hold pages there. */
 static void lend_and_go(bool die)
 {
     struct scene sc;
@@ -166,15 +168,15 @@ static void lend_and_go(bool die)
     if (die) {
         child_kill(&a);
     } else {
-        pipe_tell(a.to);
+        pipe_signal(a.to);
         CU_ASSERT(child_end(&a));
     }
     c = child_start(newcomer, &sc);
     CU_ASSERT_FATAL(pipe_wait(c.from));
-    CU_ASSERT_EQUAL(lent_extents(&sc), 1); /* in the books until nobody holds pages there */
-    pipe_tell(b.to);
+    CU_ASSERT_EQUAL(lent_extents(&sc), 1); /* listed until no process holds pages there */
+    pipe_signal(b.to);
     CU_ASSERT(child_end(&b));
-    pipe_tell(c.to);
+    pipe_signal(c.to);
     CU_ASSERT(child_end(&c));
     CU_ASSERT(scene_wait(&sc, nothing_lent));
     free(of_a);
@@ -182,17 +184,17 @@ static void lend_and_go(bool die)
     scene_end(&sc);
 }
 
-static void test_lender_frees_its_client(void)
+static void test_owner_frees_its_client(void)
 {
     lend_and_go(false);
 }
 
-static void test_lender_is_killed(void)
+static void test_owner_is_killed(void)
 {
     lend_and_go(true);
 }
 
-/* ---- what cannot be lent ---- */
+/* ---- memory that is refused ---- */
 
 static bool is_refused(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -228,14 +230,14 @@ static bool is_refused(const struct scene *sc, int from_parent, int to_parent)
     memory = gpu_engine_memory(&m, EXTENT);
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT), -ENOSPC, "--gpu-pool-bytes"));
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT), -ENOSPC,
-                     "--gpu-pool-bytes")); /* it was not lent: not -EEXIST */
+                     "--gpu-pool-bytes")); /* it was never registered, so not -EEXIST */
     embedded_free(&m);
     embedded_free(&alone);
     embedded_free(&cpu);
     return true;
 }
 
-/* One driver does not know the attribute, another has no handles: a sentence, and the client goes on. */
+/* One driver lacks the attribute, another one the handles: the error has a sentence, and the client works. */
 static bool is_unsupported(const struct scene *sc, int from_parent, int to_parent)
 {
     static const char *const calls[] = {"cuPointerGetAttribute:1:1", "cuIpcGetMemHandle:1:801",
@@ -289,21 +291,24 @@ static void test_refusals(void)
     in_child("--gpu-lend=yes", is_refused);
 }
 
-static void test_drivers_without(void)
+static void test_drivers_without_handles(void)
 {
-    if (gpu_is_real()) /* it has all of it */
+    if (gpu_is_real()) /* it has all pages */
         return;
     in_child("--gpu-lend=yes", is_unsupported);
 }
 
-static void test_daemon_that_takes_none(void)
+static void test_daemon_without_external_memory(void)
 {
     in_child("--gpu-lend=no", is_not_taken);
 }
 
 /* ---- two clients of one process ---- */
 
-/* The driver opens no handle in the process that made it: the other client does without those pages. */
+/*
+ * The driver cannot open a handle in the process that made it: the other client there works without these
+ * pages.
+ */
 static bool neighbours(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc), other = gpu_scene_client(sc);
@@ -343,13 +348,13 @@ static void test_two_clients_of_a_process(void)
     in_child("--gpu-lend=yes", neighbours);
 }
 
-const char test_suite[] = "clients on a GPU that lend memory";
+const char test_suite[] = "client_gpu_external_memory";
 const struct test_case test_cases[] = {
-    TEST(test_lender_frees_its_client),
-    TEST(test_lender_is_killed),
+    TEST(test_owner_frees_its_client),
+    TEST(test_owner_is_killed),
     TEST(test_refusals),
-    TEST(test_drivers_without),
-    TEST(test_daemon_that_takes_none),
+    TEST(test_drivers_without_handles),
+    TEST(test_daemon_without_external_memory),
     TEST(test_two_clients_of_a_process),
     TEST_END,
 };

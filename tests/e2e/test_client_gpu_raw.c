@@ -1,6 +1,6 @@
 /*
- * A client without the library (client/python/raw_client.py) and one with it, both on a GPU: what one appends
- * the other finds and reads, and it is what a session of the host's memory makes of the same vectors.
+ * A client without the library (client/python/raw_client.py) and one with it, both on a GPU. Each finds and
+ * reads what the other appended, with the bits that a session in host memory makes of the same vectors.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ const char test_suite[] = "client_gpu_raw";
 
 #define UUID "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0" /* of the stand-in's first device */
 
-static float *decoded; /* what Python read */
+static float *decoded; /* read by Python */
 
 /* In a process that may open the driver: finds what Python appended. */
 static bool finder(const struct scene *sc, int from_parent, int to_parent)
@@ -62,7 +62,7 @@ static void test_python(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(path);
     (void) snprintf(mover, sizeof(mover), "--mover=%s", path);
     scene_start(&sc, random_table_geometry(3, 6, 2, 64), 4.0, 1, args);
-    m = scene_client(&sc); /* of the host's memory: this process does not open the driver */
+    m = scene_client(&sc); /* in host memory, since this process does not open the driver */
     bytes = (size_t) RAW_TOKENS * 2 * m.g.n_layers * m.n_heads * m.g.d * sizeof(float);
     CU_ASSERT_FATAL(raw_python(&sc, &m, &on_host));
     CU_ASSERT_EQUAL(setenv("KVC_RAW_DEVICE", UUID, 1), 0);

@@ -1,7 +1,7 @@
 /*
- * A borrower on a GPU fills its pool and holds it; another user's guarantee there is asked back. The
- * borrower's library copies pages to memory of its own, unmaps the extent, and goes on with the same bits.
- * Needs root, to become two users.
+ * A borrower on a GPU fills its pool and holds it; the daemon reclaims the guarantee of another user. The
+ * borrower's library copies pages to private memory, unmaps the extent, and computes the same bits. Needs
+ * root, to become another user.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-/* Becomes the lender: refused until the borrower gave back. */
+/* Becomes the lender, which is refused until the borrower gave back. */
 static bool lend(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m;
@@ -30,12 +30,12 @@ static bool lend(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(gpu_append(&m, s, 1, 0, 128), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 128, &n), -EAGAIN);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "bytes of its guarantee that are lent"));
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent));
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 128, &n), 0);
     CU_ASSERT_EQUAL(n, 64);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 1, 64));
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     CU_ASSERT(pipe_wait(from_parent));
     free(tokens);
     embedded_free(&m);
@@ -63,20 +63,20 @@ static bool borrow(const struct scene *sc, int from_parent, int to_parent)
     packed = at - 64;
     mapped = gpu_inodes(getpid(), inodes, 16);
     CU_ASSERT_EQUAL(mapped, 3);
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent));
-    /* while it is asked back nothing is found, and nothing published */
+    /* during the reclaim no page is found, and none published */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &other), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, 600, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT_EQUAL(gpu_inodes(getpid(), inodes, 16),
                     mapped - 1); /* the match gave back: its memory is free */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, packed));
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent)); /* the lender's commit succeeded */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, packed));
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n),
-                    -ENOSPC); /* no one asks any more: it tries again, in vain */
+                    -ENOSPC); /* the reclaim is over, so it tries to publish, and the pool is full */
     free(tokens);
     embedded_free(&m);
     return true;
@@ -117,16 +117,16 @@ static void test_borrower_gives_back(void)
     CU_ASSERT_FATAL(pipe_wait(borrower.from));
     lender = child_start(lend, &sc);
     CU_ASSERT_FATAL(pipe_wait(lender.from));
-    pipe_tell(borrower.to);
+    pipe_signal(borrower.to);
     CU_ASSERT_FATAL(pipe_wait(borrower.from));
-    pipe_tell(lender.to);
+    pipe_signal(lender.to);
     CU_ASSERT_FATAL(pipe_wait(lender.from));
-    pipe_tell(borrower.to);
+    pipe_signal(borrower.to);
     CU_ASSERT(child_end(&borrower));
-    pipe_tell(lender.to);
+    pipe_signal(lender.to);
     CU_ASSERT(child_end(&lender));
     scene_end(&sc);
 }
 
-const char test_suite[] = "pressure on a GPU";
+const char test_suite[] = "client_gpu_reclaim";
 const struct test_case test_cases[] = {TEST(test_borrower_gives_back), TEST_END};

@@ -1,7 +1,7 @@
 /*
- * The daemon is killed and started again while a client on a GPU appends and attends: its pages stay what
- * they were, it comes back, publishes, and another process finds them. With the pool kept, and with the pool
- * lost.
+ * The daemon is killed and started again while a client on a GPU appends and attends. The client's pages stay
+ * the same, it connects again and publishes, and another process finds the pages. With the pool kept, and
+ * with the pool lost.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,14 +16,14 @@
 
 enum loss { KEPT, STORE_LOST };
 
-static enum loss loss; /* of this run: children inherit it */
+static enum loss loss; /* of this test program; children inherit it */
 
 static void begin(struct scene *sc, bool lend)
 {
-    static struct gpu_args a; /* the supervisor starts daemons with them again */
+    static struct gpu_args a; /* later daemons of the supervisor get them too */
 
     if (lend)
-        gpu_args_lend(&a, "--gpu-lend=yes");
+        gpu_args_external(&a, "--gpu-lend=yes");
     else
         gpu_args_init(&a, 4, 1);
     supervisor_begin(a.args);
@@ -32,11 +32,11 @@ static void begin(struct scene *sc, bool lend)
 
 static void meet(int from_parent, int to_parent)
 {
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent));
 }
 
-/* Appends over the daemon's death, commits into the void, comes back, publishes everything. */
+/* Appends while the daemon is dead, commits without effect, connects again, publishes everything. */
 static bool survivor(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -55,11 +55,11 @@ static bool survivor(const struct scene *sc, int from_parent, int to_parent)
     meet(from_parent, to_parent); /* the daemon is dead when this returns */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 400, 200), 0);
-    dropped = kvc_seq_free(dropped); /* its release waits for somebody to hear it */
+    dropped = kvc_seq_free(dropped); /* its release is sent after the restart */
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 600, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 512));
-    meet(from_parent, to_parent); /* and again there */
+    meet(from_parent, to_parent); /* the daemon runs again */
     CU_ASSERT_EQUAL_FATAL(kvc_client_connect(m.client, sc->daemon.socket), 0);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 512));
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 600, 100), 0);
@@ -71,10 +71,10 @@ static bool survivor(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 576));
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
     CU_ASSERT_EQUAL(u.shared_bytes, u.code_bytes + u.padding_bytes + u.header_bytes + u.sink_bytes);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, 320)); /* its pages, whatever pool they are in now */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, 320)); /* its pages, in either pool */
     CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, 400, &n), 0);
     CU_ASSERT_EQUAL(n, 320);
-    meet(from_parent, to_parent); /* somebody looks for it */
+    meet(from_parent, to_parent); /* another process looks for the text */
     s = kvc_seq_free(s);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, 320));
     free(tokens);
@@ -117,15 +117,15 @@ static void over_a_restart(enum loss what)
     supervisor_kill();
     if (what == STORE_LOST)
         supervisor_lose("kvc-");
-    pipe_tell(a.to);
+    pipe_signal(a.to);
     CU_ASSERT_FATAL(pipe_wait(a.from));
     CU_ASSERT_FATAL(supervisor_again());
-    scene_come_back(sc.operator, sc.daemon.operator_socket);
-    pipe_tell(a.to);
+    scene_reconnect(sc.operator, sc.daemon.operator_socket);
+    pipe_signal(a.to);
     CU_ASSERT_FATAL(pipe_wait(a.from));
     b = child_start(finder, &sc);
     CU_ASSERT(child_end(&b));
-    pipe_tell(a.to);
+    pipe_signal(a.to);
     CU_ASSERT(child_end(&a));
     CU_ASSERT(scene_wait(&sc, nobody));
     scene_detach(&sc);
@@ -142,19 +142,19 @@ static void test_lost(void)
     over_a_restart(STORE_LOST);
 }
 
-/* ---- lent memory, which no daemon keeps ---- */
+/* ---- external memory, which does not outlive the daemon ---- */
 
-/* It is the lender's own: its sequence goes on with it, privately, and publishes the pages elsewhere. */
+/* It belongs to the client: its sequence uses it privately, and publishes the pages elsewhere. */
 static bool lender(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
-    void *memory = gpu_engine_memory(&m, GPU_LENT_BYTES);
+    void *memory = gpu_engine_memory(&m, GPU_EXTERNAL_BYTES);
     uint32_t *tokens = scene_tokens(0, 400);
     kvc_usage u = {.struct_bytes = sizeof(u)};
     kvc_seq *s = NULL;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_client_lend(m.client, memory, GPU_LENT_BYTES), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_lend(m.client, memory, GPU_EXTERNAL_BYTES), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(gpu_publish(&m, s, 0, 0, 400, 200, &n), 0);
     CU_ASSERT_EQUAL(n, 320);
@@ -166,8 +166,8 @@ static bool lender(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
     CU_ASSERT_EQUAL(u.shared_bytes, 0);
-    CU_ASSERT_EQUAL(kvc_client_lend(m.client, memory, GPU_LENT_BYTES),
-                    -EEXIST); /* somebody may read it still */
+    CU_ASSERT_EQUAL(kvc_client_lend(m.client, memory, GPU_EXTERNAL_BYTES),
+                    -EEXIST); /* another process may still read it */
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
     CU_ASSERT_EQUAL(n, 320);
     CU_ASSERT_EQUAL(gpu_n_extents(&m), 1);
@@ -178,7 +178,7 @@ static bool lender(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-/* @others: publishes so much that the daemon has an extent made: then its session outlives the restart. */
+/* @others: publishes enough for the daemon to make an extent, so its session outlives the restart. */
 static bool read_lent(const struct scene *sc, int from_parent, int to_parent, bool others)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -201,12 +201,12 @@ static bool read_lent(const struct scene *sc, int from_parent, int to_parent, bo
     CU_ASSERT_EQUAL(kvc_client_get_info(m.client, &i), 0);
     CU_ASSERT_EQUAL(i.resumed, others);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 320, &n),
-                    -ESTALE); /* its lender may be gone: nobody can know */
+                    -ESTALE); /* the daemon cannot know whether its owner lives */
     CU_ASSERT_EQUAL(kvc_seq_truncate(s, 0, &kept), 0);
     CU_ASSERT_EQUAL(kept, 0);
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, 400), 0);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 0));
-    meet(from_parent, to_parent); /* the lender published its text again */
+    meet(from_parent, to_parent); /* the owner published its text again */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &t), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(t, tokens, 321, &n), 0);
     CU_ASSERT_EQUAL_FATAL(n, 320);
@@ -235,10 +235,10 @@ static void wait_for_all(const struct child *c, unsigned first)
 static void tell_all(const struct child *c)
 {
     for (unsigned i = 0; i < 3; i++)
-        pipe_tell(c[i].to);
+        pipe_signal(c[i].to);
 }
 
-static void test_lent_memory(void)
+static void test_external_memory(void)
 {
     struct scene sc;
     struct child c[3];
@@ -253,11 +253,11 @@ static void test_lent_memory(void)
     tell_all(c);
     wait_for_all(c, 0);
     CU_ASSERT_FATAL(supervisor_again());
-    scene_come_back(sc.operator, sc.daemon.operator_socket);
+    scene_reconnect(sc.operator, sc.daemon.operator_socket);
     tell_all(c);
     wait_for_all(c, 0);
-    for (unsigned i = 3; i-- > 0;) { /* the lender last */
-        pipe_tell(c[i].to);
+    for (unsigned i = 3; i-- > 0;) { /* the owner last */
+        pipe_signal(c[i].to);
         CU_ASSERT(child_end(&c[i]));
     }
     CU_ASSERT(scene_wait(&sc, nobody));
@@ -265,5 +265,6 @@ static void test_lent_memory(void)
     supervisor_finish();
 }
 
-const char test_suite[] = "clients on a GPU over restarts";
-const struct test_case test_cases[] = {TEST(test_kept), TEST(test_lost), TEST(test_lent_memory), TEST_END};
+const char test_suite[] = "client_gpu_restart";
+const struct test_case test_cases[] = {TEST(test_kept), TEST(test_lost), TEST(test_external_memory),
+                                       TEST_END};

@@ -1,4 +1,7 @@
-/* Arena, pool and quota full: one documented error each, nothing changed, and the sequence goes on. */
+/*
+ * Arena, pool and quota full: each is one documented error that changes nothing, and the sequence works
+ * afterwards.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +18,10 @@ static struct geometry large(void)
     return random_table_geometry(8, 4, 4, 128);
 }
 
-/* After a refusal: longer than any arena or pool here, and the same bits as a sequence that never saw a
- * daemon. */
+/*
+ * After a refusal: a sequence that is longer than every arena and pool here has the bits of one without a
+ * daemon.
+ */
 static void check_goes_on(const struct scene *sc, const struct embedded *m, kvc_seq *s, size_t pieces)
 {
     struct embedded alone = scene_private(sc);
@@ -50,7 +55,7 @@ static void test_arena_full(void)
     scene_start(&sc, large(), 4, 1, args);
     m = scene_client(&sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 512), -ENOSPC); /* seven pages at once: never */
+    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 512), -ENOSPC); /* seven pages at once never fit */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "smaller pieces"));
     CU_ASSERT_EQUAL(kvc_seq_length(s), 0);
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 200), 0);         /* two */
@@ -59,19 +64,21 @@ static void test_arena_full(void)
     CU_ASSERT_EQUAL(kvc_seq_length(s), 200);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 200, &n), 0);
     CU_ASSERT_EQUAL(n, 128);
-    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 200, 120), 0); /* and the retry */
+    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 200, 120), 0); /* the retry */
     CU_ASSERT_EQUAL(kvc_seq_length(s), 320);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 320, &n), 0);
     CU_ASSERT_EQUAL(n, 256);
-    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 320, 1280, 128, &n), 0); /* the arena bounds pieces, not texts */
+    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 320, 1280, 128, &n), 0); /* the arena limits pieces, not texts */
     CU_ASSERT_EQUAL(n, 1536);
     free(tokens);
     embedded_free(&m);
     scene_end(&sc);
 }
 
-/* The arena has room for some of a batch's sequences: none of them gets a page or a token; one by one some
- * do. */
+/*
+ * The arena has room for some sequences of a batch: none of them gets a page or a token; one after the other
+ * some do.
+ */
 static void test_arena_full_in_a_batch(void)
 {
     enum { N = 4, TOKENS = 150 }; /* a page each, of which three fit the arena */
@@ -88,7 +95,7 @@ static void test_arena_full_in_a_batch(void)
                                      embedded_input(&m, i, 0, KVC_V, 0, TOKENS), TOKENS};
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &items[i].seq), 0);
     }
-    for (unsigned i = 0; i < 3; i++) { /* each time as many are free */
+    for (unsigned i = 0; i < 3; i++) { /* the same number is free each time */
         CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N, 0, KVC_F32), -ENOSPC);
         CU_ASSERT_PTR_NOT_NULL(
             strstr(kvc_last_error(m.client), "sequence 3 of the batch: the arena is full"));
@@ -107,7 +114,7 @@ static void test_arena_full_in_a_batch(void)
     scene_end(&sc);
 }
 
-/* The pool takes some pages and then no more, since all are held. */
+/* The pool takes some pages and then none, since all are held. */
 static void run_full(const char *const *args, int err)
 {
     struct scene sc;
@@ -134,7 +141,7 @@ static void run_full(const char *const *args, int err)
     CU_ASSERT(strlen(kvc_last_error(m.client)) > 20);
     check_goes_on(&sc, &m, s, 128);
     status = scene_status(&sc);
-    CU_ASSERT_EQUAL(status->sessions, 1); /* the daemon is fine */
+    CU_ASSERT_EQUAL(status->sessions, 1); /* the daemon works */
     status = kvc_status_free(status);
     free(tokens);
     embedded_free(&m);
@@ -161,7 +168,7 @@ static void test_page_larger_than_pool(void)
              -EFBIG);
 }
 
-/* What could not be published is, once there is room: pages wait on the heap and go through the arena. */
+/* Pages that found no room are published later: they wait on the heap and pass through the arena. */
 static void test_published_later(void)
 {
     static const char *const args[] = {"--arena-bytes=1M", "--pool-bytes=8M", "--extent-bytes=8M", NULL};

@@ -1,4 +1,6 @@
-/* Somebody dies: a client, whose holds must go, or the daemon, without which sequences go on privately. */
+/*
+ * A process dies: a client, whose holds must end, or the daemon, without which sequences continue privately.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +18,7 @@ static struct geometry small(void)
     return random_table_geometry(2, 4, 2, 64);
 }
 
-/* Holds pages in every way there is, then waits to be killed. */
+/* Holds pages in all ways, then waits to be killed. */
 static bool victim(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = scene_client(sc);
@@ -30,8 +32,9 @@ static bool victim(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &found), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(found, tokens, 500, &n), 0);
     CU_ASSERT_EQUAL(n, 384);
-    CU_ASSERT_EQUAL(embedded_append(&m, t, 1, 500, 300), 0); /* and arena pages that nobody published */
-    pipe_tell(to_parent);
+    CU_ASSERT_EQUAL(embedded_append(&m, t, 1, 500, 300),
+                    0); /* and pages of the arena that are not published */
+    pipe_signal(to_parent);
     (void) pipe_wait(from_parent);
     return false;
 }
@@ -71,7 +74,7 @@ static void test_killed_client(void)
     status = kvc_status_free(status);
     child_kill(&c);
     CU_ASSERT(scene_wait(&sc, only_the_survivor));
-    after = scene_attend(&m, s, 0); /* what it committed is still there, bit by bit */
+    after = scene_attend(&m, s, 0); /* its committed pages are there, bit for bit */
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*before)), 0);
     embedded_free(&m);
     CU_ASSERT(scene_wait(&sc, nobody));
@@ -161,7 +164,7 @@ static void test_killed_daemon(void)
     free(sc.bytes);
 }
 
-/* A daemon that ends properly hangs up; a client that only appends does not even notice. */
+/* A daemon that ends in order closes its sockets; a client that only appends does not notice. */
 static void test_daemon_ends(void)
 {
     struct scene sc;

@@ -1,7 +1,7 @@
 /*
- * A client without the library (client/python/raw_client.py) and one with it: what one publishes the other
- * finds and reads. Codes may differ in single values: the library encodes from a tail in binary16, the daemon
- * from the vectors it is given.
+ * A client without the library (client/python/raw_client.py) and one with it: each finds and reads what the
+ * other published. Codes may differ in single values: the library encodes from a tail in binary16, the daemon
+ * from the vectors of the message.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ const char test_suite[] = "client_raw";
 
 static const char *const pool[] = {"--pool-bytes=64M", "--arena-bytes=8M", NULL};
 
-/* What the library reads of one layer and side, in the file's order. */
+/* Decoded values of one layer and side, in the order of the file. */
 static void compare(const struct embedded *m, kvc_seq *s, const float *decoded)
 {
     size_t row = (size_t) m->n_heads * m->g.d, layer_n = KVC_CHUNK_TOKENS * row;

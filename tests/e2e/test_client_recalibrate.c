@@ -1,6 +1,6 @@
 /*
- * kvcobra recalibrate from end to end: a table made for one kind of vectors, clients that encode another
- * kind, a better table in force afterwards; and without drift, none.
+ * kvcobra recalibrate from end to end. Clients encode other vectors than the table was made for: a better
+ * table is active afterwards. Without drift none is made.
  */
 #include <errno.h>
 #include <math.h>
@@ -31,7 +31,7 @@ static struct geometry small(void)
     return random_table_geometry(2, 4, 2, 32);
 }
 
-/* Number i of a stream, about normal: twelve uniform numbers of variance 1/12. */
+/* Number i of a stream, about normal: the sum of twelve uniform numbers of variance 1/12. */
 static double noise(uint64_t stream, uint64_t i)
 {
     double sum = -6;
@@ -44,7 +44,7 @@ static double noise(uint64_t stream, uint64_t i)
     return sum;
 }
 
-/* Variances fall by 4 from coordinate to coordinate over half of them; @drifted: from the other end on. */
+/* Variances fall by 4 from coordinate to coordinate over half of them; @drifted: in the reverse order. */
 static void draw(const struct geometry *g, bool drifted, uint64_t stream, size_t n, float *ret)
 {
     for (size_t t = 0; t < n; t++)
@@ -66,7 +66,7 @@ static float *vectors(const struct geometry *g, bool drifted, uint64_t stream, s
     return x;
 }
 
-/* Calibration statistics of the model with queries, or without any metric but squared error. */
+/* Calibration statistics of the model, with queries or with squared error as the only metric. */
 static struct stats *statistics(const struct geometry *g, bool with_queries)
 {
     struct stats *s = NULL;
@@ -129,7 +129,7 @@ static void activate_table_for(struct scene *sc, bool drifted, const struct stat
     CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->operator, digest, 0, NULL), 0);
 }
 
-/* A client that opted in encodes @n tokens of one kind and reports. */
+/* A client with reports switched on encodes @n tokens of one kind. */
 static void live(struct scene *sc, bool drifted, uint32_t text)
 {
     const kvc_report_options all = {sizeof(all), 1000000, 1};
@@ -211,17 +211,17 @@ static void test_drift(void)
 
     begin(&sc);
     active_digest(&sc, before);
-    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 1); /* nobody reported anything */
+    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 1); /* no client has reported */
     live(&sc, true, 1);
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--dry-run", NULL}), 0);
     CU_ASSERT(same_active(&sc, before));
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--tenant", "nobody", NULL}), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--tenant", "stranger", NULL}), 1);
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--min-tokens", "1000000", NULL}), 1);
     CU_ASSERT(same_active(&sc, before));
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--json", NULL}), 0);
     CU_ASSERT_FALSE(same_active(&sc, before));
     active_digest(&sc, after);
-    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 3); /* the same moments again: nothing better is to be had */
+    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 3); /* the same moments again: no better table exists */
     CU_ASSERT(same_active(&sc, after));
     scene_end(&sc);
 }
@@ -266,7 +266,7 @@ static void test_metric(void)
     scene_end(&sc);
 }
 
-/* Clients keep coming while the new table is in shadow. */
+/* New clients connect while the new table is a shadow. */
 static bool clients(const struct scene *sc, int from_parent, int to_parent)
 {
     struct scene mine = *sc;
@@ -289,7 +289,7 @@ static void test_shadow_first(void)
     live(&sc, true, 1);
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--shadow-tokens", "1000", "--wait", "1", NULL}),
                     1);
-    CU_ASSERT(same_active(&sc, before)); /* nobody measured in time */
+    CU_ASSERT(same_active(&sc, before)); /* no client measured within the time */
     c = child_start(clients, &sc);
     CU_ASSERT_EQUAL(
         recalibrate(&sc, (const char *const[]){"--shadow-tokens", "1000", "--share", "100", NULL}), 0);

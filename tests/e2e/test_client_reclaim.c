@@ -1,7 +1,7 @@
 /*
- * A lender and a borrower of two uids: the borrower fills the pool and holds it, the lender's guarantee is
- * asked back, the borrower's library gives the pages back and goes on with the same bits. Needs root, to
- * become two users.
+ * A lender and a borrower of two users. The borrower fills the pool and holds it; the daemon reclaims the
+ * lender's guarantee; the borrower's library gives the pages back and computes the same bits. Needs root, to
+ * become another user.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,16 +15,18 @@
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
 
-const char test_suite[] = "client_pressure";
+const char test_suite[] = "client_reclaim";
 
-/* 64 tokens x 8 layers x 4 heads x 128 x 2 at 4 bpd: pages of 256 KiB and more, three to an extent of 1 MiB
- * at most. */
+/*
+ * 64 tokens x 8 layers x 4 heads x 128 x 2 at 4 bpd: pages of more than 256 KiB, at most three to an extent
+ * of 1 MiB.
+ */
 static struct geometry large(void)
 {
     return random_table_geometry(8, 4, 4, 128);
 }
 
-/* Becomes the lender and is refused: what it is guaranteed is asked back. */
+/* Becomes the lender and is refused: the daemon starts to reclaim its guarantee. */
 static struct embedded ask(const struct scene *sc, const uint32_t *tokens, kvc_seq **ret)
 {
     struct embedded m;
@@ -48,26 +50,26 @@ static bool lend(const struct scene *sc, int from_parent, int to_parent)
     size_t n = 0;
     int r;
 
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     (void) pipe_wait(from_parent);
     r = kvc_seq_commit(s, tokens, 128, &n);
     CU_ASSERT_EQUAL(r, 0);
     CU_ASSERT_EQUAL(n, 64);
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     (void) pipe_wait(from_parent);
     free(tokens);
     embedded_free(&m);
     return r == 0;
 }
 
-/* Refused, and never asks again. */
+/* Refused, and sends no further request. */
 static bool ask_once(const struct scene *sc, int from_parent, int to_parent)
 {
     uint32_t *tokens = scene_tokens(1, 256);
     kvc_seq *s = NULL;
     struct embedded m = ask(sc, tokens, &s);
 
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     (void) pipe_wait(from_parent);
     free(tokens);
     embedded_free(&m);
@@ -132,9 +134,9 @@ static void give_back(struct scene *sc, const struct embedded *m, kvc_seq *s, co
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, NULL, 0, &other), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, 600, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
-    CU_ASSERT_EQUAL(asked_back(sc), 0); /* the match gave back */
+    CU_ASSERT_EQUAL(asked_back(sc), 0); /* the match gave memory back */
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), 0);
-    CU_ASSERT_EQUAL(n, 0); /* what is left in the pool is behind a private page */
+    CU_ASSERT_EQUAL(n, 0); /* the other pages in the pool follow a private page */
 }
 
 static void test_borrower_gives_back(void)
@@ -164,13 +166,13 @@ static void test_borrower_gives_back(void)
     lender = child_start(lend, &sc);
     CU_ASSERT(pipe_wait(lender.from));
     give_back(&sc, &m, s, tokens, at);
-    pipe_tell(lender.to);
+    pipe_signal(lender.to);
     CU_ASSERT(pipe_wait(lender.from)); /* its commit succeeded */
     after = scene_attend(&m, s, 0);
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*after)), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n),
-                    -ENOSPC); /* no one asks any more: it tries again, in vain */
-    pipe_tell(lender.to);
+                    -ENOSPC); /* the reclaim is over, so it tries to publish, and the pool is full */
+    pipe_signal(lender.to);
     CU_ASSERT(child_end(&lender));
     free(before);
     free(after);
@@ -179,8 +181,11 @@ static void test_borrower_gives_back(void)
     scene_end(&sc);
 }
 
-/* Nobody asks any more: after --lease-ms nothing is asked back, though the borrower holds on to all of it. */
-static void test_an_ask_is_withdrawn(void)
+/*
+ * The lender sends no further request: after --lease-ms the reclaim ends, although the borrower holds
+ * everything.
+ */
+static void test_reclaim_ends(void)
 {
     static const char *const args[] = {"--arena-bytes=2M",   "--pool-bytes=4M", "--extent-bytes=1M",
                                        "--span-bytes=64K",   "--lendable=100",  "--quota-bytes=16M",
@@ -210,9 +215,9 @@ static void test_an_ask_is_withdrawn(void)
     for (struct wait w = wait_begin(); asked_back(&sc) > 0 && wait_again(&w);)
         ;
     CU_ASSERT_EQUAL(asked_back(&sc), 0);
-    after = scene_attend(&m, s, 0); /* nothing was taken from it meanwhile */
+    after = scene_attend(&m, s, 0); /* its pages stayed meanwhile */
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*after)), 0);
-    pipe_tell(lender.to);
+    pipe_signal(lender.to);
     CU_ASSERT(child_end(&lender));
     free(before);
     free(after);
@@ -221,5 +226,4 @@ static void test_an_ask_is_withdrawn(void)
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = {TEST(test_borrower_gives_back), TEST(test_an_ask_is_withdrawn),
-                                       TEST_END};
+const struct test_case test_cases[] = {TEST(test_borrower_gives_back), TEST(test_reclaim_ends), TEST_END};

@@ -1,7 +1,7 @@
 /*
- * The daemon is killed and started again while clients append and attend: what they hold stays what it was,
- * they come back by themselves, publish, and others find it. Under a supervisor that keeps descriptors, and
- * one that lost them.
+ * The daemon is killed and started again while clients append and attend. Their pages stay the same, they
+ * connect again by themselves and publish, and other clients find the pages. Under a supervisor that stored
+ * the descriptors, and under one that lost them.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -37,11 +37,11 @@ static void finish(struct scene *sc)
     supervisor_finish();
 }
 
-/* The operator talks to the next daemon; clients have not noticed anything yet. */
+/* The operator is connected to the next daemon; clients have not noticed the restart. */
 static void start_again(struct scene *sc)
 {
     CU_ASSERT_FATAL(supervisor_again());
-    scene_come_back(sc->operator, sc->daemon.operator_socket);
+    scene_reconnect(sc->operator, sc->daemon.operator_socket);
 }
 
 static kvc_client_info info_of(const struct embedded *m)
@@ -52,14 +52,14 @@ static kvc_client_info info_of(const struct embedded *m)
     return i;
 }
 
-static bool nobody(const kvc_status *s)
+static bool nothing_held(const kvc_status *s)
 {
     return s->held_pages == 0 && s->leases == 0 && s->sessions == 0;
 }
 
 /*
- * What a private sequence of the same length attends to. The newest @last tokens came in one append, since
- * when there was a commit or not: both decide what is packed.
+ * Attention of a private sequence of the same length. The newest @last tokens came in one append, with a
+ * commit after it or not: both decide which tokens are packed.
  */
 static bool attends_like_private(const struct scene *sc, const struct embedded *m, kvc_seq *s, size_t last,
                                  bool committed)
@@ -110,8 +110,10 @@ static bool reads_like_private(const struct scene *sc, const struct embedded *m,
     return same;
 }
 
-/* A client that never spoke to the first daemon finds @n tokens of text 0, and reads what a private one
- * reads. */
+/*
+ * A client that was not connected to the first daemon finds @n tokens of text 0, and reads the values of a
+ * private sequence.
+ */
 static bool is_found(const struct scene *sc, size_t n)
 {
     struct embedded other = scene_client(sc);
@@ -174,7 +176,7 @@ static void restart_without_daemon(struct restart *t, bool notices)
     CU_ASSERT(i.retry_ms <= 200 || i.n_failed > 1); /* a slow machine makes more attempts, further apart */
 }
 
-/* What the pool had and what was written meanwhile is published, and the fork publishes too. */
+/* The tokens of the old pool and the later ones are published, and so is the fork. */
 static void restart_check(struct restart *t, bool resumed, bool notices)
 {
     kvc_usage u = {.struct_bytes = sizeof(u)};
@@ -214,7 +216,7 @@ static void one_restart(enum loss loss, bool notices)
         CU_ASSERT_EQUAL(kvc_client_connect(t.m.client, t.sc.daemon.socket), 0);
     restart_check(&t, loss == KEPT, notices);
     embedded_free(&t.m);
-    CU_ASSERT(scene_wait(&t.sc, nobody));
+    CU_ASSERT(scene_wait(&t.sc, nothing_held));
     free(t.tokens);
     finish(&t.sc);
 }
@@ -231,8 +233,7 @@ static void test_volatile(void)
     one_restart(STORE_LOST, true);
 }
 
-/* A daemon without any state: it has another secret, so other keys, and no table until the operator brings
- * one. */
+/* A daemon without state has another secret, so other keys, and no table until the operator stages one. */
 static void test_without_state(void)
 {
     struct scene sc;
@@ -248,15 +249,15 @@ static void test_without_state(void)
     CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
     daemon_kill(&sc.daemon);
     CU_ASSERT_FATAL(daemon_start_again(&sc.daemon, args));
-    scene_come_back(sc.operator, sc.daemon.operator_socket);
+    scene_reconnect(sc.operator, sc.daemon.operator_socket);
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 100), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n),
-                    0); /* connected, but nothing is there to publish to */
+                    0); /* connected, but the daemon has no model to publish for */
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT(info_of(&m).connected);
     CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc.operator, sc.bytes, sc.n_bytes, digest), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc.operator, digest, 0, NULL), 0);
-    for (bool due = false; !due;) { /* the model is asked for again after a wait of 100 ms at most */
+    for (bool due = false; !due;) { /* the library asks for the model again within 100 ms */
         CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(s, tokens, 500, &n), 0);
         due = n > 0;
     }
@@ -268,9 +269,9 @@ static void test_without_state(void)
     scene_end(&sc);
 }
 
-/* ---- the conversation alone breaks ---- */
+/* ---- lost connections ---- */
 
-/* Ends this process' connections to @path behind the library's back. */
+/* Closes this process' connections to @path without the library's knowledge. */
 static void break_connections(const char *path)
 {
     DIR *d = opendir("/proc/self/fd");
@@ -303,7 +304,7 @@ static void test_same_daemon(void)
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 100), 0);
     for (unsigned round = 1; round <= 3; round++) {
         break_connections(sc.daemon.socket);
-        if (round > 1) /* a connection that broke young is not tried again at once */
+        if (round > 1) /* a connection that was lost soon is not made again at once */
             while (info_of(&m).retry_ms > 0 && !info_of(&m).connected)
                 ;
         CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n), 0);
@@ -314,22 +315,22 @@ static void test_same_daemon(void)
     }
     CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
     CU_ASSERT_EQUAL(kvc_table_list(sc.operator, & tables, &n_tables), 0);
-    CU_ASSERT(n_tables == 1 && tables[0].references == 1); /* not one more per greeting */
+    CU_ASSERT(n_tables == 1 && tables[0].references == 1); /* not one more per HELLO */
     free(tables);
     embedded_free(&m);
-    CU_ASSERT(scene_wait(&sc, nobody));
+    CU_ASSERT(scene_wait(&sc, nothing_held));
     free(tokens);
     finish(&sc);
 }
 
-/* ---- nothing protects the pages any more ---- */
+/* ---- forgotten sessions ---- */
 
 static off_t session_record_at(size_t field)
 {
     return 4096 + 2 * (off_t) sizeof(struct journal_copy) + (off_t) field;
 }
 
-/* The daemon forgets the session: its token is another one, or its process is taken for dead. */
+/* Makes the daemon forget the session: the stored token is another one, or its process seems dead. */
 static void damage_session(bool process_gone)
 {
     const uint32_t no_pid = 0x3fffffff; /* above pid_max */
@@ -368,7 +369,7 @@ static void test_forgotten_session(void)
     uint32_t *tokens = scene_tokens(0, 600);
     size_t n = 0;
 
-    scene_come_back(m.client, sc.daemon.socket);
+    scene_reconnect(m.client, sc.daemon.socket);
     CU_ASSERT(!info_of(&m).resumed);
     CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
@@ -423,7 +424,7 @@ static void test_lost_pages(void)
     size_t n = 0;
 
     other = evict_and_fill(&sc);
-    scene_come_back(m.client, sc.daemon.socket);
+    scene_reconnect(m.client, sc.daemon.socket);
     CU_ASSERT(!info_of(&m).resumed);
     check_stale(&m, s);
     CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
@@ -436,8 +437,8 @@ static void test_lost_pages(void)
 }
 
 /*
- * A sequence whose table drains when the daemon dies: within the drain time it goes on publishing afterwards,
- * whether the daemon knows its session again or, since it held nothing, has forgotten it.
+ * The table of a sequence drains when the daemon dies: within the drain time the sequence publishes
+ * afterwards, whether the daemon still has its session or, since it held nothing, has forgotten it.
  */
 static void draining_table(bool held, bool keeps)
 {
@@ -520,7 +521,7 @@ static void generate_once(const struct embedded *m, const uint32_t *tokens, floa
     kvc_seq_free(s);
 }
 
-/* Generates over and over, through every restart; each answer must be the private one, bit for bit. */
+/* Generates repeatedly through every restart; each answer must have the bits of the private one. */
 static bool generator(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = scene_client(sc);
@@ -530,7 +531,7 @@ static bool generator(const struct scene *sc, int from_parent, int to_parent)
     attend_alone(sc, tokens, want);
     do {
         generate_once(&m, tokens, want);
-        pipe_tell(to_parent);
+        pipe_signal(to_parent);
     } while (pipe_wait(from_parent));
     for (size_t i = 0; i < PIECES; i++)
         free(want[i]);
@@ -551,8 +552,8 @@ static void test_killed_in_a_loop(void)
         for (unsigned i = 0; i < 2; i++)
             CU_ASSERT_FATAL(pipe_wait(c[i].from));
         for (unsigned i = 0; i < 2; i++)
-            pipe_tell(c[i].to);
-        supervisor_kill(); /* while both are in the middle of a round */
+            pipe_signal(c[i].to);
+        supervisor_kill(); /* both are in the middle of a round */
         if (round % 3 == 2)
             supervisor_lose("kvc-");
         start_again(&sc);
@@ -561,7 +562,7 @@ static void test_killed_in_a_loop(void)
         CU_ASSERT(pipe_wait(c[i].from));
         CU_ASSERT(child_end(&c[i]));
     }
-    CU_ASSERT(scene_wait(&sc, nobody));
+    CU_ASSERT(scene_wait(&sc, nothing_held));
     finish(&sc);
 }
 

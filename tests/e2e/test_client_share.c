@@ -20,7 +20,7 @@ static struct geometry small(void)
 
 enum { PROMPT = 512, SHARED = 448 }; /* 64 (c + 2) <= 512: seven chunks */
 
-/* Publishes the prompt, attends for its last token, and stays until it is told to go. */
+/* Publishes the prompt, attends for its last token, and stays until the parent releases it. */
 static bool publisher(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = scene_client(sc);
@@ -107,7 +107,7 @@ static void test_shared_prefix(void)
     CU_ASSERT_EQUAL(status->tenants[0].pages, 7);
     status = kvc_status_free(status);
 
-    pipe_tell(a.to);
+    pipe_signal(a.to);
     CU_ASSERT(child_end(&a));
     check_attention(&b, s, want); /* A has ended, its pages stay */
     free(want);
@@ -134,7 +134,7 @@ static void test_match_bounds(void)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, PROMPT, PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, SHARED);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n), 0); /* again: nothing new */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n), 0); /* again: no new match */
     CU_ASSERT_EQUAL(n, SHARED);
     tokens[70] ^= 1;
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n), -EINVAL); /* not the text that was published */
@@ -147,7 +147,7 @@ static void test_match_bounds(void)
         CU_ASSERT_EQUAL(n, cases[i][1]);
         CU_ASSERT_EQUAL(kvc_seq_length(t), n);
         kvc_seq_free(t);
-        tokens[70] ^= 1; /* one token of the second chunk differs: the first is all there is */
+        tokens[70] ^= 1; /* one token of the second chunk differs: only the first matches */
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &t), 0);
         CU_ASSERT_EQUAL(kvc_seq_match(t, tokens, cases[i][0], &n), 0);
         CU_ASSERT_EQUAL(n, cases[i][1] < 64 ? cases[i][1] : 64);
@@ -169,7 +169,7 @@ static bool racer(const struct scene *sc, int from_parent, int to_parent)
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &want), 0);
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     if (!pipe_wait(from_parent))
         return false;
     CU_ASSERT_EQUAL(scene_publish(&m, s, 7, 0, 1000, 130, &published), 0);
@@ -181,7 +181,7 @@ static bool racer(const struct scene *sc, int from_parent, int to_parent)
                     0); /* shared or private: the same bits */
     free(a);
     free(b);
-    pipe_tell(to_parent);
+    pipe_signal(to_parent);
     (void) pipe_wait(from_parent);
     embedded_free(&alone);
     embedded_free(&m);
@@ -200,15 +200,15 @@ static void test_concurrent_publication(void)
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT(pipe_wait(c[i].from));
     for (unsigned i = 0; i < 3; i++)
-        pipe_tell(c[i].to);
+        pipe_signal(c[i].to);
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT(pipe_wait(c[i].from));
     status = scene_status(&sc);
-    CU_ASSERT_EQUAL(status->spaces[0].pages, 14); /* each chunk once, whoever came first */
+    CU_ASSERT_EQUAL(status->spaces[0].pages, 14); /* each chunk once, from the process that was first */
     CU_ASSERT(status->leases > 0);
     status = kvc_status_free(status);
     for (unsigned i = 0; i < 3; i++) {
-        pipe_tell(c[i].to);
+        pipe_signal(c[i].to);
         CU_ASSERT(child_end(&c[i]));
     }
     scene_end(&sc);
@@ -247,12 +247,12 @@ static void test_releases(void)
     status = kvc_status_free(status);
     CU_ASSERT_EQUAL(kvc_seq_truncate(t, 150, &n), 0);
     CU_ASSERT_EQUAL(n, 128);
-    CU_ASSERT(scene_wait(&sc, two_held)); /* pages that a cut dropped are given back at once */
+    CU_ASSERT(scene_wait(&sc, two_held)); /* pages that a truncation dropped are released at once */
     CU_ASSERT_EQUAL(kvc_evict(sc.operator, NULL, NULL, &evicted, NULL), 0);
     CU_ASSERT_EQUAL(evicted, 5);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
-    CU_ASSERT_EQUAL(n, 128); /* and the two that are left are the right ones */
+    CU_ASSERT_EQUAL(n, 128); /* the two other pages are the right ones */
     kvc_seq_free(s);
     /* the same text again */
     CU_ASSERT_EQUAL(scene_publish(&m, t, 0, 128, PROMPT - 128, PROMPT, &n), 0);

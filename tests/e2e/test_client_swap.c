@@ -1,5 +1,7 @@
-/* Tables replaced while sequences live: old ones keep theirs, new ones follow, nothing is lost or counted
- * twice. */
+/*
+ * Tables are replaced while sequences live: existing sequences keep their table, new ones get the new table,
+ * no page is lost or counted twice.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +85,7 @@ static void test_swap_mid_sequence(void)
 
     scene_start(&sc, small(), 3, 1, NULL);
     m = scene_client(&sc);
-    alone = scene_private(&sc); /* over the first table */
+    alone = scene_private(&sc); /* with the first table */
     active_digest(&m, first, &revision);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &old), 0);
     CU_ASSERT_EQUAL(scene_publish(&m, old, 0, 0, 300, 100, &n), 0);
@@ -99,7 +101,7 @@ static void test_swap_mid_sequence(void)
     CU_ASSERT_EQUAL(table_info(&sc, first).references, 1); /* one for all sequences of the client */
     CU_ASSERT_EQUAL(table_info(&sc, second).references, 1);
 
-    kvc_seq_free(old); /* the last one of the first table */
+    kvc_seq_free(old); /* the last sequence of the first table */
     CU_ASSERT_EQUAL(table_info(&sc, first).references, 0);
     kvc_seq_free(new);
     CU_ASSERT_EQUAL(table_info(&sc, second).references, 1); /* the model's own */
@@ -110,8 +112,7 @@ static void test_swap_mid_sequence(void)
     scene_end(&sc);
 }
 
-/* Generates while tables change under it; every answer must be the one of the table the sequence began with.
- */
+/* Generates while tables change; every answer must be that of the table the sequence began with. */
 static bool generator(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = scene_client(sc);
@@ -134,7 +135,7 @@ static bool generator(const struct scene *sc, int from_parent, int to_parent)
             free(a);
         }
         kvc_seq_free(s);
-        pipe_tell(to_parent); /* one round */
+        pipe_signal(to_parent); /* one round */
         stop = !pipe_wait(from_parent);
     }
     free(tokens);
@@ -156,12 +157,12 @@ static void test_swap_in_a_loop(void)
         for (unsigned i = 0; i < 2; i++)
             CU_ASSERT_FATAL(pipe_wait(c[i].from));
         for (unsigned i = 0; i < 2; i++)
-            pipe_tell(c[i].to);
-        scene_activate(&sc, 2.5, 10 + round, digest); /* while both are in the middle of a round */
+            pipe_signal(c[i].to);
+        scene_activate(&sc, 2.5, 10 + round, digest); /* both are in the middle of a round */
     }
     for (unsigned i = 0; i < 2; i++) {
         CU_ASSERT(pipe_wait(c[i].from));
-        CU_ASSERT(child_end(&c[i])); /* closed pipes end the loop */
+        CU_ASSERT(child_end(&c[i])); /* closed pipes end the children */
     }
     scene_end(&sc);
 }

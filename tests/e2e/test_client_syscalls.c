@@ -1,4 +1,4 @@
-/* Appending and attending make no system call while connected either: pages are claimed from the arena. */
+/* Connected, too, appending and attending make no system call: pages are claimed from the arena. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /*
- * Tables tried on live traffic: shadows that clients encode with too, canaries that some sequences use, and
- * what clients report of the fit; over a restart too.
+ * Tables on trial with live traffic: shadows that clients encode with too, canaries that some sequences use,
+ * and the clients' reports of the fit; over a restart too.
  */
 #include <errno.h>
 #include <math.h>
@@ -36,7 +36,7 @@ static kvc_table_info info_of(struct scene *sc, const uint8_t *digest)
     return found;
 }
 
-/* A second table, verified and not in use. */
+/* A second table, verified and not active. */
 static void stage_other(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES])
 {
     _cleanup_(freep) void *bytes = NULL;
@@ -154,8 +154,10 @@ static void check_reported_errors(struct scene *sc, const uint32_t *tokens, cons
             double expected = error_sum(&alone_shadow, shadow, layer, (enum kvc_side) side, PACKED) /
                               error_sum(&alone_active, active, layer, (enum kvc_side) side, PACKED);
 
-            /* the client measures what the tail kept, in binary16: 2^-11 of a vector, against errors of about
-             * 2^-2 */
+            /*
+             * the client measures the values of its tail, in binary16: 2^-11 of a vector, against errors of
+             * about 2^-2
+             */
             CU_ASSERT(fabs(ratio / expected - 1) < 0.01);
         }
     embedded_free(&alone_active);
@@ -378,7 +380,7 @@ static void test_survives_restart(void)
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_share, 3);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_tenants, 2);
     CU_ASSERT_EQUAL(kvc_table_canary(sc.operator, canary, 3, tenants, 2, revision, NULL),
-                    1); /* the revision too */
+                    1); /* the revision is the same too */
     scene_detach(&sc);
     CU_ASSERT(daemon_stop(&d));
 }

@@ -1,4 +1,4 @@
-/* Each errno of daemon/README.md's table that a client can bring about is counted, once, under its name. */
+/* Each errno of the table in daemon/README.md that a client can cause is counted, once, under its name. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -34,7 +34,7 @@ static int connect_metrics(void)
     return fd;
 }
 
-/* kvcobra_errors_total of @name; 0: it is not there. */
+/* kvcobra_errors_total of @name; 0 if the metric is missing. */
 static uint64_t counted(const char *name)
 {
     static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -110,7 +110,7 @@ static int drain(bool off)
     return raw_errno(operator_fd, &q);
 }
 
-/* Two questions with descriptors, the first answer unread while the second is asked. */
+/* Two requests for descriptors; the first answer is unread when the second request is sent. */
 static int ask_twice(void)
 {
     Kvcobra__FetchTable fetch = KVCOBRA__FETCH_TABLE__INIT;
@@ -126,7 +126,7 @@ static int ask_twice(void)
     fetch.digest = (ProtobufCBinaryData){32, raw_table->digest};
     n = wire_request_pack(&q, buf);
     assert(n > 0 && wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0);
-    assert(poll(&answered, 1, WAIT_LIMIT_S * 1000) == 1); /* the first answer is there, and stays unread */
+    assert(poll(&answered, 1, WAIT_LIMIT_S * 1000) == 1); /* the first answer has come and stays unread */
     before = counted("EAGAIN");
     assert(wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0);
     for (int i = 0; i < 10000 && counted("EAGAIN") == before; i++)
@@ -168,7 +168,7 @@ static int append_raw_only_finds(void)
     return raw_errno(m.fd, &q);
 }
 
-/* Fills the pool with pages that are held; the errno of the first that finds no room. */
+/* Fills the pool with held pages. Return: errno of the first page without room. */
 static int fill_pool(void)
 {
     for (uint64_t n = 1000;; n++) {
@@ -231,9 +231,9 @@ static void test_counted(void)
     (void) rmdir(folder);
 }
 
-/* ---- whoever may open the metrics socket ---- */
+/* ---- damaged requests for metrics ---- */
 
-/* A request with damage, or no request: sent in pieces, answered or not, read or not. */
+/* A damaged request, or none: sent in pieces, with an answer or not, read or not. */
 static void bad_request(void)
 {
     static const char *const whole[] = {
@@ -263,7 +263,7 @@ static void bad_request(void)
         struct pollfd p = {.fd = fd, .events = POLLIN};
 
         (void) shutdown(fd, SHUT_WR);
-        (void) poll(&p, 1, 2); /* an answer, or it waits for the rest of the request */
+        (void) poll(&p, 1, 2); /* an answer, or the daemon waits for the rest of the request */
         (void) recv(fd, text, sizeof(text), MSG_DONTWAIT);
     }
     (void) close(fd);
@@ -281,7 +281,7 @@ static void test_bad_http(void)
     m = raw_model_open();
     for (int i = 0; i < 600; i++) {
         bad_request();
-        if (i % 100 == 99) { /* clients and monitors are served all the same */
+        if (i % 100 == 99) { /* clients and monitors are served meanwhile */
             CU_ASSERT_EQUAL(raw_publish(&m, (uint64_t) i, &(struct raw_slot){0}, NULL), 0);
             CU_ASSERT_EQUAL(counted("EPROTO"), 0);
         }

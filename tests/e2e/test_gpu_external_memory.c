@@ -1,7 +1,7 @@
 /*
- * Memory that clients lend to a GPU's pool: what the daemon takes, whose pages lie there, and what is left
- * when the lender says goodbye, dies, or loses its daemon. A pool of 4 extents of 2 MiB; nothing is made
- * ahead, so pages lie in what was lent.
+ * External memory in a GPU's pool: what the daemon accepts, whose pages lie there, and what is left when its
+ * owner says BYE, dies, or loses the daemon. A pool of 4 extents of 2 MiB, none preallocated, so pages lie in
+ * external memory.
  */
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -13,7 +13,7 @@
 
 #include "tests/e2e/gpu_service_fixture.h"
 
-const char test_suite[] = "gpu_lend";
+const char test_suite[] = "gpu_external_memory";
 
 enum { EXTENT = 2 << 20 };
 
@@ -51,12 +51,12 @@ static int lend_as(int fd, unsigned char name, size_t handle_bytes, uint64_t byt
 
 static void wait_for_lent(uint32_t n)
 {
-    for (struct wait w = wait_begin(); gpu_figures().lent_extents != n && wait_again(&w);)
+    for (struct wait w = wait_begin(); gpu_status().lent_extents != n && wait_again(&w);)
         ;
-    CU_ASSERT_EQUAL_FATAL(gpu_figures().lent_extents, n);
+    CU_ASSERT_EQUAL_FATAL(gpu_status().lent_extents, n);
 }
 
-/* ---- what is taken ---- */
+/* ---- what is accepted ---- */
 
 static void test_not_unless_configured(void)
 {
@@ -65,12 +65,12 @@ static void test_not_unless_configured(void)
     start(NULL);
     fd = session_on(GPU_UUID);
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), -EOPNOTSUPP);
-    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().lent_extents, 0);
     (void) close(fd);
     gpu_stop();
 }
 
-static void test_what_is_refused(void)
+static void test_refused_memory(void)
 {
     int fd, other, host;
 
@@ -84,7 +84,7 @@ static void test_what_is_refused(void)
     CU_ASSERT_EQUAL(lend_as(fd, 1, 0, EXTENT), -EINVAL);
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT - 1), -EINVAL);
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, 2 * EXTENT), -EINVAL);
-    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().lent_extents, 0);
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), 0);
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT),
                     -EEXIST); /* it would be two extents in one memory */
@@ -93,11 +93,11 @@ static void test_what_is_refused(void)
     CU_ASSERT_EQUAL(lend_as(fd, 3, LENT_HANDLE_BYTES, EXTENT), 0);
     CU_ASSERT_EQUAL(lend_as(fd, 4, LENT_HANDLE_BYTES, EXTENT), 0);
     CU_ASSERT_EQUAL(lend_as(fd, 5, LENT_HANDLE_BYTES, EXTENT), -ENOSPC); /* the pool has four */
-    CU_ASSERT_EQUAL(gpu_figures().extent_bytes, 4 * EXTENT);
+    CU_ASSERT_EQUAL(gpu_status().extent_bytes, 4 * EXTENT);
     (void) close(host);
     (void) close(fd);
     (void) close(other);
-    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 4); /* this process lives, and may come back */
+    CU_ASSERT_EQUAL(gpu_status().lent_extents, 4); /* this process lives, and may connect again */
     raw_stop();
 }
 
@@ -139,25 +139,27 @@ static void test_two_processes_use_it(void)
     CU_ASSERT_TRUE(gpu_reads(&a, 2, &of_b));
     CU_ASSERT_FALSE(gpu_reads(&a, 2, &of_a));
     CU_ASSERT_EQUAL(gpu_read_raw(&b, leases[1]), -EOPNOTSUPP); /* the mover has no descriptor of it */
-    CU_ASSERT_EQUAL(gpu_figures().extent_bytes, EXTENT);       /* nobody made another one */
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 2 * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().extent_bytes, EXTENT);        /* no other extent was made */
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 2 * GPU_PAGE_BYTES);
     CU_ASSERT_TRUE(gpu_client_end(&b));
-    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 1);
+    CU_ASSERT_EQUAL(gpu_status().lent_extents, 1);
     CU_ASSERT_TRUE(gpu_client_end(&a));
     wait_for_lent(0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, 0);
     gpu_stop();
 }
 
-/* @die: it is killed. What others hold counts until they release it; nobody else gets it, and its key is free
- * again then. */
+/*
+ * @die: it is killed. Pages that others hold count until they release them; no client gets them again, and
+ * the keys are free then.
+ */
 static void lender_goes(bool die)
 {
     struct gpu_client a, b, c;
     struct raw_slot held, unheld, reserved, again;
     uint64_t extent = 0, lease, own;
 
-    gpu_list_also(0);
+    gpu_list_process(0);
     start("--gpu-lend=yes");
     a = opened();
     b = opened();
@@ -175,15 +177,15 @@ static void lender_goes(bool die)
     else
         CU_ASSERT_EQUAL(gpu_bye(&a), 0);
     gpu_wait_for_quarantined(0);
-    gpu_wait_for_held(1); /* b's page; its reservation is over */
+    gpu_wait_for_held(1); /* b's page; its reservation has ended */
     CU_ASSERT_EQUAL(gpu_commit(&b, 3, &reserved, NULL), -ESTALE);
     CU_ASSERT_EQUAL(gpu_get_extent(&b, extent), -ESTALE);
     CU_ASSERT_EQUAL(gpu_lease(&c, 1, &held, NULL), -ENODATA);
     CU_ASSERT_EQUAL(gpu_lease(&c, 2, &unheld, NULL), -ENODATA);
     again = gpu_reserve_soon(&c, 3);
     CU_ASSERT_TRUE(again.err == 0 && again.extent != extent);
-    CU_ASSERT_EQUAL(gpu_reserve(&c, 1).err, -EAGAIN); /* for ever after it would lie in two places */
-    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 1);
+    CU_ASSERT_EQUAL(gpu_reserve(&c, 1).err, -EAGAIN); /* it would lie in two places from then on */
+    CU_ASSERT_EQUAL(gpu_status().lent_extents, 1);
     CU_ASSERT_EQUAL(gpu_release(&b, lease), 0);
     wait_for_lent(0);
     CU_ASSERT_EQUAL(gpu_get_extent(&b, extent), -ENOENT);
@@ -197,18 +199,18 @@ static void lender_goes(bool die)
     gpu_stop();
 }
 
-static void test_lender_says_bye(void)
+static void test_owner_says_bye(void)
 {
     lender_goes(false);
 }
 
-static void test_lender_is_killed(void)
+static void test_owner_is_killed(void)
 {
     lender_goes(true);
 }
 
-/* A lost connection is not the end: the process lives, and comes back to what it lent. */
-static void test_lender_reconnects(void)
+/* A lost connection ends nothing: the process lives, and finds its external memory when it connects again. */
+static void test_owner_reconnects(void)
 {
     struct gpu_client a, b;
     struct raw_slot s;
@@ -231,9 +233,9 @@ static void test_lender_reconnects(void)
     gpu_stop();
 }
 
-/* ---- all of it at random: with the daemon that walks its accounts after every message ---- */
+/* ---- everything at random, with the daemon that checks its accounts after every message ---- */
 
-enum { ACTORS = 3, HELD_MAX = 20, LENDS_MAX = 40, LENT_MAX = 8, KNOWN = 64, CHUNKS = 200, STEPS = 1500 };
+enum { CLIENTS = 3, HELD_MAX = 20, LENDS_MAX = 40, LENT_MAX = 8, KNOWN = 64, CHUNKS = 200, STEPS = 1500 };
 
 struct thing { /* a page or a slot, and the lease on it */
     uint64_t n, lease;
@@ -244,10 +246,10 @@ static struct client {
     struct gpu_client client;
     struct thing held[HELD_MAX], pending;
     size_t n_held;
-    uint64_t lent[LENT_MAX]; /* of this session */
+    uint64_t lent[LENT_MAX]; /* external memory of this session */
     size_t n_lent;
     bool is_pending;
-} clients[ACTORS];
+} clients[CLIENTS];
 static struct thing known[KNOWN];
 static size_t n_known;
 static unsigned n_lends, n_gone, n_leased;
@@ -264,7 +266,7 @@ static void lend(struct client *c)
     n_lends++;
 }
 
-/* BYE or death, and a new session. Returns when the daemon knows what is gone. */
+/* BYE or death, and a new session. Returns when the daemon knows what ended. */
 static void go(struct client *c, bool die)
 {
     struct client *other = &clients[c == clients];
@@ -290,15 +292,16 @@ static void finish_pending(struct client *c)
     int r = gpu_commit(&c->client, x->n, &x->slot, &x->lease);
 
     c->is_pending = false;
-    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE ||
-                         r == -EAGAIN); /* the lender went; a page of the key is held that went with one */
+    CU_ASSERT_TRUE_FATAL(
+        r == 0 || r == -ESTALE ||
+        r == -EAGAIN); /* the owner ended; another process holds a page of this key from its memory */
     if (r < 0) {
         r = gpu_abort(&c->client, &x->slot);
         CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE);
         return;
     }
     CU_ASSERT_EQUAL_FATAL(gpu_release(&c->client, x->lease), 0);
-    known[n_known++ % KNOWN] = *x; /* unless another one's page won: then a lease finds nothing */
+    known[n_known++ % KNOWN] = *x; /* unless another process's page won: then a lease finds nothing */
 }
 
 static void publish(struct client *c)
@@ -332,7 +335,7 @@ static void lease(struct client *c)
     if (r < 0)
         return;
     CU_ASSERT_TRUE_FATAL(
-        gpu_reads(&c->client, x.n, &x.slot)); /* whose memory it ever is: it is there, and nobody wrote it */
+        gpu_reads(&c->client, x.n, &x.slot)); /* in any memory, the page is there and unchanged */
     c->held[c->n_held++] = x;
     n_leased++;
 }
@@ -353,17 +356,17 @@ static void step(struct client *c)
         CU_ASSERT_EQUAL_FATAL(gpu_release(&c->client, c->held[--c->n_held].lease), 0);
 }
 
-static void test_anything_at_random(void)
+static void test_random_actions(void)
 {
-    gpu_list_also(0);
+    gpu_list_process(0);
     start("--gpu-lend=yes");
-    for (unsigned i = 0; i < ACTORS; i++)
+    for (unsigned i = 0; i < CLIENTS; i++)
         clients[i] = (struct client){.client = opened()};
     for (unsigned i = 0; i < STEPS; i++)
-        step(&clients[test_rand_below(ACTORS)]);
+        step(&clients[test_rand_below(CLIENTS)]);
     printf("lends=%u gone=%u leased=%u\n", n_lends, n_gone, n_leased);
     CU_ASSERT_TRUE(n_lends > 10 && n_gone > 5 && n_leased > 50);
-    for (unsigned i = 0; i < ACTORS; i++)
+    for (unsigned i = 0; i < CLIENTS; i++)
         CU_ASSERT_TRUE(gpu_client_end(&clients[i].client));
     wait_for_lent(0);
     gpu_wait_for_quarantined(0);
@@ -373,7 +376,7 @@ static void test_anything_at_random(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_not_unless_configured), TEST(test_what_is_refused),    TEST(test_limit_of_a_session),
-    TEST(test_two_processes_use_it),  TEST(test_lender_says_bye),    TEST(test_lender_is_killed),
-    TEST(test_lender_reconnects),     TEST(test_anything_at_random), TEST_END,
+    TEST(test_not_unless_configured), TEST(test_refused_memory), TEST(test_limit_of_a_session),
+    TEST(test_two_processes_use_it),  TEST(test_owner_says_bye), TEST(test_owner_is_killed),
+    TEST(test_owner_reconnects),      TEST(test_random_actions), TEST_END,
 };

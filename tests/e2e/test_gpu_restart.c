@@ -1,6 +1,6 @@
 /*
  * A pool on a GPU over the daemon's death: descriptors and records are in the supervisor's store, the memory
- * is the driver's. kvcobrad is killed, never asked to end, unless a case says so.
+ * is the driver's. kvcobrad is killed unless a case ends it.
  */
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -20,7 +20,7 @@
 
 const char test_suite[] = "gpu_restart";
 
-enum { PAGES = 200 }; /* more than an extent has */
+enum { PAGES = 200 }; /* more than an extent takes */
 
 static void begin(const char *const *more)
 {
@@ -50,7 +50,7 @@ static void kill_and_start(void)
     CU_ASSERT_FATAL(supervisor_again());
 }
 
-/* An answer that waits for the mover to be there again. */
+/* Leases when the mover runs again. */
 static int lease_soon(struct gpu_client *a, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease)
 {
     int r = gpu_lease(a, n, s, ret_lease);
@@ -77,8 +77,8 @@ static void test_pages_survive_bit_identical(void)
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pages-"), 0);
     CU_ASSERT_TRUE(gpu_client_end(&writer));
     kill_and_start();
-    CU_ASSERT_EQUAL(gpu_figures().pages, PAGES);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, PAGES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
     reader = opened();
     for (unsigned i = 0; i < PAGES; i++) {
         CU_ASSERT_EQUAL_FATAL(lease_soon(&reader, i + 1, &s[i], NULL), 0);
@@ -94,7 +94,7 @@ static void test_pages_survive_bit_identical(void)
     finish();
 }
 
-/* RESERVE and COMMIT of a key that is there lead to a lease, too. */
+/* RESERVE and COMMIT of an existing key lead to a lease, too. */
 static void test_checked_before_every_first_lease(void)
 {
     struct gpu_client a, b;
@@ -108,7 +108,7 @@ static void test_checked_before_every_first_lease(void)
     CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
-    found = gpu_reserve_soon(&b, 1); /* it is damaged: goes, and there is room for a new one */
+    found = gpu_reserve_soon(&b, 1); /* it is damaged and dropped, so a new one can be reserved */
     CU_ASSERT_EQUAL(found.err, 0);
     CU_ASSERT_FALSE(found.exists);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 1);
@@ -116,7 +116,7 @@ static void test_checked_before_every_first_lease(void)
     CU_ASSERT_EQUAL(gpu_commit(&b, 1, &found, NULL), 0);
     CU_ASSERT_TRUE(gpu_client_end(&b));
 
-    a = opened(); /* a reservation that is older than the page, and is committed after the restart */
+    a = opened(); /* a reservation older than the page, committed after the restart */
     b = opened();
     own = gpu_reserve_soon(&a, 2);
     s = gpu_publish(&b, 2, NULL);
@@ -131,7 +131,7 @@ static void test_checked_before_every_first_lease(void)
         ;
     CU_ASSERT_EQUAL(r, 0);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 2);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 2);
+    CU_ASSERT_EQUAL(gpu_status().pages, 2);
     CU_ASSERT_TRUE(gpu_reads(&a, 2, &own));
     CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
@@ -152,7 +152,7 @@ static void test_a_damaged_page_is_dropped(void)
     b = opened();
     CU_ASSERT_EQUAL(lease_soon(&b, 2, &damaged, NULL), -ENODATA);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 1);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1);
+    CU_ASSERT_EQUAL(gpu_status().pages, 1);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &whole, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &whole));
     CU_ASSERT_TRUE(gpu_client_end(&b));
@@ -173,7 +173,7 @@ static void test_holds_and_reservations_resume(void)
     supervisor_kill();
     gpu_disconnect(&a);
     CU_ASSERT_FATAL(supervisor_again());
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 2 * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 2 * GPU_PAGE_BYTES);
     b = opened();
     other = gpu_reserve_soon(&b, 3);
     CU_ASSERT_TRUE(other.err == 0 && other.slot != held.slot && other.slot != reserved.slot);
@@ -183,12 +183,12 @@ static void test_holds_and_reservations_resume(void)
     CU_ASSERT_EQUAL(lease_soon(&b, 2, &reserved, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 2, &reserved));
     CU_ASSERT_TRUE(gpu_client_end(&b));
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES); /* the lease that was kept */
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES); /* the lease from before the restart */
     CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
-/* The record in the store of a slot that was reserved. */
+/* The stored record of a reserved slot. */
 static void record_is_being_copied(const struct raw_slot *s)
 {
     int fd = supervisor_stored_fd("kvc-slots-");
@@ -211,8 +211,8 @@ static void record_is_being_copied(const struct raw_slot *s)
     (void) munmap(r.data, (size_t) bytes);
 }
 
-/* The daemon died while it had the mover write: the slot is nobody's, and free after a delay. */
-static void test_a_copy_that_was_under_way(void)
+/* The daemon died while the mover wrote: the slot is in quarantine, and free after a delay. */
+static void test_daemon_died_during_copy(void)
 {
     struct gpu_client a;
     struct raw_slot page, s;
@@ -225,15 +225,15 @@ static void test_a_copy_that_was_under_way(void)
     record_is_being_copied(&s);
     gpu_disconnect(&a);
     CU_ASSERT_FATAL(supervisor_again());
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 2 * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 2 * GPU_PAGE_BYTES);
     CU_ASSERT_EQUAL(gpu_resume(&a), 0);
     CU_ASSERT_EQUAL(gpu_commit(&a, 2, &s, NULL), -ESTALE);
     CU_ASSERT_EQUAL(gpu_bye(&a), 0);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES);
-    kill_and_start(); /* once more: it waits on */
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES);
+    kill_and_start(); /* again: it still waits */
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES);
     gpu_wait_for_held(0);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
     CU_ASSERT_EQUAL(gpu_open(&a, GPU_UUID), 0);
     CU_ASSERT_EQUAL(lease_soon(&a, 1, &page, NULL), 0);
     s = gpu_reserve_soon(&a, 2);
@@ -242,39 +242,39 @@ static void test_a_copy_that_was_under_way(void)
     finish();
 }
 
-/* Its client died while there was no daemon: nobody saw it, the stored pidfd says so. */
-static void test_a_client_that_died_meanwhile(void)
+/* Its client died while no daemon ran: the stored pidfd shows it. */
+static void test_client_died_during_restart(void)
 {
     struct gpu_client victim;
 
-    gpu_list_also(0);
+    gpu_list_process(0);
     begin(NULL);
     victim = opened();
     (void) gpu_publish(&victim, 1, NULL);
     CU_ASSERT_EQUAL(gpu_reserve_soon(&victim, 2).err, 0);
     supervisor_kill();
-    gpu_list_also(victim.pid);
+    gpu_list_process(victim.pid);
     gpu_client_kill(&victim);
     CU_ASSERT_FATAL(supervisor_again());
     gpu_wait_for_quarantined(2);
     gpu_stays_quarantined(2);
     kill_and_start(); /* once more: it waits on */
     gpu_wait_for_quarantined(2);
-    gpu_list_also(0);
+    gpu_list_process(0);
     gpu_wait_for_quarantined(0);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, 1);
     finish();
 }
 
-/* Neither its process nor its descriptor is there any more: nobody can say when its kernels ended. */
-static void test_a_client_of_whom_nothing_is_left(void)
+/* Neither its process nor its descriptor exists: the end of its kernels is unknown. */
+static void test_client_without_process_and_pidfd(void)
 {
     struct gpu_client victim, reader;
     struct raw_slot s;
 
-    gpu_list_also(0);
+    gpu_list_process(0);
     begin(NULL);
     victim = opened();
     s = gpu_publish(&victim, 1, NULL);
@@ -282,9 +282,9 @@ static void test_a_client_of_whom_nothing_is_left(void)
     gpu_client_kill(&victim);
     supervisor_lose("kvc-pid-");
     CU_ASSERT_FATAL(supervisor_again());
-    gpu_wait_for_extents(0); /* retired, empty, gone */
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 0);
+    gpu_wait_for_extents(0); /* retired, empty, freed */
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, 0);
     reader = opened();
     CU_ASSERT_EQUAL(lease_soon(&reader, 1, &s, NULL), -ENODATA);
     (void) gpu_publish(&reader, 1, NULL);
@@ -298,7 +298,7 @@ static void test_a_retired_extent_stays_retired(void)
     struct gpu_client victim, holder;
     struct raw_slot page, next;
 
-    gpu_list_also(0);
+    gpu_list_process(0);
     assert(setenv("STANDIN_NO_LIST", "1", 1) == 0);
     begin(NULL);
     victim = opened();
@@ -308,23 +308,23 @@ static void test_a_retired_extent_stays_retired(void)
     CU_ASSERT_EQUAL(gpu_lease(&holder, 1, &page, NULL), 0);
     gpu_client_kill(&victim);
     gpu_wait_for_held(1);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 1);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 1);
     supervisor_kill();
     gpu_disconnect(&holder);
     assert(unsetenv("STANDIN_NO_LIST") == 0);
     CU_ASSERT_FATAL(supervisor_again());
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 1);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 1);
     CU_ASSERT_EQUAL(gpu_resume(&holder), 0);
     next = gpu_publish(&holder, 2, NULL);
     CU_ASSERT_NOT_EQUAL(next.extent, page.extent);
     CU_ASSERT_TRUE(gpu_reads(&holder, 1, &page));
     CU_ASSERT_TRUE(gpu_client_end(&holder));
     gpu_wait_for_extents(1);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
     finish();
 }
 
-/* Started without a mover, the device is not there: what is kept of it waits until there is one. */
+/* Started without a mover, the device is missing: its stored state waits until there is one. */
 static void test_an_unavailable_device_keeps_its_pages(void)
 {
     const char **args;
@@ -340,16 +340,16 @@ static void test_an_unavailable_device_keeps_its_pages(void)
     supervisor_kill();
     gpu_disconnect(&a);
     (void) snprintf(option, sizeof(option), "--mover=%s/kvcobra-mover", raw_daemon.folder);
-    args = (const char **) gpu_args(NULL); /* the array that the supervisor has */
+    args = (const char **) gpu_args(NULL); /* the array of the supervisor */
     args[0] = option;
     CU_ASSERT_FATAL(supervisor_again());
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1);
+    CU_ASSERT_EQUAL(gpu_status().pages, 1);
     b = gpu_client_new();
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), -ENODEV);
-    CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* a session that is there stays */
+    CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* an existing session stays */
     CU_ASSERT_EQUAL(gpu_lease(&a, 1, &s, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(gpu_keep(&a, lease), 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1);
+    CU_ASSERT_EQUAL(gpu_status().pages, 1);
     CU_ASSERT_EQUAL(symlink(getenv("KVC_MOVER"), path), 0);
     CU_ASSERT_EQUAL(lease_soon(&a, 1, &s, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&a, 1, &s));
@@ -360,12 +360,12 @@ static void test_an_unavailable_device_keeps_its_pages(void)
     finish();
 }
 
-/* The mover dies under a check: asked again, nothing is believed meanwhile. */
+/* The mover dies during a check: the daemon repeats it, and trusts nothing meanwhile. */
 static void test_the_mover_dies_while_it_checks(void)
 {
     struct gpu_client a, b;
     struct raw_slot s;
-    struct gpu_figures f;
+    struct gpu_status f;
 
     begin(NULL);
     a = opened();
@@ -373,7 +373,7 @@ static void test_the_mover_dies_while_it_checks(void)
     CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
-    f = gpu_figures();
+    f = gpu_status();
     CU_ASSERT_TRUE_FATAL(f.mover_pid > 0);
     CU_ASSERT_EQUAL(kill((pid_t) f.mover_pid, SIGKILL), 0);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &s, NULL), 0);
@@ -383,8 +383,10 @@ static void test_the_mover_dies_while_it_checks(void)
     finish();
 }
 
-/* An orderly end and start, and twenty kills with work between: everything that was published is there and
- * right. */
+/*
+ * An orderly end and start, and twenty kills with work between: everything that was published is there and
+ * right.
+ */
 static void test_kill_loop(void)
 {
     enum { ROUNDS = 20, EACH = 7 };
@@ -419,9 +421,8 @@ static void test_kill_loop(void)
     finish();
 }
 
-/* Its lender may be gone: nobody finds a page in it any more, and what was held there is held by nobody. The
- * rest stays. */
-static void test_lent_memory_is_not_kept(void)
+/* Its owner may have ended: pages in it are not found, and holds there are dropped. Everything else stays. */
+static void test_external_memory_is_not_persistent(void)
 {
     enum { PER_EXTENT = 16 * 31, LENT = 2 << 20 };
     static struct raw_slot s[PER_EXTENT];
@@ -442,12 +443,12 @@ static void test_lent_memory_is_not_kept(void)
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 1);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-slots-"), 1);
     kill_and_start();
-    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, PER_EXTENT);
+    CU_ASSERT_EQUAL(gpu_status().lent_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, PER_EXTENT);
     gpu_wait_for_held(PER_EXTENT);
     gpu_disconnect(&other);
     CU_ASSERT_EQUAL_FATAL(gpu_resume(&other), 0);
-    CU_ASSERT_EQUAL(gpu_release(&other, lease), -ESTALE); /* it had this page alone */
+    CU_ASSERT_EQUAL(gpu_release(&other, lease), -ESTALE); /* it held only this page */
     CU_ASSERT_EQUAL(lease_soon(&other, 9999, &in_lent, NULL), -ENODATA);
     CU_ASSERT_EQUAL(gpu_get_extent(&other, extent), -ENOENT);
     CU_ASSERT_EQUAL(lease_soon(&other, PER_EXTENT, &s[PER_EXTENT - 1], NULL), 0);
@@ -468,13 +469,13 @@ const struct test_case test_cases[] = {
     TEST(test_checked_before_every_first_lease),
     TEST(test_a_damaged_page_is_dropped),
     TEST(test_holds_and_reservations_resume),
-    TEST(test_a_copy_that_was_under_way),
-    TEST(test_a_client_that_died_meanwhile),
-    TEST(test_a_client_of_whom_nothing_is_left),
+    TEST(test_daemon_died_during_copy),
+    TEST(test_client_died_during_restart),
+    TEST(test_client_without_process_and_pidfd),
     TEST(test_a_retired_extent_stays_retired),
     TEST(test_an_unavailable_device_keeps_its_pages),
     TEST(test_the_mover_dies_while_it_checks),
     TEST(test_kill_loop),
-    TEST(test_lent_memory_is_not_kept),
+    TEST(test_external_memory_is_not_persistent),
     TEST_END,
 };

@@ -1,4 +1,4 @@
-/* APPEND_RAW and READ_RAW: what is refused, by whom, and what is left of clients that go away in between. */
+/* APPEND_RAW and READ_RAW: refused requests, and what clients leave that end between. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -80,7 +80,7 @@ static void test_read_refusals(void)
     raw_stop();
 }
 
-/* A process that dies while threads encode for it. */
+/* A process dies while threads encode for it. */
 static void die_in_between(uint32_t i)
 {
     pid_t pid = fork();
@@ -96,8 +96,8 @@ static void die_in_between(uint32_t i)
     assert(waitpid(pid, NULL, 0) == pid);
 }
 
-/* No slot stays taken, nothing half-made is found. */
-static void test_clients_go_away(void)
+/* No slot stays taken, and no incomplete page is found. */
+static void test_clients_die(void)
 {
     struct raw_model m;
     Kvcobra__Reply *status;
@@ -113,7 +113,7 @@ static void test_clients_go_away(void)
     CU_ASSERT(n_pages <= 20 * JOBS_PER_CONNECTION_MAX);
     wire_reply_free(status);
 
-    /* each chunk is either whole or not there: found ones can be read */
+    /* each chunk is complete or missing: those that are found can be read */
     m = raw_model_open();
     for (uint32_t i = 0; i < 20; i++) {
         Kvcobra__AppendRaw a = raw_append_of(&m, 1000 * i);
@@ -130,13 +130,15 @@ static void test_clients_go_away(void)
     raw_stop();
 }
 
-/* More at a time than one connection may have: the rest is told to come again, and every request is answered.
+/*
+ * More requests at a time than one connection may have: the others get -EAGAIN, and every request gets an
+ * answer.
  */
 static void test_pipelining(void)
 {
     enum {
         N = JOBS_PER_CONNECTION_MAX + 6
-    }; /* within EV_SEND_QUEUE_MAX replies, if all come in one turn of the loop */
+    }; /* within EV_SEND_QUEUE_MAX replies, if all come in one round of the loop */
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
     unsigned n_ok = 0, n_again = 0;
     struct raw_model m;
@@ -165,7 +167,7 @@ static void test_pipelining(void)
 const struct test_case test_cases[] = {
     TEST(test_append_refusals),
     TEST(test_read_refusals),
-    TEST(test_clients_go_away),
+    TEST(test_clients_die),
     TEST(test_pipelining),
     TEST_END,
 };
