@@ -79,6 +79,8 @@ def findings(path):
     at = [i for i, c in enumerate(flat) if c != "\0"]
     flat = flat.replace("\0", "")
     for m in PATTERN.finditer(flat):
+        if flat[m.start() - 1:m.start()] in ("'", '"') and flat[m.start() - 1] == flat[m.end():m.end() + 1]:
+            continue  # a word alone in quotes is a name: a key of JSON, a user
         advice = WORDS[int(m.lastgroup[1:])][1]
         line = text.count("\n", 0, at[m.start()])
         yield line + 1, m.group(), advice, lines[line].strip()

@@ -149,7 +149,7 @@ class Shape(unittest.TestCase):
 class Prose(unittest.TestCase):
     def test_words(self):
         with tempfile.TemporaryDirectory() as folder:
-            for text, n in (("/* The caller closes it. */\n", 0), ("/* Nobody closes it. */\n", 1), ("int nobody;\n", 0),
+            for text, n in (("/* The caller closes it. */\n", 0), ("/* Nobody closes it. */\n", 1), ("int nobody;\n", 0), ('const char *user = "nobody";\n', 0),
                             ("/* It is not used any\n * more. */\n", 1)):
                 with open(f"{folder}/a.c", "w", encoding="utf-8") as sample:
                     sample.write(text)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `kvcobra bench service --gpu` on the stand-in driver, which the environment puts in the library path: it works, checks what it
-# reads, says what is missing, and does not pass a figure of the stand-in off as one of a GPU. No time is looked at.
+# `kvcobra bench service --gpu` on the stand-in driver, which is in the library path: it works, checks what it
+# reads, names what is missing, and marks the numbers of the stand-in. No measured time is judged.
 KVCOBRA=$1 KVCOBRAD=$2
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -10,14 +10,14 @@ service() {
 }
 uuid=GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0
 expect "swap on a GPU" 0 service swap --gpu first --json
-expect_true "the GPU is named, and that it is none" "j['gpu']['uuid'] == '$uuid' and j['gpu']['stand_in'] is True"
-expect_true "swap: all of them, with sequences on the way, four reads of each" \
+expect_true "the GPU is named, and marked as the stand-in" "j['gpu']['uuid'] == '$uuid' and j['gpu']['stand_in'] is True"
+expect_true "swap: all swaps, while sequences run, with four reads of each" \
     "j['swap']['swaps'] >= 10 and 4 * j['swap']['sequences'] == j['swap']['reads'] > 0"
 expect_true "swap: none wrong, nothing failed" \
     "j['swap']['wrong'] == j['swap']['failed'] == 0 and not j['swap']['failure'] and len(j['asked']) == 3"
-expect_true "swap: pages went to the pool, whole chunks" \
+expect_true "swap: whole chunks are published" \
     "j['swap']['published_tokens'] > 0 and j['swap']['published_tokens'] % 64 == 0"
-expect_true "swap: figures are in order" \
+expect_true "swap: times are in order" \
     "all(0 < l['median'] <= l['p99'] <= l['p999'] <= l['max'] for s in j['swap']['us'].values() for l in [s, *s['of'].values()])"
 printf 'keep-pool = yes\nstate-dir = %s/state\n' "$dir" >"$dir/keep.conf"
 names=swap
@@ -26,7 +26,7 @@ if "$KVCOBRAD" --check-config "$dir/keep.conf" 2>"$dir/err" >/dev/null; then
     expect "restart with extents of a GPU kept" 0 service restart --gpu "$uuid" --json
     expect_true "restart: every page found, every hold honoured" "j['restart']['restarts'] == 2 and \
 j['restart']['pages'] == j['restart']['found'] == j['restart']['held'] == 2000"
-    expect_true "restart: the sample is what was written" "j['restart']['sampled'] == j['restart']['identical'] == 4"
+    expect_true "restart: the sample has the written bytes" "j['restart']['sampled'] == j['restart']['identical'] == 4"
     expect_true "restart: generations grow" "j['restart']['lower_generations'] == 0 and len(j['asked']) == 5"
     expect_true "restart: the GPU answers after the daemon" \
         "0 < j['restart']['ms']['serving']['min'] < j['restart']['ms']['gpu']['min']"
@@ -34,22 +34,22 @@ else
     skip "bench service restart --gpu: $(cat "$dir/err")"
 fi
 expect "by a partition's name, in words" 0 service --gpu "MIG-${uuid#GPU-}" $names
-if grep -q 'No figure here is one of a GPU' "$dir/out"; then ok "in words, too"; else not_ok "in words, too"; fi
-if grep -Eq '^(load|memory): ' "$dir/out"; then not_ok "what needs no GPU is left out"; else ok "what needs no GPU is left out"; fi
+if grep -q 'No figure here is one of a GPU' "$dir/out"; then ok "marked in words, too"; else not_ok "marked in words, too"; fi
+if grep -Eq '^(load|memory): ' "$dir/out"; then not_ok "scenarios without a GPU are left out"; else ok "scenarios without a GPU are left out"; fi
 expect "without --gpu the host's memory" 0 service swap --json
 expect_true "and no GPU is named" "'gpu' not in j and j['swap']['failed'] == 0"
 
 expect_sentence "no such GPU" "$uuid" service swap --gpu GPU-00000000-0000-0000-0000-000000000000
-expect_sentence "no GPU's name" "nvidia-smi -L" service swap --gpu one
+expect_sentence "not the name of a GPU" "nvidia-smi -L" service swap --gpu one
 expect_sentence "no GPU" "CUDA" env STANDIN_DEVICES=0 "$KVCOBRA" bench service swap --gpu first
 expect_sentence "no driver" "libcuda.so.1" env LD_LIBRARY_PATH= "$KVCOBRA" bench service swap --gpu first
 expect_sentence "no mover" "$dir/none" service swap --gpu first --mover "$dir/none"
 expect "the daemon's scenarios have no GPU" 2 service load --gpu first
-expect "a mover for nothing" 2 service swap --mover "$KVCOBRAD"
+expect "a mover without a GPU" 2 service swap --mover "$KVCOBRAD"
 # an install: programs in bin and libexec of any prefix
 mkdir -p "$dir/bin" "$dir/libexec"
 cp "$KVCOBRA" "$dir/bin/kvcobra"
-expect_sentence "a program without its mover says where it looked" "../libexec" env \
+expect_sentence "a program without its mover names the folders" "../libexec" env \
     LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$(dirname "$KVCOBRA")/../client" "$dir/bin/kvcobra" bench service swap --gpu first \
     --daemon "$KVCOBRAD"
 cp "$(dirname "$KVCOBRA")/../mover/kvcobra-mover" "$dir/libexec/"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # kvcobra inspect --html: one page that loads nothing, with every section, whose tables are the numbers of --json; and, where
-# a browser is installed, what a browser makes of it.
+# a browser is installed, that a browser shows it.
 KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -34,10 +34,10 @@ page both "$dir/3.table" --stats "$dir/1.stats" --budgets 2,4
 expect_true "nothing is missing" "j['unavailable'] == {}"
 expect_true "all methods at all budgets" "[(c['method'], c['budget']) for c in j['curves']] == [(m, b) for b in (2, 4)
     for m in ('bands', 'bands, equal budgets', 'dp', 'paper-kl', 'paper-mse')]"
-expect_true "more bits, less harm" "all(a['harm'] > b['harm'] for a, b in zip(j['curves'][:5], j['curves'][5:]))"
+expect_true "more bits, less distortion" "all(a['harm'] > b['harm'] for a, b in zip(j['curves'][:5], j['curves'][5:]))"
 expect_true "equal budgets do not beat solved ones" \
     "all(j['curves'][i]['harm'] <= j['curves'][i + 1]['harm'] * 1.001 for i in (0, 5))"
-expect_true "the heads' harm is the table's, as solve printed it" \
+expect_true "the distortion of the heads adds up to that of solve" \
     "math.isclose(sum(h['solved'] for h in j['harm']), json.load(open('$dir/solved.json'))['distortion'], rel_tol=1e-6)"
 expect_true "eigenvalues fall and sum to the variance" "all(s['eigenvalues'] == sorted(s['eigenvalues'], reverse=True) and
     math.isclose(sum(s['eigenvalues']), s['variance'], rel_tol=1e-6) for s in j['spectra'])"
@@ -46,11 +46,11 @@ expect_true "the items are all bytes" "all(b['codes'] + b['padding'] + b['header
 expect_true "every coordinate is counted" "(sum(l['coordinates'] for l in j['levels']) ==
     sum(c['coordinates'] for c in j['codecs']))"
 page table "$dir/3.table"
-expect_true "a table says what it cannot" "set(j['unavailable']) == {'spectra', 'gaussianity', 'curves', 'harm'}"
+expect_true "a table alone lacks the other sections" "set(j['unavailable']) == {'spectra', 'gaussianity', 'curves', 'harm'}"
 page paper "$dir/paper.table" --stats "$dir/1.stats" --budgets none
-expect_true "no budgets, no curves, but the table's harm" "set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
+expect_true "without budgets no curves, but the distortion of the table" "set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
 page stats "$dir/1.stats" --budgets 3
-expect_true "statistics alone have harm at a budget" "set(j['unavailable']) == {'table'} and j['harm_budget'] == 3"
+expect_true "statistics alone have the distortion at a budget" "set(j['unavailable']) == {'table'} and j['harm_budget'] == 3"
 page mse "$dir/mse.stats" --budgets 3
 expect_true "a method that cannot be solved says why" \
     "[c['method'] for c in j['curves'] if 'queries' in c.get('unavailable', '')] == ['paper-kl']"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ctrl-C during a calibration: the window at hand is finished, the file that stood there stays, what is done so far can be
-# continued and ends in the same bytes. Twice: it ends at once. Nothing half-written stays in any case.
+# Ctrl-C during a calibration: the present window is finished, an existing file stays, and --resume continues to the same bytes.
+# A second Ctrl-C ends it at once. No incomplete file is left in any case.
 KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -11,7 +11,7 @@ for _ in 1 2 3 4 5 6 7 8; do
     for _ in 1 2 3 4 5 6 7 8; do cat "$ROOT/LICENSE"; done
 done >"$dir/long.txt"
 
-# interrupt SIGNAL TIMES COMMAND...: as soon as the command catches the signal. Status 0: it ended as it should.
+# interrupt SIGNAL TIMES COMMAND...: sends the signal as soon as the command catches it. Status 0: it ended as it should.
 # python3: a shell starts background children with SIGINT ignored.
 interrupt() {
     python3 - "$@" >"$dir/out" 2>"$dir/err" <<'PY'
@@ -26,13 +26,13 @@ def catches():
 for _ in range(times):
     while not catches():
         if child.poll() is not None:
-            sys.exit("it was over before it could be stopped")
+            sys.exit("it ended before the signal was sent")
         time.sleep(0.002)
         if times == 2 and _ == 1: # the first one took the handler away
             break
     child.send_signal(number)
 try:
-    code = child.wait(timeout=60)
+    code = child.wait(timeout=300)
 except subprocess.TimeoutExpired:
     child.kill()
     sys.exit("it does not stop")
@@ -40,7 +40,7 @@ sys.exit(0 if code == 1 or (times == 2 and code == -number) else f"it ended with
 PY
 }
 
-# what is in the folder, on one line
+# the files of the folder on one line
 listing() {
     (cd "$dir/output" && echo *)
 }
@@ -55,27 +55,27 @@ expect "a run in one go" 0 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/l
 for signal in INT TERM; do
     echo precious >"$dir/output/x.stats"
     calibrate interrupt "$signal" 1 && ok "SIG$signal stops it" || not_ok "SIG$signal stops it"
-    grep -q "the same command with --resume goes on" "$dir/err" && ok "SIG$signal: it says how to go on" ||
-        not_ok "SIG$signal: it says how to go on"
+    grep -q "the same command with --resume goes on" "$dir/err" && ok "SIG$signal: the sentence names --resume" ||
+        not_ok "SIG$signal: the sentence names --resume"
     [ "$(cat "$dir/output/x.stats")" = precious ] && ok "SIG$signal: the old file stays" ||
         not_ok "SIG$signal: the old file stays"
-    [ "$(listing)" = "x.stats x.stats.partial" ] && ok "SIG$signal: what is done is kept" ||
-        not_ok "SIG$signal: what is done is kept, not $(listing)"
-    expect "SIG$signal: other options are no continuation" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text \
+    [ "$(listing)" = "x.stats x.stats.partial" ] && ok "SIG$signal: the finished part is kept" ||
+        not_ok "SIG$signal: the finished part is kept, not $(listing)"
+    expect "SIG$signal: other options cannot resume" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text \
         "$dir/long.txt" --tokens 12000 --window 256 -o "$dir/output/x.stats" --resume
     expect "SIG$signal: it is resumed" 0 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 \
         --window 512 --samples 3000 --metric output,attention -o "$dir/output/x.stats" --resume
     expect "SIG$signal: the same bytes as in one go" 0 cmp "$dir/whole.stats" "$dir/output/x.stats"
-    [ "$(listing)" = x.stats ] && ok "SIG$signal: nothing is left beside" || not_ok "SIG$signal: left beside: $(listing)"
+    [ "$(listing)" = x.stats ] && ok "SIG$signal: no other file is left" || not_ok "SIG$signal: other files: $(listing)"
 done
-expect "nothing to resume" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 --window 512 \
+expect "no file to resume" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 --window 512 \
     -o "$dir/output/x.stats" --resume
 
 rm "$dir/output/x.stats"
 interrupt INT 2 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 500000 --window 4096 \
     -o "$dir/output/x.stats" && ok "twice: it ends" || not_ok "twice: it ends"
 case $(listing) in
-'*' | x.stats.partial) ok "twice: nothing half-written" ;;
-*) not_ok "twice: half-written: $(listing)" ;;
+'*' | x.stats.partial) ok "twice: no incomplete file" ;;
+*) not_ok "twice: an incomplete file: $(listing)" ;;
 esac
 finish
