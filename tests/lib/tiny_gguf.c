@@ -262,7 +262,7 @@ static void encode_q4_1(struct buffer *b, float *x)
     put(b, packed, sizeof(packed));
 }
 
-/* Appends the values to the data section and rounds them to what stands there. */
+/* Appends the values to the data section and rounds them to its precision. */
 static void encode(struct buffer *b, uint32_t type, float *x, size_t n)
 {
     pad(b);
