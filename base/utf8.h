@@ -1,4 +1,5 @@
-/* Whether bytes are UTF-8 as RFC 3629 has it: nothing overlong, no surrogates, nothing above U+10FFFF. By libunistring. */
+/* Whether bytes are UTF-8 as RFC 3629 has it: nothing overlong, no surrogates, nothing above U+10FFFF. By
+ * libunistring. */
 #pragma once
 
 #include <stddef.h>
