@@ -110,11 +110,9 @@ API cu_result cuDriverGetVersion(int *version)
 
 API cu_result cuGetErrorName(cu_result error, const char **name)
 {
-    *name = "CUDA_ERROR_STANDIN";
-    if (error == CU_OUT_OF_MEMORY)
-        *name = "CUDA_ERROR_OUT_OF_MEMORY";
-    if (error == CU_INVALID_VALUE)
-        *name = "CUDA_ERROR_INVALID_VALUE";
+    *name = error == CU_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : error == CU_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
+                                        : "CUDA_ERROR_STANDIN";
     return CU_SUCCESS;
 }
 

@@ -269,9 +269,9 @@ API cu_result cuMemSetAccess(cu_ptr at, size_t bytes, const struct cu_access *ac
     ENTER();
     if (!m || n != 1 || access->location.type != CU_LOCATION_DEVICE || !is_device(access->location.id))
         return CU_INVALID_VALUE;
-    prot = access->flags == CU_ACCESS_READ ? PROT_READ : PROT_NONE;
-    if (access->flags == CU_ACCESS_READ_WRITE)
-        prot = PROT_READ | PROT_WRITE;
+    prot = access->flags == CU_ACCESS_READ_WRITE ? PROT_READ | PROT_WRITE
+           : access->flags == CU_ACCESS_READ     ? PROT_READ
+                                                 : PROT_NONE;
     if (mprotect((void *) (uintptr_t) at, bytes, prot) < 0)
         return CU_OPERATING_SYSTEM;
     m->access = access->flags;
