@@ -1,6 +1,6 @@
 /*
- * Reads and writes of a whole range: read(2) and write(2) may move fewer bytes than asked for or be
- * interrupted by a signal; these functions go on until the range is done.
+ * Reads and writes of a whole range: read(2) and write(2) may transfer fewer bytes than requested or be
+ * interrupted by a signal; these functions repeat the call until the range is done.
  */
 #pragma once
 

@@ -228,7 +228,7 @@ static int kvcobrad_reload(struct config *fresh, struct errmsg *e)
 
 static void kvcobrad_say_ready(const struct config *c)
 {
-    supervisor_say("READY=1");
+    supervisor_notify("READY=1");
     if (c->ready_fd < 0)
         return;
     if (write(c->ready_fd, "\n", 1) != 1)
@@ -249,7 +249,7 @@ static int kvcobrad_run(struct config *c)
         kvcobrad_say_ready(c);
         r = server_run(s, &e);
     }
-    supervisor_say("STOPPING=1");
+    supervisor_notify("STOPPING=1");
     if (r < 0)
         log_event(LOG_ERR, "failed", "message=\"%s\"", e.text[0] ? e.text : strerror(-r));
     return r;

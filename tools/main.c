@@ -1,7 +1,7 @@
-/* kvcobra: entry of the command; everything else is in libraries that the tests link too. */
+/* kvcobra: the entry of the command. All other code is in libraries that the tests link too. */
 #include "tools/command/command.h"
 
 int main(int argc, char **argv)
 {
-    return kvcobra_main(argc, argv);
+    return commands_main(argc, argv);
 }

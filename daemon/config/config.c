@@ -9,10 +9,8 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/gpu_uuid.h"
-#include "daemon/store/journal.h"
-#include "daemon/session/external_memory.h"
-#include "daemon/operator/metrics_http.h"
-#include "daemon/store/pool.h"
+#include "daemon/config/limits.h"
+#include "daemon/config/loopback.h"
 
 #ifndef KVCOBRA_MOVER_PATH
 #error "the build defines KVCOBRA_MOVER_PATH"
@@ -155,10 +153,10 @@ static int config_check_gpus(const struct config *c, struct errmsg *e)
         return fail(e, -EINVAL, "--gpu: %s", why.text);
     if (n > 0 && !c->mover_path)
         return fail(e, -EINVAL, "--gpu needs kvcobra-mover, and --mover says none");
-    if (c->gpu_lend && c->gpu_extent_bytes % LENT_UNIT != 0)
+    if (c->gpu_lend && c->gpu_extent_bytes % EXTERNAL_MEMORY_UNIT != 0)
         return fail(e, -EINVAL,
                     "--gpu-lend yes: memory is lent in multiples of %d bytes, --gpu-extent-bytes is %" PRIu64,
-                    LENT_UNIT, c->gpu_extent_bytes);
+                    EXTERNAL_MEMORY_UNIT, c->gpu_extent_bytes);
     if (c->pool_bytes / c->extent_bytes + n * (c->gpu_pool_bytes / c->gpu_extent_bytes) > JOURNAL_EXTENTS_MAX)
         return fail(e, -EINVAL,
                     "--pool-bytes and --gpu-pool-bytes of %" PRIu32 " GPUs make more than %u extents: raise "
@@ -180,7 +178,7 @@ static int config_check_metrics(const struct config *c, struct errmsg *e)
     if (path && ((c->socket_path && strcmp(path, c->socket_path) == 0) ||
                  (c->operator_socket_path && strcmp(path, c->operator_socket_path) == 0)))
         return fail(e, -EINVAL, "--metrics-socket is the path of another socket: %s", path);
-    if (c->metrics_address && metrics_address(c->metrics_address, &address, &bytes, &why) < 0)
+    if (c->metrics_address && loopback_parse(c->metrics_address, &address, &bytes, &why) < 0)
         return fail(e, -EINVAL, "--metrics-address: %s", why.text);
     return 0;
 }

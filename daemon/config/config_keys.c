@@ -9,9 +9,8 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
-#include "daemon/store/lease.h"
+#include "daemon/config/limits.h"
 #include "daemon/loop/log.h"
-#include "daemon/gpu/preallocated.h"
 
 enum config_keys_kind {
     KIND_PATH,
@@ -62,7 +61,7 @@ static const struct key {
     {"gpu-span-bytes", KIND_BYTES, AT(gpu_span_bytes), 1, UINT64_MAX, false},
     {"gpu-quota-bytes", KIND_BYTES, AT(gpu_quota_bytes), 1, UINT64_MAX, true},
     {"gpu-guarantee-bytes", KIND_BYTES, AT(gpu_guarantee_bytes), 0, UINT64_C(1) << 50, false},
-    {"gpu-spare-extents", KIND_U32, AT(gpu_spare_extents), 0, SPARES_MAX, false},
+    {"gpu-spare-extents", KIND_U32, AT(gpu_spare_extents), 0, PREALLOCATED_MAX, false},
     {"gpu-lend", KIND_BOOL, AT(gpu_lend), 0, 0, true},
     {"gpu-reuse-ms", KIND_U64, AT(gpu_reuse_ms), 0, DAY_MS, false},
     {"mover", KIND_PATH, AT(mover_path), 0, 0, false},

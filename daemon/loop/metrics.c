@@ -1,4 +1,4 @@
-/* Counting; see metrics.h. */
+/* See metrics.h. */
 #include "daemon/loop/metrics.h"
 
 #include <time.h>

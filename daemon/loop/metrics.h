@@ -1,12 +1,12 @@
 /*
- * What the daemon counts for monitoring: requests by type, how long they took, errors by errno. Everything
- * else that is shown (metrics_collect.c) is read from where it is kept anyway.
+ * Counters for monitoring: requests by type, their latency, errors by errno. All other metrics are read
+ * from the accounts (metrics_collect.c).
  */
 #pragma once
 
 #include <stdint.h>
 
-#define METRICS_TYPES_MAX 64 /* numbers of the schema's bodies; 0: requests it does not have */
+#define METRICS_TYPES_MAX 64 /* numbers of the schema's bodies; 0: requests that it does not have */
 #define METRICS_ERRNO_MAX 256
 #define METRICS_BUCKETS 14
 #define METRICS_REASONS_MAX 8 /* values of the protocol's MissReason */
@@ -21,14 +21,14 @@ struct metrics_latency {
 
 struct metrics {
     struct metrics_latency requests[METRICS_TYPES_MAX]; /* by number of the body */
-    uint64_t errors[METRICS_ERRNO_MAX];                 /* replies by errno; the last one: everything above */
+    uint64_t errors[METRICS_ERRNO_MAX]; /* replies by errno; the last one: every higher errno */
 };
 
-/* One reply left (or failed to): @type is the request's body, @err its errno, 0 or negative. */
+/* Counts a reply. @type: the request's body; @err: its errno, 0 or negative. */
 void metrics_note_request(struct metrics *m, unsigned type, uint64_t ns, int err);
 
-/* An item of a reply that went well otherwise: @err its errno, 0 or negative. */
+/* Counts a failed item of a successful reply. @err: its errno, 0 or negative. */
 void metrics_note_error(struct metrics *m, int err);
 
-/* CLOCK_MONOTONIC, for what metrics_note_request() wants. */
+/* CLOCK_MONOTONIC, for metrics_note_request(). */
 uint64_t metrics_now_ns(void);

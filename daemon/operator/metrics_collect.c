@@ -11,7 +11,8 @@
 #include "daemon/loop/metrics.h"
 #include "daemon/operator/metrics_devices.h"
 #include "daemon/operator/metrics_text.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
+#include "daemon/session/orphans.h"
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
 #include "daemon/operator/status.h"
@@ -39,10 +40,11 @@ static void collect_process(const struct server *s, struct metrics_text *t)
     metrics_sample_real(t, "kvcobra_uptime_seconds", NULL,
                         (double) (ev_now_ms(s->ev) - s->started_ms) * 1e-3);
     metrics_one(t, "kvcobra_restarts_total", "counter",
-                "Starts that went on with the pool of an earlier process.", s->journal.head->n_starts - 1);
+                "Starts that went on with the pool of an earlier process.",
+                s->persist.journal.head->n_starts - 1);
     metrics_one(t, "kvcobra_connections", "gauge", "Open connections, operators' with them.", s->n_conns);
     metrics_one(t, "kvcobra_sessions", "gauge",
-                "Client processes, with those that disconnected and still hold pages.", s->n_sessions);
+                "Client processes, with those that disconnected and still hold pages.", s->sessions.n);
     metrics_one(t, "kvcobra_draining", "gauge", "1: nothing new comes in.", s->draining);
     metrics_one(t, "kvcobra_refused_packets_total", "counter",
                 "Packets that did not decode; their connections were closed.", s->refused_packets);
@@ -56,11 +58,11 @@ static void collect_leases(const struct server *s, struct metrics_text *t)
 {
     uint64_t n_leases = 0, n_held = 0, n_ownerless = 0;
 
-    for (uint32_t i = 0; i < s->n_sessions_max; i++) {
-        n_ownerless += ownerless_holds(s, i);
-        if (s->sessions[i]) {
-            n_leases += s->sessions[i]->leases.n_granted;
-            n_held += s->sessions[i]->leases.n_held;
+    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
+        n_ownerless += orphans_holds(&s->sessions, i);
+        if (s->sessions.list[i]) {
+            n_leases += s->sessions.list[i]->leases.n_granted;
+            n_held += s->sessions.list[i]->leases.n_held;
         }
     }
     metrics_one(t, "kvcobra_leases", "gauge", "Leases that are granted.", n_leases);
@@ -405,9 +407,9 @@ static void collect_fit(const struct server *s, struct metrics_text *t)
 
 static void collect_work(const struct server *s, struct metrics_text *t)
 {
-    struct work_figures f;
+    struct work_metrics f;
 
-    work_figures(s->work, &f);
+    work_metrics(s->work, &f);
     metrics_one(t, "kvcobra_work_threads", "gauge", "Threads that copy, check and code.", f.n_threads);
     metrics_one(t, "kvcobra_work_waiting", "gauge", "Requests that wait for one.", f.n_waiting);
     metrics_one(t, "kvcobra_work_done_total", "counter", "Requests that threads worked on.", f.n_done);

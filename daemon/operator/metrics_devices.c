@@ -5,7 +5,7 @@
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/operator/metrics_text.h"
 #include "daemon/gpu/mover.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 
 static void metrics_devices_row(struct metrics_text *t, const char *name, const struct device *d,
                                 uint64_t value)
@@ -100,37 +100,37 @@ static void metrics_devices_collect_states(const struct server *s, struct metric
 
 static uint64_t metrics_devices_spare_extents(const struct gpu_pool *g)
 {
-    return g->spares.n;
+    return g->preallocated.n;
 }
 
 static uint64_t metrics_devices_extents_made(const struct gpu_pool *g)
 {
-    return g->spares.n_made;
+    return g->preallocated.n_made;
 }
 
 static uint64_t metrics_devices_extents_failed(const struct gpu_pool *g)
 {
-    return g->spares.n_failed;
+    return g->preallocated.n_failed;
 }
 
 static uint64_t metrics_devices_retired_extents(const struct gpu_pool *g)
 {
-    struct gpu_pool_figures figures;
+    struct gpu_pool_metrics figures;
 
-    gpu_pool_figures(g, &figures);
+    gpu_pool_metrics(g, &figures);
     return figures.retired_extents;
 }
 
 static uint64_t metrics_devices_lent_extents(const struct gpu_pool *g)
 {
-    return pool_lent_extents(&g->device->store.pool);
+    return pool_external_extents(&g->device->store.pool);
 }
 
 static uint64_t metrics_devices_quarantined_slots(const struct gpu_pool *g)
 {
-    struct gpu_pool_figures figures;
+    struct gpu_pool_metrics figures;
 
-    gpu_pool_figures(g, &figures);
+    gpu_pool_metrics(g, &figures);
     return figures.quarantined_slots;
 }
 
@@ -148,9 +148,9 @@ void metrics_collect_gpus(const struct server *s, struct metrics_text *t)
     uint64_t restarts;
     pid_t pid;
 
-    if (!s->mover)
+    if (!s->gpus.mover)
         return;
-    mover_get_info(s->mover, &pid, &restarts);
+    mover_get_info(s->gpus.mover, &pid, &restarts);
     metrics_one(t, "kvcobra_mover_running", "gauge", "1: kvcobra-mover runs.", pid > 0);
     metrics_one(t, "kvcobra_mover_restarts_total", "counter", "How often kvcobra-mover was started again.",
                 restarts);

@@ -1,7 +1,6 @@
 /* The HTTP end of monitoring; see metrics_http.h. */
 #include "daemon/operator/metrics_http.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <microhttpd.h>
@@ -14,10 +13,11 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/loopback.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/operator/metrics_collect.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 
 enum { TURNS_MAX = 64, MEMORY_PER_CONNECTION = 16384 };
 
@@ -28,72 +28,7 @@ struct metrics_http {
     bool unfinished; /* the last run ended by its bound: the next tick goes on */
 };
 
-/* ---- addresses ---- */
-
-static bool metrics_http_is_loopback(const struct sockaddr_storage *a)
-{
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *) a;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *) a;
-
-    if (a->ss_family == AF_INET)
-        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
-    return a->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
-/* The last colon separates the port; an IPv6 address stands in brackets. */
-static bool metrics_http_split(const char *text, char host[static 64], uint16_t *ret_port)
-{
-    const char *colon = strrchr(text, ':');
-    size_t n = colon ? (size_t) (colon - text) : 0;
-    char *end;
-    unsigned long port;
-
-    if (n == 0 || n >= 64 || colon[1] < '0' || colon[1] > '9')
-        return false;
-    port = strtoul(colon + 1, &end, 10);
-    if (*end != '\0' || port == 0 || port > 65535)
-        return false;
-    if (text[0] == '[' && text[n - 1] == ']' && n > 2) {
-        text++;
-        n -= 2;
-    }
-    memcpy(host, text, n);
-    host[n] = '\0';
-    *ret_port = (uint16_t) port;
-    return true;
-}
-
-int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_bytes, struct errmsg *e)
-{
-    struct sockaddr_storage a = {0};
-    struct sockaddr_in *v4 = (struct sockaddr_in *) &a;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *) &a;
-    char host[64];
-    uint16_t port;
-
-    if (!metrics_http_split(text, host, &port))
-        return fail(e, -EINVAL, "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110", text);
-    if (text[0] != '[' && inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
-        a.ss_family = AF_INET;
-        v4->sin_port = htons(port);
-    } else if (text[0] == '[' && inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
-        a.ss_family = AF_INET6;
-        v6->sin6_port = htons(port);
-    } else {
-        return fail(
-            e, -EINVAL,
-            "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110: names are not looked up",
-            text);
-    }
-    if (!metrics_http_is_loopback(&a))
-        return fail(e, -EINVAL,
-                    "%.60s can be reached from other machines, and figures of all tenants are served there: "
-                    "use a Unix socket, or an address of 127.0.0.0/8 or [::1]",
-                    text);
-    *ret = a;
-    *ret_bytes = a.ss_family == AF_INET ? sizeof(*v4) : sizeof(*v6);
-    return 0;
-}
+/* ---- sockets ---- */
 
 int metrics_socket_check(int fd, struct errmsg *e)
 {
@@ -107,7 +42,7 @@ int metrics_socket_check(int fd, struct errmsg *e)
         return fail(e, -EINVAL, "metrics socket: descriptor %d is not a socket: %s", fd, strerror(errno));
     if (type != SOCK_STREAM || !listening)
         return fail(e, -EINVAL, "metrics socket: descriptor %d is not a listening stream socket", fd);
-    if (a.ss_family != AF_UNIX && !metrics_http_is_loopback(&a))
+    if (a.ss_family != AF_UNIX && !loopback_is_address(&a))
         return fail(e, -EINVAL,
                     "metrics socket: descriptor %d can be reached from other machines: pass a Unix socket or "
                     "one on a loopback address",
@@ -120,7 +55,7 @@ int metrics_listen(const char *address, int *ret_fd, struct errmsg *e)
     _cleanup_(closep) int fd = -1;
     struct sockaddr_storage a;
     socklen_t bytes;
-    int on = 1, r = metrics_address(address, &a, &bytes, e);
+    int on = 1, r = loopback_parse(address, &a, &bytes, e);
 
     if (r < 0)
         return r;
@@ -233,7 +168,7 @@ static void metrics_http_run(struct metrics_http *h)
         h->unfinished = metrics_http_n_connections(h) != before ||
                         (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0);
     }
-    server_update_tick(h->server);
+    ev_tick_demand(h->server->ev);
 }
 
 static void metrics_http_on_readable(void *ctx)

@@ -8,17 +8,12 @@
 #pragma once
 
 #include <stdbool.h>
-#include <sys/socket.h>
 
 struct errmsg;
 struct metrics_http;
 struct server;
 
 enum { METRICS_CONNECTIONS_MAX = 16, METRICS_TIMEOUT_S = 5 };
-
-/* "127.0.0.1:9110", "[::1]:9110". Return: 0; -EINVAL with a sentence: not that form, port 0, or not loopback.
- */
-int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_bytes, struct errmsg *e);
 
 /* Whether a socket that somebody else made may be served. Return: 0; -EINVAL with a sentence. */
 int metrics_socket_check(int fd, struct errmsg *e);

@@ -6,10 +6,11 @@
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/gpu/mover.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
+#include "daemon/operator/handlers.h"
 #include "daemon/operator/status.h"
 #include "daemon/loop/usage.h"
 #include "daemon/loop/work.h"
@@ -33,20 +34,20 @@ static void status_fill_memory(const struct server *s, Kvcobra__StatusReply *rep
         const struct pool *p = &s->devices.list[i].store.pool;
 
         for (uint32_t k = 0; k < p->n_extents; k++)
-            reply->slot_record_bytes += memory_of_fd(p->extents[k]->records.fd);
+            reply->slot_record_bytes += usage_of_fd(p->extents[k]->records.fd);
     }
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
-        reply->index_bytes += memory_of_fd(extent_fd(t->index_memory)) +
-                              (t->next_memory ? memory_of_fd(extent_fd(t->next_memory)) : 0);
-    reply->hold_bytes = memory_of_fd(s->journal.fd);
-    reply->heap_bytes = memory_of_process();
+        reply->index_bytes += usage_of_fd(extent_fd(t->index_memory)) +
+                              (t->next_memory ? usage_of_fd(extent_fd(t->next_memory)) : 0);
+    reply->hold_bytes = usage_of_fd(s->persist.journal.fd);
+    reply->heap_bytes = usage_of_process();
 }
 
 static void status_fill_work(const struct server *s, Kvcobra__StatusReply *reply)
 {
-    struct work_figures f;
+    struct work_metrics f;
 
-    work_figures(s->work, &f);
+    work_metrics(s->work, &f);
     reply->work_threads = f.n_threads;
     reply->work_waiting = f.n_waiting;
     reply->work_done = f.n_done;
@@ -74,7 +75,7 @@ static void status_fill_totals(const struct server *s, Kvcobra__StatusReply *rep
     reply->version = (char *) KVCOBRA_VERSION;
     reply->event_backend = (char *) ev_backend_name(s->ev);
     reply->restart = (char *) (s->supervisor.keeps && !s->supervisor.failed ? "kept" : "volatile");
-    reply->sessions = s->n_sessions;
+    reply->sessions = s->sessions.n;
     reply->refused_packets = s->refused_packets;
     reply->moments_bytes = s->live.bytes;
     reply->reports = s->reports;
@@ -83,8 +84,8 @@ static void status_fill_totals(const struct server *s, Kvcobra__StatusReply *rep
     status_fill_pool(&s->devices.list[0].store, reply);
     status_fill_memory(s, reply);
     status_fill_work(s, reply);
-    for (uint32_t i = 0; i < s->n_sessions_max; i++) {
-        const struct session *x = s->sessions[i];
+    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
+        const struct session *x = s->sessions.list[i];
 
         if (x)
             reply->leases += x->leases.n_granted;
@@ -92,7 +93,7 @@ static void status_fill_totals(const struct server *s, Kvcobra__StatusReply *rep
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
         reply->evictions += t->evictions;
         for (const struct group *g = t->groups; g; g = g->next)
-            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
+            reply->held_pages += (uint64_t) g->n_pages - g->small_queue.n - g->main_queue.n;
     }
 }
 
@@ -101,13 +102,13 @@ static const char *status_trouble_of(const struct device *d)
 {
     if (d->state == DEVICE_UNAVAILABLE)
         return d->why.text;
-    return d->gpu && d->gpu->spares.err < 0 ? d->gpu->spares.why.text : "";
+    return d->gpu && d->gpu->preallocated.err < 0 ? d->gpu->preallocated.why.text : "";
 }
 
 static void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
 {
     const struct store *st = &d->store;
-    struct gpu_pool_figures figures;
+    struct gpu_pool_metrics figures;
 
     kvcobra__device_status__init(out);
     out->name = (char *) d->name;
@@ -118,9 +119,9 @@ static void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *ou
     out->pool_bytes = st->pool.pool_bytes;
     out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
     out->waste_bytes = pool_waste_bytes(&st->pool);
-    out->lent_extents = pool_lent_extents(&st->pool);
+    out->lent_extents = pool_external_extents(&st->pool);
     if (d->gpu) {
-        gpu_pool_figures(d->gpu, &figures);
+        gpu_pool_metrics(d->gpu, &figures);
         out->spare_extents = figures.spare_extents;
         out->retired_extents = figures.retired_extents;
         out->quarantined_slots = figures.quarantined_slots;
@@ -146,8 +147,8 @@ static void status_fill_devices(const struct server *s, Kvcobra__StatusReply *re
     }
     reply->n_devices = s->devices.n;
     reply->devices = scratch->device_pointers;
-    if (s->mover)
-        mover_get_info(s->mover, &pid, &reply->mover_restarts);
+    if (s->gpus.mover)
+        mover_get_info(s->gpus.mover, &pid, &reply->mover_restarts);
     reply->mover_pid = (uint64_t) pid;
 }
 
@@ -165,12 +166,12 @@ static void status_fill_tenant(const struct server *s, const struct tenant *t, K
     out->misses = t->misses;
     out->evictions = t->evictions;
     out->isolated = t->isolated;
-    for (uint32_t i = 0; i < s->n_sessions_max; i++)
-        if (s->sessions[i] && s->sessions[i]->tenant == t)
-            out->leases += s->sessions[i]->leases.n_granted;
+    for (uint32_t i = 0; i < s->sessions.n_max; i++)
+        if (s->sessions.list[i] && s->sessions.list[i]->tenant == t)
+            out->leases += s->sessions.list[i]->leases.n_granted;
     out->guarantee_bytes = t->guarantee_bytes;
     out->extent_bytes = t->n_extents * store_of(t)->pool.extent_bytes;
-    out->asked_back_bytes = share_asked_bytes(store_of(t), t);
+    out->asked_back_bytes = share_reclaimed_bytes(store_of(t), t);
     out->misses_unknown = t->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
     out->misses_evicted = t->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
     out->misses_other_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];
@@ -210,8 +211,8 @@ uint64_t status_tokens_free(const struct server *s, const struct space *x)
         uint64_t by_pool, by_quota = tenant_room_bytes(t) / x->layout.slot_bytes[PAGE_REST];
 
         if (!g) {
-            group_init(&empty, (struct tenant *) t, (struct space *) x, PAGE_REST,
-                       x->layout.slot_bytes[PAGE_REST], x->layout.page_bytes[PAGE_REST]);
+            pool_group_init(&empty, (struct tenant *) t, (struct space *) x, PAGE_REST,
+                            x->layout.slot_bytes[PAGE_REST], x->layout.page_bytes[PAGE_REST]);
             g = &empty;
         }
         by_pool = g->slot_bytes <= p->extent_bytes ? pool_group_room(p, g) : 0;
@@ -253,7 +254,7 @@ static void status_fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, 
     reply->next_cursor = x ? CURSOR(CURSOR_SPACES, from) : 0;
 }
 
-int handle_get_status(struct request *rq)
+int status_handle(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__StatusReply *reply = &scratch->body.status;

@@ -9,12 +9,12 @@
 #include "daemon/store/lease.h"
 #include "daemon/session/session.h"
 
-int __real_session_restore(struct server *s, uint32_t number, const struct session_record *record,
+int __real_session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
                            struct tenant *t, int pidfd, struct session **ret, struct errmsg *e);
-int __real_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
-int __wrap_session_restore(struct server *s, uint32_t number, const struct session_record *record,
+int __real_lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
+int __wrap_session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
                            struct tenant *t, int pidfd, struct session **ret, struct errmsg *e);
-int __wrap_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
+int __wrap_lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
 
 static int is_asked(const char *what)
 {
@@ -23,13 +23,13 @@ static int is_asked(const char *what)
     return asked && strcmp(asked, what) == 0;
 }
 
-int __wrap_session_restore(struct server *s, uint32_t number, const struct session_record *record,
+int __wrap_session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
                            struct tenant *t, int pidfd, struct session **ret, struct errmsg *e)
 {
-    return is_asked("sessions") ? -ENOMEM : __real_session_restore(s, number, record, t, pidfd, ret, e);
+    return is_asked("sessions") ? -ENOMEM : __real_session_restore(ss, number, record, t, pidfd, ret, e);
 }
 
-int __wrap_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
+int __wrap_lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
 {
-    return is_asked("leases") && cell % 2 == 0 ? -ENOMEM : __real_leases_restore(l, id, item, cell);
+    return is_asked("leases") && cell % 2 == 0 ? -ENOMEM : __real_lease_restore(l, id, item, cell);
 }

@@ -29,7 +29,7 @@ static bool lend(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_append(&m, s, 1, 0, 128), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 128, &n), -EAGAIN);
-    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "bytes of its guarantee that are lent"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "bytes of its guarantee that others borrowed"));
     pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent));
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 128, &n), 0);

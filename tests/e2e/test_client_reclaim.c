@@ -37,7 +37,7 @@ static struct embedded ask(const struct scene *sc, const uint32_t *tokens, kvc_s
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, ret), 0);
     CU_ASSERT_EQUAL_FATAL(embedded_append(&m, *ret, 1, 0, 128), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(*ret, tokens, 128, &n), -EAGAIN);
-    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "bytes of its guarantee that are lent"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "bytes of its guarantee that others borrowed"));
     return m;
 }
 

@@ -27,7 +27,7 @@ static kvc_table_info info_of(struct scene *sc, const uint8_t *digest)
     kvc_table_info *tables = NULL, found = {.bpd_code = -1};
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, & tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
             found = tables[i];
@@ -170,7 +170,7 @@ static void test_shadow_errors(void)
     kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, N);
     kvc_layer_fit *layers = NULL;
-    kvc_fit fit;
+    kvc_fit fit = {.struct_bytes = sizeof(fit)};
     size_t n = 0;
 
     trial_start(&t, 2);
@@ -179,7 +179,7 @@ static void test_shadow_errors(void)
     CU_ASSERT_EQUAL(embedded_append(&t.m, s, 0, 0, N), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, N, &n), 0);
     CU_ASSERT_EQUAL(n, PACKED);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(t.sc.operator, t.other, &fit, &layers, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(t.sc.operator, t.other, &fit, sizeof(*layers), &layers, &n), 0);
     CU_ASSERT_EQUAL(fit.shadow_tokens, PACKED - 64);
     CU_ASSERT_EQUAL_FATAL(n, t.sc.g.n_layers);
     check_reported_errors(&t.sc, tokens, layers);

@@ -374,7 +374,7 @@ static void test_out_of_gpu_memory(void)
     n = reserve_all(&a, s, ALL, &err);
     CU_ASSERT_EQUAL(n, 2 * GPU_SLOTS_PER_EXTENT);
     CU_ASSERT_EQUAL(err, -ENOSPC);
-    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=extent-not-made"));
+    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=extent-not-created"));
     CU_ASSERT_EQUAL(gpu_abort(&a, &s[0]), 0);
     for (unsigned i = 0; i < 3; i++) { /* one slot for three pages, one after the other */
         uint64_t lease;

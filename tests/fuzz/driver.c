@@ -3,7 +3,7 @@
  *
  *     fuzz_table [--mutations N] FILE|DIRECTORY...
  *
- * Each file is tried as it is, then N times (default 300) with small deterministic damage, seeded by its
+ * Each file is tried unchanged, then N times (default 300) with small deterministic damage, seeded by its
  * contents. The same LLVMFuzzerTestOneInput() links with libFuzzer for an open-ended search:
  *
  *     clang -g -fsanitize=fuzzer,address,undefined -I. tests/fuzz/fuzz_table.c LIBRARIES -o fuzz_table
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static unsigned long n_files, n_inputs, n_mutations = 300;
 
-/* In a block of its exact size, so that a sanitizer sees the first byte read beyond it. */
+/* Runs the input in a block of its exact size, so that a sanitizer finds reads beyond it. */
 static void run_input(const uint8_t *data, size_t size)
 {
     _cleanup_(freep) uint8_t *copy = malloc(size ? size : 1);
@@ -42,7 +42,7 @@ static void run_input(const uint8_t *data, size_t size)
     n_inputs++;
 }
 
-/* Headers and counts stand at the front: half of all damage goes to the first 512 bytes. */
+/* Headers and counts are at the front: half of all damage goes to the first 512 bytes. */
 static size_t pick_offset(uint64_t *s, size_t size)
 {
     size_t front = size < 512 ? size : 512;
@@ -67,13 +67,13 @@ static size_t damage(uint64_t *s, uint8_t *data, size_t size)
     case 1:
         data[at] = (uint8_t) splitmix64_next(s);
         return size;
-    case 2: /* a number of 1, 2, 4 or 8 bytes, where numbers stand */
+    case 2: /* a number of 1, 2, 4 or 8 bytes at a multiple of its size */
         n = (size_t) 1 << splitmix64_next(s) % 4;
         at -= at % n;
         v = interesting[splitmix64_next(s) % (sizeof(interesting) / sizeof(interesting[0]))];
         memcpy(data + at, &v, n < size - at ? n : size - at);
         return size;
-    case 3: /* one more or one less */
+    case 3: /* increment or decrement */
         data[at] = (uint8_t) (data[at] + (splitmix64_next(s) & 1 ? 1 : -1));
         return size;
     case 4: /* a piece copied over another */
@@ -82,7 +82,7 @@ static size_t damage(uint64_t *s, uint8_t *data, size_t size)
         n = n < size - from ? n : size - from;
         memmove(data + at, data + from, n);
         return size;
-    default: /* cut */
+    default: /* truncation */
         return (size_t) (splitmix64_next(s) % (size + 1));
     }
 }
@@ -129,7 +129,7 @@ static int visible(const struct dirent *d)
 
 static int run_path(const char *path);
 
-/* In the order of names: the same run everywhere. */
+/* In the order of names, so that every run is the same. */
 static int run_directory(const char *path)
 {
     struct dirent **entries;

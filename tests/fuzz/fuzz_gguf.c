@@ -1,6 +1,6 @@
 /*
- * A GGUF file of arbitrary bytes: read, and if accepted, everything that it promises is used: all values,
- * the network with one row of every matrix, the tokeniser with a text.
+ * Reads a GGUF file of arbitrary bytes. If it is accepted, uses all values, the network with one row of every
+ * matrix, and the tokeniser with a text.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static void walk_network(const struct gguf *g)
             _cleanup_(freep) float *row = malloc(all[i]->n_cols * sizeof(*row));
 
             check(row != NULL);
-            matrix_rows(all[i], all[i]->n_rows - 1, 1, row);
+            linear_rows(all[i], all[i]->n_rows - 1, 1, row);
         }
         check(network_digest(&net, g, digest, &e) == 0);
     } else {

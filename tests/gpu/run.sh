@@ -20,7 +20,7 @@ reports=${2:-$build}
 tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_append unit/gpu/cuda/test_cuda_attend unit/gpu/cuda/test_cuda_kernels
     unit/gpu/cuda/test_cuda_kernels_f16 unit/gpu/cuda/test_cuda_launch unit/gpu/cuda/test_cuda_memory
     unit/client/test_client_gpu_check unit/client/test_client_gpu_seq unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph
-    unit/client/test_client_gpu_batch unit/mover/test_kvcobra_mover e2e/test_client_gpu e2e/test_client_gpu_errors"
+    unit/client/test_client_gpu_batch unit/mover/test_mover_serve e2e/test_client_gpu e2e/test_client_gpu_errors"
 
 # Of seconds that something may take, those that are left.
 left() {

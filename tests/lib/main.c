@@ -25,13 +25,14 @@ static void seed_case(const char *name)
 {
     const char *fixed = getenv("KVC_TEST_SEED");
     uint64_t h =
-        0xcbf29ce484222325u; /* FNV-1a of the name: a case's numbers do not depend on what ran before */
+        0xcbf29ce484222325u; /* FNV-1a of the name: the numbers of a case do not depend on earlier cases */
 
     for (const char *p = name; *p; p++)
         h = (h ^ (unsigned char) *p) * 0x100000001b3u;
     run.seed = fixed ? strtoull(fixed, NULL, 0) : h;
     h = run.seed;
-    run.state[0] = splitmix64_next(&h); /* any seed, zero included, makes a good state */
+    /* splitmix64 spreads any seed, zero included, over the state of xoroshiro128+ */
+    run.state[0] = splitmix64_next(&h);
     run.state[1] = splitmix64_next(&h);
 }
 
@@ -53,7 +54,7 @@ uint64_t test_rand(void)
 
 uint64_t test_rand_below(uint64_t n)
 {
-    __extension__ typedef unsigned __int128 wide; /* multiply-shift: no modulo bias worth naming */
+    __extension__ typedef unsigned __int128 wide; /* multiply-shift: the bias is below 2^-64 n */
 
     return (uint64_t) ((wide) test_rand() * n >> 64);
 }
@@ -122,7 +123,7 @@ static void run_case(CU_pSuite suite, const struct test_case *c)
     seed_case(c->name);
     (void) CU_run_test(suite, test);
     run.n_run++;
-    if (CU_get_number_of_failures() > 0) { /* counts of the last run only */
+    if (CU_get_number_of_failures() > 0) { /* CUnit counts the last run only */
         run.n_failed++;
         printf("FAIL %s.%s (KVC_TEST_SEED=0x%" PRIx64 ")\n", test_suite, c->name, run.seed);
         print_failures(CU_get_number_of_failure_records() >= failures ? 0 : failures);

@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "tools/bench/attend_f16.h"
 #include "gpu/cpu/ops.h"
+#include "tools/bench/attend_f16.h"
 
 #define inline_always static inline __attribute__((always_inline))
 

@@ -6,28 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "base/cleanup.h"
 #include "base/half.h"
+#include "base/splitmix64.h"
 #include "gpu/chunk.h"
 #include "gpu/cpu/ops.h"
 #include "gpu/rope.h"
 
 enum { SYNTHETIC_BITS = 4, PREDICTING_SHARE = 256 /* levels of four bits are up to 127: z stays about 1 */ };
 
-static uint64_t bench_attend_next(uint64_t *s)
-{
-    uint64_t z = (*s += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 /* Mean 0, variance 1, -sqrt(3)..sqrt(3). */
 static float bench_attend_next_number(uint64_t *s)
 {
-    return ((float) (bench_attend_next(s) >> 40) * 0x1p-23f - 1) * 1.7320508f;
+    return ((float) (splitmix64_next(s) >> 40) * 0x1p-23f - 1) * 1.7320508f;
 }
 
 /* ---- a table in memory ---- */
@@ -61,9 +53,9 @@ static float *bench_attend_make_codec(const struct table *t, struct codec *c, si
     return at;
 }
 
-int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
+int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthetic_shape *shape)
 {
-    struct synthetic made = {.table.v_from = shape->v_from_k ? PREDICT_HEAD : PREDICT_NONE};
+    struct attend_synthetic made = {.table.v_from = shape->v_from_k ? PREDICT_HEAD : PREDICT_NONE};
     struct geometry *g = &made.table.geometry;
     size_t d = shape->d, predicting = shape->v_from_k ? shape->k_coords : 0;
     uint64_t seed = 1;
@@ -90,24 +82,26 @@ int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
                sizeof(float));
     made.table.codecs = made.codecs;
     if (!made.codecs || !made.matrices) {
-        synthetic_deinit(&made);
+        attend_synthetic_deinit(&made);
         return -ENOMEM;
     }
+
     at = made.matrices;
     for (uint32_t h = 0; h < shape->n_kv_heads; h++) {
         at = bench_attend_make_codec(&made.table, &made.codecs[2 * h], shape->k_coords, 0, &seed, at);
         at = bench_attend_make_codec(&made.table, &made.codecs[2 * h + 1], shape->v_coords, predicting, &seed,
                                      at);
     }
+
     *s = made;
     return 0;
 }
 
-void synthetic_deinit(struct synthetic *s)
+void attend_synthetic_deinit(struct attend_synthetic *s)
 {
     free(s->codecs);
     free(s->matrices);
-    *s = (struct synthetic){0};
+    *s = (struct attend_synthetic){0};
 }
 
 /* ---- caches ---- */
@@ -116,7 +110,7 @@ struct decoded {
     float k[CHUNK_TOKENS * GEOMETRY_DIM_MAX], v[CHUNK_TOKENS * GEOMETRY_DIM_MAX];
 };
 
-/* What page @page holds of @head, as the binary16 cache keeps it. */
+/* Decodes @head of page @page into the layout of the binary16 cache. */
 static void bench_attend_fill_f16(struct attend_case *c, size_t head, size_t page, struct decoded *x,
                                   struct chunk_work *work)
 {
@@ -149,13 +143,13 @@ static void bench_attend_fill_queries(struct attend_case *c, uint64_t *seed)
     for (size_t i = 0; i < n_rows * g->d; i++)
         c->q[i] = bench_attend_next_number(seed);
     for (size_t i = 0; i < n_rows; i++) {
-        rope_rotate(g, &phase, c->q + i * g->d, c->q_turned + i * g->d);
+        rope_rotate(g, &phase, c->q + i * g->d, c->q_rotated + i * g->d);
         for (size_t x = 0; x < g->d; x++)
-            c->q_turned[i * g->d + x] *= (float) g->attn_scale;
+            c->q_rotated[i * g->d + x] *= (float) g->attn_scale;
     }
 }
 
-/* Bytes from page to page: like the slots of a pool, caches start at lines of the processor's. */
+/* Stride of pages: like the slots of a pool, they begin at cache lines. */
 static size_t bench_attend_page_stride(const struct attend_case *c)
 {
     return c->layout.slot_bytes[PAGE_FIRST];
@@ -170,11 +164,11 @@ static int bench_attend_allocate(struct attend_case *c)
     c->pages = aligned_alloc(PAGE_ALIGN, c->n_pages * bench_attend_page_stride(c));
     c->payloads = calloc(c->n_pages, sizeof(*c->payloads));
     c->k =
-        aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* 64 of anything are a multiple of 128 bytes */
+        aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* a multiple of 64 numbers is one of 128 bytes */
     c->v = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->v));
     c->q = calloc(rows, sizeof(*c->q));
-    c->q_turned = calloc(rows, sizeof(*c->q_turned));
-    return c->pages && c->payloads && c->k && c->v && c->q && c->q_turned ? 0 : -ENOMEM;
+    c->q_rotated = calloc(rows, sizeof(*c->q_rotated));
+    return c->pages && c->payloads && c->k && c->v && c->q && c->q_rotated ? 0 : -ENOMEM;
 }
 
 static int bench_attend_fill(struct attend_case *c)
@@ -186,13 +180,15 @@ static int bench_attend_fill(struct attend_case *c)
 
     if (!x || chunk_work_init(&work, &c->table->geometry, c->layout.shard) < 0)
         return -ENOMEM;
-    for (size_t i = 0; i < c->n_pages * bytes; i++) /* any bytes are codes */
-        c->pages[i] = (uint8_t) bench_attend_next(&seed);
+
+    for (size_t i = 0; i < c->n_pages * bytes; i++) /* all bytes are valid codes */
+        c->pages[i] = (uint8_t) splitmix64_next(&seed);
     for (size_t page = 0; page < c->n_pages; page++) {
         c->payloads[page] = c->pages + page * bytes;
         for (size_t head = 0; head < c->n_heads; head++)
             bench_attend_fill_f16(c, head, page, x, &work);
     }
+
     bench_attend_fill_queries(c, &seed);
     return 0;
 }
@@ -210,6 +206,7 @@ int attend_case_init(struct attend_case *c, const char *name, const struct table
 
     if (r < 0)
         return r;
+
     made.n_pages = (f16_bytes + page_bytes - 1) / page_bytes;
     r = bench_attend_allocate(&made);
     if (r == 0)
@@ -218,6 +215,7 @@ int attend_case_init(struct attend_case *c, const char *name, const struct table
         attend_case_deinit(&made);
         return r;
     }
+
     *c = made;
     return 0;
 }
@@ -230,7 +228,7 @@ void attend_case_deinit(struct attend_case *c)
     free(c->k);
     free(c->v);
     free(c->q);
-    free(c->q_turned);
+    free(c->q_rotated);
     *c = (struct attend_case){0};
 }
 
@@ -298,7 +296,7 @@ void attend_case_f16(const struct attend_case *c, const struct attend_f16 *f16, 
         .n_blocks = c->n_pages,
         .k = c->k + at,
         .v = c->v + at,
-        .q = c->q_turned + head * group * g->d,
+        .q = c->q_rotated + head * group * g->d,
         .out = out,
     };
 

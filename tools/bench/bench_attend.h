@@ -1,6 +1,6 @@
 /*
- * What `kvcobra bench attend` measures: one layer's or one model's cache, packed and in binary16, holding the
- * same decoded keys and values. gpu/ is used directly: the public header has no plain cache to compare with.
+ * The caches of `kvcobra bench attend`: of one layer or one model, packed and in binary16, with the same
+ * decoded keys and values. Uses gpu/ directly: the public API has no binary16 cache to compare with.
  */
 #pragma once
 
@@ -9,8 +9,8 @@
 
 #include "alloc/table.h"
 #include "gpu/attend.h"
-#include "tools/bench/attend_f16.h"
 #include "gpu/page_layout.h"
+#include "tools/bench/attend_f16.h"
 
 struct attend_case {
     const char *name;
@@ -19,28 +19,28 @@ struct attend_case {
     struct page_layout layout;
     uint8_t *pages; /* [n_pages] payloads of random codes */
     const uint8_t **payloads;
-    size_t n_heads;      /* KV heads of all layers */
-    uint16_t *k, *v;     /* [n_heads][n_pages][d][64], [n_heads][n_pages][64][d], keys turned */
-    float *q, *q_turned; /* [n_heads][group, d]; turned to the last position and scaled */
+    size_t n_heads;       /* KV heads of all layers */
+    uint16_t *k, *v;      /* [n_heads][n_pages][d][64], [n_heads][n_pages][64][d], keys rotated */
+    float *q, *q_rotated; /* [n_heads][group, d]; rotated to the last position and scaled */
 };
 
-/* A table of one layer in memory only: @n_coords coordinates of 4 bits per side. */
-struct synthetic {
+/* A table of one layer, in memory only, with coordinates of 4 bits. */
+struct attend_synthetic {
     struct table table;
     struct codec *codecs;
     float *matrices;
 };
 
-struct synthetic_shape {
+struct attend_synthetic_shape {
     uint32_t d, n_kv_heads, group, k_coords, v_coords;
     bool v_from_k;
 };
 
-/* Return: 0; -ENOMEM. Both deinit functions take zeroed structs too. */
-int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape);
-void synthetic_deinit(struct synthetic *s);
+/* Return: 0; -ENOMEM. Both deinit functions accept zeroed structs. */
+int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthetic_shape *shape);
+void attend_synthetic_deinit(struct attend_synthetic *s);
 
-/* As many pages as make the binary16 cache @f16_bytes or more. Return: 0; -ENOMEM. */
+/* Allocates as many pages as give a binary16 cache of at least @f16_bytes. Return: 0; -ENOMEM. */
 int attend_case_init(struct attend_case *c, const char *name, const struct table *table, size_t f16_bytes);
 void attend_case_deinit(struct attend_case *c);
 
@@ -49,7 +49,7 @@ static inline size_t attend_case_f16_bytes(const struct attend_case *c)
     return c->n_heads * c->n_pages * CHUNK_TOKENS * c->table->geometry.d * 2 * sizeof(uint16_t);
 }
 
-/* Bytes of codes that stand for the same keys and values. */
+/* Bytes of the packed codes of the same keys and values. */
 size_t attend_case_packed_bytes(const struct attend_case *c);
 
 struct ops;
@@ -58,7 +58,7 @@ struct ops;
 void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch,
                         float *out);
 
-/* The most of any head. */
+/* The largest folding numbers of any head. */
 void attend_case_folding(const struct attend_case *c, const struct ops *ops, void *scratch,
                          struct attend_folding *ret);
 void attend_case_f16(const struct attend_case *c, const struct attend_f16 *f16, size_t head, float *out);

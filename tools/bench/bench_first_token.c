@@ -1,4 +1,4 @@
-/* Two processes with one prompt; see bench_generate.h. */
+/* First tokens of two processes with the same prompt; see bench_generate.h. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -9,26 +9,12 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "tools/bench/bench_generate.h"
 #include "tools/command/clock.h"
 #include "tools/command/process.h"
 
-static int first_token_write_all(int fd, const char *bytes, size_t n)
-{
-    while (n > 0) {
-        ssize_t done = write(fd, bytes, n);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -errno;
-        bytes += done;
-        n -= (size_t) done;
-    }
-    return 0;
-}
-
-/* The prompt in memory, behind a line that no earlier run had. Children read it through our /proc folder. */
+/* A memory file with the prompt after a line that is unique to this run. Children open it through /proc. */
 static int first_token_make_prompt(const char *text, size_t bytes, size_t repetition, int *ret_fd,
                                    struct errmsg *e)
 {
@@ -37,28 +23,30 @@ static int first_token_make_prompt(const char *text, size_t bytes, size_t repeti
     int r;
 
     if (fd < 0)
-        return fail(e, -errno, "cannot keep a prompt in memory: %s", strerror(errno));
+        return fail(e, -errno, "cannot make a memory file for the prompt: %s", strerror(errno));
+
     (void) snprintf(line, sizeof(line), "Run %d at %.9f, repetition %zu.\n", (int) getpid(), clock_seconds(),
                     repetition);
-    r = first_token_write_all(fd, line, strlen(line));
+    r = fd_write_all(fd, line, strlen(line));
     if (r == 0)
-        r = first_token_write_all(fd, text, bytes);
+        r = fd_write_all(fd, text, bytes);
     if (r < 0)
-        return fail(e, r, "cannot keep a prompt of %zu bytes in memory: %s", bytes, strerror(-r));
+        return fail(e, r, "cannot write a prompt of %zu bytes to a memory file: %s", bytes, strerror(-r));
+
     *ret_fd = fd;
     fd = -1;
     return 0;
 }
 
-/* `kvcobra generate --json` of one token, as a process of its own. */
-struct first {
+/* Results of a process that runs `kvcobra generate --json` for one token. */
+struct first_token_process {
     double seconds;
     json_int_t n_prompt, n_matched;
-    char why[256]; /* not everything was published */
+    char why[256]; /* why publishing ended early */
 };
 
-static int first_token_first_token(const char *model, const char *socket, int prompt_fd, struct first *ret,
-                                   struct errmsg *e)
+static int first_token_run_process(const char *model, const char *socket, int prompt_fd,
+                                   struct first_token_process *ret, struct errmsg *e)
 {
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra generate");
     struct process *const ps[] = {&p};
@@ -77,34 +65,36 @@ static int first_token_first_token(const char *model, const char *socket, int pr
         r = -ECANCELED;
     if (r < 0)
         return r;
+
     json = json_loads(p.out ? p.out : "", 0, NULL);
     r = json_unpack(json, "{s:F, s:I, s:I, s:s}", "first_token_seconds", &ret->seconds, "prompt_tokens",
                     &ret->n_prompt, "matched_tokens", &ret->n_matched, "not_published_because", &why);
     if (r == 0)
         (void) snprintf(ret->why, sizeof(ret->why), "%s", why);
     json_decref(json);
-    return r < 0 ? fail(e, -EPROTO, "'kvcobra generate --json' did not print what it should") : 0;
+    return r < 0 ? fail(e, -EPROTO, "the output of 'kvcobra generate --json' lacks expected keys") : 0;
 }
 
-/* One process that has to read the prompt, and one that finds it read. */
+/* One process that computes the prompt, and one that finds it published. */
 static int first_token_pair_of_processes(const char *model, const char *socket, const char *text,
-                                         size_t bytes, size_t repetition, struct first ret[2],
+                                         size_t bytes, size_t repetition, struct first_token_process ret[2],
                                          struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     int r = first_token_make_prompt(text, bytes, repetition, &fd, e);
 
     for (int i = 0; i < 2 && r == 0; i++)
-        r = first_token_first_token(model, socket, fd, &ret[i], e);
+        r = first_token_run_process(model, socket, fd, &ret[i], e);
     if (r < 0)
         return r;
     if (ret[0].n_matched > 0)
         return fail(e, -EEXIST,
-                    "the first process found its prompt read: somebody else publishes the same text");
+                    "the first process found its prompt published: another client publishes the same text");
     if (ret[1].n_matched == 0)
-        return fail(e, -ENODATA, "the second process found nothing of %lld tokens read%s%s",
+        return fail(e, -ENODATA, "the second process found none of %lld tokens published%s%s",
                     (long long) ret[1].n_prompt, ret[0].why[0] ? ": " : "; a longer --prompt-bytes helps",
                     ret[0].why);
+
     return 0;
 }
 
@@ -113,19 +103,22 @@ int bench_first_token(const char *model, const char *socket, const char *text, s
 {
     _cleanup_(freep) double *seconds = calloc(repeat, 3 * sizeof(*seconds));
     double *cold = seconds, *warm = seconds + repeat, *ratio = seconds + 2 * repeat;
-    struct first pair[2];
+    struct first_token_process pair[2];
 
     if (!seconds)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < repeat; i++) {
         int r = first_token_pair_of_processes(model, socket, text, bytes, i, pair, e);
 
         if (r < 0)
             return r;
+
         cold[i] = pair[0].seconds;
         warm[i] = pair[1].seconds;
         ratio[i] = cold[i] / warm[i];
     }
+
     *ret = (struct first_token_result){
         .n_prompt = (size_t) pair[1].n_prompt,
         .n_matched = (size_t) pair[1].n_matched,

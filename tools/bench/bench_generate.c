@@ -1,4 +1,4 @@
-/* Decode steps over an exact and a compressed cache side by side; see bench_generate.h. */
+/* Decode steps over an exact and a compressed cache; see bench_generate.h. */
 #include "tools/bench/bench_generate.h"
 
 #include <errno.h>
@@ -6,14 +6,14 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
-#include "tools/engine/engine.h"
-#include "tools/command/handles.h"
 #include "tools/command/progress.h"
+#include "tools/engine/engine.h"
 
 enum { PIECE_TOKENS = 512 };
 
-/* Both caches. Keys and values go to both, attention is the exact one's: what prefill needs. */
+/* Both caches, for prefill: append() goes to both, attend() to the exact one. */
 struct pair {
     struct kv_cache exact, packed;
     double append_seconds; /* in the packed cache */
@@ -103,9 +103,11 @@ static int bench_generate_prefill(struct contexts *x, size_t end, struct prefill
 
         if (r < 0)
             return r;
+
         x->at += piece;
         progress_update(x->progress, (double) x->at);
     }
+
     encoding = x->pair.append_seconds - encoding;
     total->append_seconds += encoding;
     total->model_seconds += clock_seconds() - start - encoding;
@@ -122,17 +124,20 @@ static int bench_generate_step(struct contexts *x, struct kv_cache *cache, doubl
     return r;
 }
 
-/* A step that is not timed: it encodes the chunks of the piece before it, which fall due with the next token.
+/* An untimed step: it encodes the chunks of the prefill, which are due with the next token.
  */
 static int bench_generate_settle(struct contexts *x, struct prefill_result *total, struct errmsg *e)
 {
     double encoding = x->pair.append_seconds, seconds;
     int r = bench_generate_step(x, &x->pair.exact, &seconds, e);
 
-    if (r == 0)
-        r = bench_generate_step(x, &x->packed, &seconds, e);
     if (r < 0)
         return r;
+
+    r = bench_generate_step(x, &x->packed, &seconds, e);
+    if (r < 0)
+        return r;
+
     x->at++;
     total->append_seconds += x->pair.append_seconds - encoding;
     return 0;
@@ -148,14 +153,18 @@ static int bench_generate_decode(struct contexts *x, size_t n_steps, struct cont
         int r = exact_first ? bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e)
                             : bench_generate_step(x, &x->packed, &x->packed_seconds[i], e);
 
-        if (r == 0)
-            r = exact_first ? bench_generate_step(x, &x->packed, &x->packed_seconds[i], e)
-                            : bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e);
         if (r < 0)
             return r;
+
+        r = exact_first ? bench_generate_step(x, &x->packed, &x->packed_seconds[i], e)
+                        : bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e);
+        if (r < 0)
+            return r;
+
         x->ratios[i] = x->exact_seconds[i] / x->packed_seconds[i];
         packed += x->packed_seconds[i];
     }
+
     progress_update(x->progress, (double) x->at);
     *ret = (struct context_result){
         .n_tokens = x->at,
@@ -179,9 +188,11 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
 
     if (r < 0)
         return r;
+
     r = kvc_seq_new(m, NULL, 0, &s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     x.pair = (struct pair){.exact = exact_cache_ops(exact), .packed = kvcobra_cache_ops(c, s)};
     x.both = (struct kv_cache){&x.pair, bench_generate_append_both,       bench_generate_attend_exact,
                                NULL,    bench_generate_use_threads_exact, NULL,
@@ -195,15 +206,21 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
     x.ratios = calloc(n_steps, sizeof(double));
     if (!x.logits || !x.exact_seconds || !x.packed_seconds || !x.ratios)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < n; i++) {
         r = bench_generate_prefill(&x, contexts[i] - n_steps - 1, &prefilled, e);
-        if (r == 0)
-            r = bench_generate_settle(&x, &prefilled, e);
-        if (r == 0)
-            r = bench_generate_decode(&x, n_steps, &ret_contexts[i], e);
+        if (r < 0)
+            return r;
+
+        r = bench_generate_settle(&x, &prefilled, e);
+        if (r < 0)
+            return r;
+
+        r = bench_generate_decode(&x, n_steps, &ret_contexts[i], e);
         if (r < 0)
             return r;
     }
+
     *ret_prefill = prefilled;
     return 0;
 }

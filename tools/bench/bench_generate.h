@@ -1,7 +1,7 @@
 /*
- * What `kvcobra bench generate` measures: decode steps over an exact and a compressed cache that hold the
- * same tokens, what appending to the compressed one costs, and the first token of a process that finds its
- * prompt read.
+ * The measurements of `kvcobra bench generate`: decode steps over an exact and a compressed cache with the
+ * same tokens, the time of appending to the compressed cache, and the first token of a process whose prompt
+ * is published.
  */
 #pragma once
 
@@ -23,24 +23,24 @@ struct context_result {
     size_t n_tokens;
     struct timing exact, packed; /* seconds of one decode step */
     struct timing ratio;         /* exact over packed, step by step: above 1, packed is faster */
-    double append_share;         /* of the packed steps' time, spent in kvc_seq_append(); chunks that fell due
-                                    included */
+    double
+        append_share; /* share of the packed steps' time in kvc_seq_append(), with encoding of due chunks */
 };
 
 struct prefill_result {
     size_t n_tokens;
-    double model_seconds;  /* reading them with the exact cache */
-    double append_seconds; /* encoding them on the way */
+    double model_seconds;  /* computing them with the exact cache */
+    double append_seconds; /* encoding them */
 };
 
 /**
- * bench_contexts() - read tokens once into both caches, and stop at each context for @n_steps decode steps on
- * either
- * @tokens:   [contexts[n - 1]] what is read; the steps' tokens are those that follow in it
- * @contexts: [n] ascending, each more than @n_steps + 1 above the one before
+ * bench_contexts() - read tokens once into both caches, and time @n_steps decode steps of both at each
+ * context
+ * @tokens:   [contexts[n - 1]] the text; the steps use its next tokens
+ * @contexts: [n] ascending, each more than @n_steps + 1 above the previous one
  *
- * Prefill runs on the exact cache; the compressed one takes the same keys and values, so that one pass serves
- * both. The two caches take turns, and turns in going first.
+ * Prefill attends with the exact cache and appends to both, so that one pass fills both. The two caches
+ * alternate, and alternate in being first.
  *
  * Return: 0; a negative errno with a sentence.
  */
@@ -49,7 +49,7 @@ int bench_contexts(struct engine *en, struct kvc_client *c, struct kvc_model *m,
                    struct context_result *ret_contexts, struct prefill_result *ret_prefill, struct errmsg *e);
 
 struct first_token_result {
-    size_t n_prompt, n_matched; /* tokens; of them found by the second process */
+    size_t n_prompt, n_matched; /* tokens; found by the second process */
     struct timing cold, warm;   /* seconds to the first token */
     struct timing ratio;        /* cold over warm */
 };
@@ -58,8 +58,8 @@ struct first_token_result {
  * bench_first_token() - time to first token of two processes, one after the other, with the same prompt
  * @model:  the GGUF file
  * @socket: a daemon that has a table for it
- * @text:   [bytes] the prompt; every repetition puts another line in front, so that the first process never
- * finds it
+ * @text:   [bytes] the prompt; every repetition begins with another line, so that the first process never
+ * finds it published
  *
  * Return: 0; a negative errno with a sentence.
  */

@@ -1,4 +1,4 @@
-/* Processes side by side; see bench_service_crew.h. */
+/* Client processes; see bench_service_clients.h. */
 #include "tools/bench/bench_service_clients.h"
 
 #include <errno.h>
@@ -13,34 +13,35 @@
 
 #include "base/errmsg.h"
 
-struct crew_state {
+struct bench_clients_state {
     _Atomic unsigned n_ready, go, failed;
-    struct errmsg error; /* of whoever failed first */
+    struct errmsg error; /* of the first failure */
 };
 
-int crew_init(struct crew *c, struct errmsg *e)
+int bench_clients_init(struct bench_clients *c, struct errmsg *e)
 {
-    void *state =
-        mmap(NULL, sizeof(struct crew_state), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *state = mmap(NULL, sizeof(struct bench_clients_state), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    *c = (struct crew){.state = state};
+    *c = (struct bench_clients){.state = state};
     if (state == MAP_FAILED) {
         c->state = NULL;
         return fail(e, -ENOMEM, "out of memory for several processes");
     }
+
     return 0;
 }
 
-static void service_clients_report_failure(struct crew *c, const struct errmsg *e)
+static void service_clients_report_failure(struct bench_clients *c, const struct errmsg *e)
 {
     if (atomic_fetch_add(&c->state->failed, 1) == 0)
         c->state->error = *e;
 }
 
-int crew_add(struct crew *c, int (*run)(void *ctx, unsigned number, struct errmsg *e), void *ctx,
-             struct errmsg *e)
+int bench_clients_add(struct bench_clients *c, int (*run)(void *ctx, unsigned number, struct errmsg *e),
+                      void *ctx, struct errmsg *e)
 {
-    pid_t pid = c->n < CREW_MAX ? fork() : -1;
+    pid_t pid = c->n < BENCH_CLIENTS_MAX ? fork() : -1;
 
     if (pid < 0)
         return fail(e, -EAGAIN, "cannot start %u processes", c->n + 1);
@@ -52,11 +53,12 @@ int crew_add(struct crew *c, int (*run)(void *ctx, unsigned number, struct errms
             service_clients_report_failure(c, &mine);
         _exit(0);
     }
+
     c->pids[c->n++] = pid;
     return 0;
 }
 
-bool crew_wait_go(struct crew *c)
+bool bench_clients_wait_go(struct bench_clients *c)
 {
     c->state->n_ready++;
     while (!c->state->go && !c->state->failed)
@@ -64,19 +66,19 @@ bool crew_wait_go(struct crew *c)
     return !c->state->failed;
 }
 
-void crew_go(struct crew *c, unsigned n)
+void bench_clients_go(struct bench_clients *c, unsigned n)
 {
     while (c->state->n_ready < n && !c->state->failed)
         (void) poll(NULL, 0, 1);
     c->state->go = 1;
 }
 
-bool crew_failed(const struct crew *c)
+bool bench_clients_failed(const struct bench_clients *c)
 {
     return c->state->failed > 0;
 }
 
-int crew_finish(struct crew *c, struct errmsg *e)
+int bench_clients_finish(struct bench_clients *c, struct errmsg *e)
 {
     for (unsigned i = 0; i < c->n; i++) {
         int status;
@@ -86,17 +88,19 @@ int crew_finish(struct crew *c, struct errmsg *e)
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
             service_clients_report_failure(c, &(struct errmsg){"a process of the bench died"});
     }
+
     c->n = 0;
     return c->state->failed ? fail(e, -EIO, "%s", c->state->error.text) : 0;
 }
 
-void crew_deinit(struct crew *c)
+void bench_clients_deinit(struct bench_clients *c)
 {
     for (unsigned i = 0; i < c->n; i++) {
-        (void) kill(c->pids[i], SIGKILL); /* ours and not reaped: the pid is nobody else's */
+        (void) kill(c->pids[i], SIGKILL); /* not reaped yet: the pid cannot belong to another process */
         (void) waitpid(c->pids[i], NULL, 0);
     }
+
     if (c->state)
         (void) munmap(c->state, sizeof(*c->state));
-    *c = (struct crew){.state = NULL};
+    *c = (struct bench_clients){.state = NULL};
 }

@@ -1,33 +1,36 @@
-/* Processes that do the same side by side for a measurement, and fail as one. For `kvcobra bench service`. */
+/*
+ * Client processes of a measurement, which run the same function concurrently. The first failure of any of
+ * them is the failure of the measurement. For `kvcobra bench service`.
+ */
 #pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct crew_state;
+struct bench_clients_state;
 struct errmsg;
 
-#define CREW_MAX 72
+#define BENCH_CLIENTS_MAX 72
 
-struct crew {
-    struct crew_state *state; /* shared between the processes */
+struct bench_clients {
+    struct bench_clients_state *state; /* shared between the processes */
     unsigned n;
-    pid_t pids[CREW_MAX];
+    pid_t pids[BENCH_CLIENTS_MAX];
 };
 
-int crew_init(struct crew *c, struct errmsg *e);
-void crew_deinit(struct crew *c); /* kills who is left; right as a cleanup, zeros are fine */
+int bench_clients_init(struct bench_clients *c, struct errmsg *e);
+void bench_clients_deinit(struct bench_clients *c); /* kills remaining processes; accepts zeros */
 
 /* Forks a process that runs @run(@ctx, its number) and exits. Return: 0; a negative errno with a sentence. */
-int crew_add(struct crew *c, int (*run)(void *ctx, unsigned number, struct errmsg *e), void *ctx,
-             struct errmsg *e);
+int bench_clients_add(struct bench_clients *c, int (*run)(void *ctx, unsigned number, struct errmsg *e),
+                      void *ctx, struct errmsg *e);
 
-/* In any of them: prepared, waiting for crew_go(). False: somebody failed, or the parent is gone. */
-bool crew_wait_go(struct crew *c);
-/* In the parent: once @n are prepared, all begin together. */
-void crew_go(struct crew *c, unsigned n);
+/* In a client: reports that it is prepared, and waits for bench_clients_go(). False: a client failed. */
+bool bench_clients_wait_go(struct bench_clients *c);
+/* In the parent: waits until @n clients are prepared, and starts them. */
+void bench_clients_go(struct bench_clients *c, unsigned n);
 
-bool crew_failed(const struct crew *c); /* somebody did: time to stop */
+bool bench_clients_failed(const struct bench_clients *c); /* a client failed: stop */
 
 /* Waits for all. Return: 0; the first failure, with its sentence. */
-int crew_finish(struct crew *c, struct errmsg *e);
+int bench_clients_finish(struct bench_clients *c, struct errmsg *e);

@@ -1,4 +1,4 @@
-/* A daemon for one scenario; see bench_service_rig.h. */
+/* A daemon for one scenario; see bench_service_daemon.h. */
 #include "tools/bench/bench_service_daemon.h"
 
 #include <errno.h>
@@ -12,7 +12,8 @@
 
 enum { ARGS_MAX = 48 };
 
-int rig_init(struct rig *r, const char *daemon, const char *const *options, struct errmsg *e)
+int bench_daemon_init(struct bench_daemon *r, const char *daemon, const char *const *options,
+                      struct errmsg *e)
 {
     const char *argv[ARGS_MAX] = {
         "kvcobrad", "--socket",   r->socket, "--operator-socket", r->operator_socket, "--log-level",
@@ -24,10 +25,11 @@ int rig_init(struct rig *r, const char *daemon, const char *const *options, stru
 
     while (*options && n + 1 < ARGS_MAX)
         argv[n++] = *options++;
-    err = temp_folder_make("/tmp", "bench", r->folder, sizeof(r->folder),
-                           e); /* $TMPDIR may be too long for a socket */
+    /* in /tmp: $TMPDIR may be too long for a socket */
+    err = temp_folder_make("/tmp", "bench", r->folder, sizeof(r->folder), e);
     if (err < 0)
         return err;
+
     (void) snprintf(r->socket, sizeof(r->socket), "%s/kvcobra.sock", r->folder);
     (void) snprintf(r->operator_socket, sizeof(r->operator_socket), "%s/operator.sock", r->folder);
     (void) sigemptyset(&mask);
@@ -37,15 +39,19 @@ int rig_init(struct rig *r, const char *daemon, const char *const *options, stru
     (void) sigprocmask(SIG_BLOCK, &mask, NULL);
     r->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     err = process_start(&r->daemon, daemon, argv, PROCESS_READY, e);
-    if (err == 0)
-        err = process_wait(ps, 1, 0, PROCESS_WRITES, r->signal_fd, e);
-    if (err == 0)
-        (void) sigprocmask(SIG_UNBLOCK, &mask,
-                           NULL); /* from here on a signal ends all of us: children die with this process */
-    return err == 0 && r->daemon.n_out == 0 ? fail(e, -ECANCELED, "kvcobrad does not start") : err;
+    if (err < 0)
+        return err;
+
+    err = process_wait(ps, 1, 0, PROCESS_WRITES, r->signal_fd, e);
+    if (err < 0)
+        return err;
+
+    /* from here on a signal ends this process, and its children with it */
+    (void) sigprocmask(SIG_UNBLOCK, &mask, NULL);
+    return r->daemon.n_out == 0 ? fail(e, -ECANCELED, "kvcobrad does not start") : 0;
 }
 
-void rig_deinit(struct rig *r)
+void bench_daemon_deinit(struct bench_daemon *r)
 {
     process_deinit(&r->daemon);
     closep(&r->signal_fd);

@@ -1,28 +1,29 @@
-/* A daemon in a folder of its own, for one scenario of `kvcobra bench service`. */
+/* A daemon in a temporary folder, for one scenario of `kvcobra bench service`. */
 #pragma once
 
 #include "tools/command/process.h"
 
 struct errmsg;
 
-struct rig {
+struct bench_daemon {
     char folder[64], socket[96], operator_socket[96];
     struct process daemon;
     int signal_fd;
 };
 
-#define RIG_INIT                                                                                             \
+#define BENCH_DAEMON_INIT                                                                                    \
     {                                                                                                        \
         .daemon = PROCESS_INIT("kvcobrad"), .signal_fd = -1                                                  \
     }
 
 /**
- * rig_init() - make the folder, start the daemon, wait until it serves
- * @r:       RIG_INIT
+ * bench_daemon_init() - make the folder, start the daemon, wait until it is ready
+ * @r:       BENCH_DAEMON_INIT
  * @daemon:  path of kvcobrad
- * @options: more of its options, ends with NULL
+ * @options: further options of the daemon, ends with NULL
  *
- * Return: 0; a negative errno with a sentence, or without one if a signal came.
+ * Return: 0; a negative errno with a sentence, or without one if a signal arrived.
  */
-int rig_init(struct rig *r, const char *daemon, const char *const *options, struct errmsg *e);
-void rig_deinit(struct rig *r); /* right as a cleanup */
+int bench_daemon_init(struct bench_daemon *r, const char *daemon, const char *const *options,
+                      struct errmsg *e);
+void bench_daemon_deinit(struct bench_daemon *r); /* usable with _cleanup_ */

@@ -1,9 +1,9 @@
 /*
- * Where the pages and vectors of a scenario lie: in the host's memory or on a GPU. Scenarios of `kvcobra
- * bench service` are written once, over this.
+ * The device of a scenario's pages and vectors: the host's memory or a GPU. Scenarios of `kvcobra bench
+ * service` use this interface for both.
  *
- * On the host "device" memory is plain memory and extents are mapped files. A GPU's driver does not survive
- * fork(): a process that forks others that open a place has not opened one itself. One thread at a time.
+ * On the host, "device" memory is plain memory and extents are mapped files. A GPU's driver does not survive
+ * fork(): a process must not open a device before it forks processes that do. One thread at a time.
  */
 #pragma once
 
@@ -16,86 +16,91 @@
 struct errmsg;
 struct service_options;
 
-#define PLACE_UUID_CHARS 48
-#define PLACE_EXTENTS_MAX 64
+#define BENCH_UUID_CHARS 48
+#define BENCH_EXTENTS_MAX 64
 
-struct place_device { /* the GPU of a place; "" of the host's memory */
-    char uuid[PLACE_UUID_CHARS], name[96];
-    bool is_standin; /* the driver of the tests, which runs kernels on the CPU: its figures are none of a GPU
+struct bench_gpu { /* the GPU; "" for the host's memory */
+    char uuid[BENCH_UUID_CHARS], name[96];
+    bool is_standin; /* the driver of the tests, which runs kernels on the CPU: its times are not those of a
+                      * GPU
                       */
 };
 
-struct place_extent {
+struct bench_extent {
     uint64_t id;
     size_t bytes;
     uint8_t *host;           /* read-only */
-    struct cuda_extent *gpu; /* NULL: of the host's memory */
+    struct cuda_extent *gpu; /* NULL: on the host */
 };
 
-struct place {
-    struct place_device device;
+struct bench_device {
+    struct bench_gpu gpu;
     struct cuda_driver *driver; /* NULL: the host's memory */
     struct cuda_space *space;
-    struct place_extent extents[PLACE_EXTENTS_MAX];
+    struct bench_extent extents[BENCH_EXTENTS_MAX];
     size_t n_extents;
 };
 
-#define PLACE_STANDIN_NOTE                                                                                   \
-    "This is the tests' stand-in for the driver: it shows that the bench works. No figure here is one of a " \
+#define BENCH_STANDIN_NOTE                                                                                   \
+    "This is the tests' stand-in for the driver: it shows that the bench works. No number here is from a "   \
     "GPU."
 
 /**
- * place_find() - the GPU that a bench is to use
+ * bench_device_find() - find the GPU for a bench
  * @gpu:     a UUID, or "first"
- * @kernels: for sequences: there have to be kernels for it in this build
+ * @kernels: whether this build must have kernels for it, as sequences need
  *
- * Looks in a process of its own, so that this one may go on forking. Return: 0; a negative errno with a
- * sentence that says what is missing: the driver, the GPU, kernels.
+ * Searches in a child process, so that this one may still fork others. Return: 0; a negative errno with a
+ * sentence that names the missing part: the driver, the GPU, kernels.
  */
-int place_find(const char *gpu, bool kernels, struct place_device *ret, struct errmsg *e);
+int bench_device_find(const char *gpu, bool kernels, struct bench_gpu *ret, struct errmsg *e);
 
-/* @device: of place_find(), or NULL: the host's memory. Return: 0; a negative errno with a sentence. */
-int place_open(struct place *p, const struct place_device *device, struct errmsg *e);
-void place_close(struct place *p); /* its memory was given back; zeros are fine; right as a cleanup */
+/* @gpu: from bench_device_find(), or NULL: the host's memory. Return: 0; a negative errno with a sentence.
+ */
+int bench_device_open(struct bench_device *p, const struct bench_gpu *gpu, struct errmsg *e);
+void bench_device_close(
+    struct bench_device *p); /* after all its memory is freed; accepts zeros; usable with _cleanup_ */
 
-static inline bool place_is_gpu(const struct place *p)
+static inline bool bench_device_is_gpu(const struct bench_device *p)
 {
     return p && p->driver;
 }
 
-/* A client whose sequences lie there. @socket: NULL = embedded. Return: 0; a negative errno with a sentence.
+/* A client with sequences on the device. @socket: NULL: embedded. Return: 0; a negative errno with a
+ * sentence.
  */
-int place_client(const struct place *p, const char *socket, kvc_client **ret_client, struct errmsg *e);
+int bench_device_client(const struct bench_device *p, const char *socket, kvc_client **ret_client,
+                        struct errmsg *e);
 
-/* Until the client's work is done, as the calls of a client of the host's memory are when they return. As
- * kvc_client_synchronize(). */
-int place_finish(const struct place *p, kvc_client *c);
+/* Waits until the client's queued work on a GPU is done. Returns like kvc_client_synchronize(). */
+int bench_device_finish(const struct bench_device *p, kvc_client *c);
 
-/* Memory that append and read take there: undefined, copied to, copied from. All wait. 0; a negative errno
- * with a sentence. */
-int place_new(struct place *p, size_t bytes, void **ret_at, struct errmsg *e);
-void *place_free(struct place *p, void *at); /* NULL is fine. Returns NULL */
-int place_put(struct place *p, void *at, const void *from, size_t bytes, struct errmsg *e);
-int place_get(struct place *p, void *to, const void *at, size_t bytes, struct errmsg *e);
+/* Memory for append and read: uninitialised, copied to, copied from. All are synchronous. Return: 0; a
+ * negative errno with a sentence. */
+int bench_device_new(struct bench_device *p, size_t bytes, void **ret_at, struct errmsg *e);
+void *bench_device_free(struct bench_device *p, void *at); /* accepts NULL. Returns NULL */
+int bench_device_upload(struct bench_device *p, void *at, const void *from, size_t bytes, struct errmsg *e);
+int bench_device_download(struct bench_device *p, void *to, const void *at, size_t bytes, struct errmsg *e);
 
 /* ---- extents of a daemon's pool ---- */
 
-/* NULL: not mapped yet. */
-struct place_extent *place_extent(struct place *p, uint64_t id);
-/* @fd: transferred. Mapped until place_forget(). Return: 0; a negative errno with a sentence. */
-int place_map(struct place *p, uint64_t id, int fd, size_t bytes, struct place_extent **ret,
-              struct errmsg *e);
-void place_forget(struct place *p);
-int place_read(const struct place_extent *x, size_t offset, void *to, size_t n, struct errmsg *e);
-/* On a GPU alone: the host's pages are the daemon's to write. */
-int place_write(const struct place_extent *x, size_t offset, const void *from, size_t n, struct errmsg *e);
+/* NULL: not mapped. */
+struct bench_extent *bench_device_extent(struct bench_device *p, uint64_t id);
+/* @fd: transferred. Mapped until bench_device_forget(). Return: 0; a negative errno with a sentence. */
+int bench_device_map(struct bench_device *p, uint64_t id, int fd, size_t bytes, struct bench_extent **ret,
+                     struct errmsg *e);
+void bench_device_forget(struct bench_device *p);
+int bench_device_read(const struct bench_extent *x, size_t offset, void *to, size_t n, struct errmsg *e);
+/* Only on a GPU: the host's pages are written by the daemon. */
+int bench_device_write(const struct bench_extent *x, size_t offset, const void *from, size_t n,
+                       struct errmsg *e);
 
-/* ---- a daemon that has the place ---- */
+/* ---- a daemon with the device ---- */
 
-struct place_arguments {
-    char gpu[PLACE_UUID_CHARS + 8], mover[4096 + 16];
-    const char *list[8]; /* ends with NULL; no pointer for the host's memory */
+struct bench_device_arguments {
+    char gpu[BENCH_UUID_CHARS + 8], mover[4096 + 16];
+    const char *list[8]; /* ends with NULL; empty for the host's memory */
 };
 
 /* Options of a kvcobrad with a pool of 1 GiB on @o's device, or of 48 MiB for a quick run. */
-void place_arguments(const struct service_options *o, struct place_arguments *ret);
+void bench_device_arguments(const struct service_options *o, struct bench_device_arguments *ret);

@@ -1,4 +1,4 @@
-/* The protocol by hand, one message at a time; see bench_service_link.h. */
+/* Messages of the protocol, one at a time; see bench_service_link.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,12 +12,16 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/splitmix64.h"
 #include "proto/wire.h"
-#include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_device.h"
+#include "tools/bench/bench_service_link.h"
 #include "tools/command/clock.h"
 
-enum { PATIENCE_S = 20, PAUSE_MS = 2 }; /* for what a GPU's pool is still making: "come again" */
+enum {
+    PATIENCE_S = 20,
+    PAUSE_MS = 2
+}; /* how long, and how often, requests that get EAGAIN are retried: a GPU's pool may be allocating */
 
 static Kvcobra__Request service_link_of(Kvcobra__Request__BodyCase body, void *message)
 {
@@ -28,15 +32,17 @@ static Kvcobra__Request service_link_of(Kvcobra__Request__BodyCase body, void *m
     return m;
 }
 
-/* *ret_reply: to be freed; @packet: its descriptors are the caller's, or NULL if none are expected. */
-static int service_link_ask(struct link *l, Kvcobra__Request *m, const int *fds, size_t n_fds,
-                            struct wire_packet *packet, Kvcobra__Reply **ret_reply, struct errmsg *e)
+/* @ret_reply: the caller frees it. @packet: the caller closes its descriptors; NULL: no descriptors are
+ * expected. */
+static int service_link_request(struct link *l, Kvcobra__Request *m, const int *fds, size_t n_fds,
+                                struct wire_packet *packet, Kvcobra__Reply **ret_reply, struct errmsg *e)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
     struct wire_packet p = {0};
     ssize_t n = wire_request_pack(m, buf);
-    int r = n < 0 ? (int) n : wire_send(l->fd, buf, (size_t) n, fds, n_fds);
+    int r;
 
+    r = n < 0 ? (int) n : wire_send(l->fd, buf, (size_t) n, fds, n_fds);
     if (r == 0)
         r = wire_receive(l->fd, buf, &p);
     if (r == 0)
@@ -45,12 +51,14 @@ static int service_link_ask(struct link *l, Kvcobra__Request *m, const int *fds,
         wire_packet_close_fds(&p);
         return fail(e, r, "the daemon does not answer: %s", strerror(-r));
     }
+
     if ((*ret_reply)->err < 0) {
         r = fail(e, (*ret_reply)->err, "the daemon refuses: %.300s", (*ret_reply)->message);
         wire_reply_free(*ret_reply);
         wire_packet_close_fds(&p);
         return r;
     }
+
     if (packet)
         *packet = p;
     else
@@ -58,21 +66,21 @@ static int service_link_ask(struct link *l, Kvcobra__Request *m, const int *fds,
     return 0;
 }
 
-static int service_link_tell(struct link *l, Kvcobra__Request m, const int *fds, size_t n_fds,
+static int service_link_send(struct link *l, Kvcobra__Request m, const int *fds, size_t n_fds,
                              struct errmsg *e)
 {
     Kvcobra__Reply *reply = NULL;
-    int r = service_link_ask(l, &m, fds, n_fds, NULL, &reply, e);
+    int r = service_link_request(l, &m, fds, n_fds, NULL, &reply, e);
 
     if (r == 0)
         wire_reply_free(reply);
     return r;
 }
 
-/* Whether a request on a GPU is worth asking again; waits a moment if so. */
-static bool service_link_come_again(const struct link *l, int r, double since)
+/* Whether to retry a request on a GPU after EAGAIN; pauses first. */
+static bool service_link_retry(const struct link *l, int r, double since)
 {
-    return r == -EAGAIN && place_is_gpu(l->place) && clock_seconds() - since < PATIENCE_S &&
+    return r == -EAGAIN && bench_device_is_gpu(l->device) && clock_seconds() - since < PATIENCE_S &&
            poll(NULL, 0, PAUSE_MS) == 0;
 }
 
@@ -84,31 +92,33 @@ static int service_link_connect_to(const char *path, int *ret_fd, struct errmsg 
     (void) snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
     if (*ret_fd < 0 || connect(*ret_fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0)
         return fail(e, -errno, "cannot connect to %s: %s", path, strerror(errno));
+
     return 0;
 }
 
-int link_open(const char *path, struct place *place, struct link *ret, struct errmsg *e)
+int link_open(const char *path, struct bench_device *device, struct link *ret, struct errmsg *e)
 {
     Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
     Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
     double began = clock_seconds();
     int r;
 
-    *ret = (struct link){.fd = -1, .place = place};
+    *ret = (struct link){.fd = -1, .device = device};
     hello.version_min = PROTO_VERSION_MIN;
     hello.version_max = PROTO_VERSION;
     hello.client_name = (char *) "kvcobra bench service";
-    if (place_is_gpu(place))
-        hello.device = place->device.uuid;
+    if (bench_device_is_gpu(device))
+        hello.device = device->gpu.uuid;
     do {
-        closep(&ret->fd); /* a refused greeting ends a connection */
+        closep(&ret->fd); /* the daemon closes a connection whose HELLO it refuses */
         r = service_link_connect_to(path, &ret->fd, e);
         if (r == 0)
-            r = service_link_tell(ret, service_link_of(KVCOBRA__REQUEST__BODY_HELLO, &hello), NULL, 0, e);
-    } while (service_link_come_again(ret, r, began));
-    return r < 0 ? r
-                 : service_link_tell(ret, service_link_of(KVCOBRA__REQUEST__BODY_CONFIRM, &confirm), NULL, 0,
-                                     e);
+            r = service_link_send(ret, service_link_of(KVCOBRA__REQUEST__BODY_HELLO, &hello), NULL, 0, e);
+    } while (service_link_retry(ret, r, began));
+    if (r < 0)
+        return r;
+
+    return service_link_send(ret, service_link_of(KVCOBRA__REQUEST__BODY_CONFIRM, &confirm), NULL, 0, e);
 }
 
 int link_open_model(struct link *l, const struct geometry *g, const uint8_t *model_digest, struct errmsg *e)
@@ -130,9 +140,10 @@ int link_open_model(struct link *l, const struct geometry *g, const uint8_t *mod
     geometry.freq = (double *) g->freq;
     open.geometry = &geometry;
     open.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) model_digest};
-    r = service_link_ask(l, &m, NULL, 0, &p, &reply, e);
+    r = service_link_request(l, &m, NULL, 0, &p, &reply, e);
     if (r < 0)
         return r;
+
     l->model = reply->open_model->model;
     memcpy(l->table_digest, reply->open_model->table_digest.data, DIGEST_BYTES);
     l->arena_bytes = reply->open_model->arena_bytes;
@@ -145,8 +156,9 @@ int link_open_model(struct link *l, const struct geometry *g, const uint8_t *mod
         l->index = index == MAP_FAILED ? NULL : index;
         l->arena = arena == MAP_FAILED ? NULL : arena;
     }
+
     wire_packet_close_fds(&p);
-    return l->index && l->arena ? 0 : fail(e, -EIO, "cannot map what the daemon shares");
+    return l->index && l->arena ? 0 : fail(e, -EIO, "cannot map the index and the arena");
 }
 
 void link_close(struct link *l)
@@ -173,17 +185,21 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
 
     if (fd < 0 || write(fd, bytes, n_bytes) != (ssize_t) n_bytes ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-        return fail(e, -EIO, "cannot hand a table over: %s", strerror(errno));
+        return fail(e, -EIO, "cannot pass a table to the daemon: %s", strerror(errno));
+
     r = link_open(operator_path, NULL, &l, e);
     stage.bytes = n_bytes;
-    if (r == 0)
-        r = service_link_ask(&l, &m, &fd, 1, NULL, &reply, e);
     if (r < 0)
         return r;
+
+    r = service_link_request(&l, &m, &fd, 1, NULL, &reply, e);
+    if (r < 0)
+        return r;
+
     memcpy(digest, reply->stage_table->digest.data, DIGEST_BYTES);
     wire_reply_free(reply);
     activate.digest = (ProtobufCBinaryData){DIGEST_BYTES, digest};
-    return service_link_tell(&l, service_link_of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate), NULL, 0,
+    return service_link_send(&l, service_link_of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate), NULL, 0,
                              e);
 }
 
@@ -199,8 +215,8 @@ static struct link_page service_link_page_of(const Kvcobra__PageRef *p)
     return (struct link_page){p->slot, p->generation, p->extent, p->offset, p->bytes, 0};
 }
 
-/* As many as there is room for now. Return: 0; -EAGAIN: *ret_n of them, the rest has to wait for memory on a
- * GPU. */
+/* Reserves as many slots as there are now. Return: 0; -EAGAIN: *ret_n slots; the GPU must allocate memory for
+ * the others. */
 static int service_link_reserve_some(struct link *l, const struct chunk_key *keys, size_t n,
                                      unsigned page_class, struct link_page *ret, size_t *ret_n,
                                      struct errmsg *e)
@@ -217,12 +233,13 @@ static int service_link_reserve_some(struct link *l, const struct chunk_key *key
         item[i].page_class = page_class;
         items[i] = &item[i];
     }
+
     body.model = l->model;
     body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, l->table_digest};
     body.items = items;
     body.n_items = n;
     *ret_n = 0;
-    r = service_link_ask(l, &m, NULL, 0, NULL, &reply, e);
+    r = service_link_request(l, &m, NULL, 0, NULL, &reply, e);
     if (r < 0)
         return r;
     if (reply->reserve->n_slots > n || reply->reserve->n_exists != reply->reserve->n_slots)
@@ -234,8 +251,9 @@ static int service_link_reserve_some(struct link *l, const struct chunk_key *key
         ret[i] = service_link_page_of(reply->reserve->slots[i]);
         *ret_n = i + 1;
         if (reply->reserve->exists[i])
-            r = fail(e, -EEXIST, "a page that nobody published exists");
+            r = fail(e, -EEXIST, "a page exists that was not published");
     }
+
     wire_reply_free(reply);
     return r;
 }
@@ -250,7 +268,7 @@ int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigne
     do {
         r = service_link_reserve_some(l, keys + done, n - done, page_class, ret + done, &some, e);
         done += some;
-    } while (service_link_come_again(l, r, began));
+    } while (service_link_retry(l, r, began));
     return r;
 }
 
@@ -272,10 +290,11 @@ int link_commit(struct link *l, const struct chunk_key *keys, const struct link_
         item[i].payload_crc32c = pages[i].crc32c;
         items[i] = &item[i];
     }
+
     body.model = l->model;
     body.items = items;
     body.n_items = n;
-    r = service_link_ask(l, &m, NULL, 0, NULL, &reply, e);
+    r = service_link_request(l, &m, NULL, 0, NULL, &reply, e);
     if (r < 0)
         return r;
     if (reply->commit->n_errs != n)
@@ -306,17 +325,18 @@ int link_lease(struct link *l, const struct chunk_key *keys, const struct link_p
         item[i].generation = pages[i].generation;
         items[i] = &item[i];
     }
+
     body.model = l->model;
     body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, l->table_digest};
     body.items = items;
     body.n_items = n;
-    do /* pages of an earlier process are checked first */
-        r = service_link_ask(l, &m, NULL, 0, NULL, &reply, e);
-    while (service_link_come_again(l, r, began));
+    do /* EAGAIN: pages of an earlier process are checked first */
+        r = service_link_request(l, &m, NULL, 0, NULL, &reply, e);
+    while (service_link_retry(l, r, began));
     if (r < 0)
         return r;
     if (reply->lease->n_pages != n)
-        r = fail(e, -ENOENT, "of %zu pages that were published %zu are there", n, reply->lease->n_pages);
+        r = fail(e, -ENOENT, "of %zu published pages the daemon has %zu", n, reply->lease->n_pages);
     else
         *ret_lease = reply->lease->lease;
     wire_reply_free(reply);
@@ -328,10 +348,10 @@ int link_release(struct link *l, uint64_t lease, struct errmsg *e)
     Kvcobra__Release body = KVCOBRA__RELEASE__INIT;
 
     body.lease = lease;
-    return service_link_tell(l, service_link_of(KVCOBRA__REQUEST__BODY_RELEASE, &body), NULL, 0, e);
+    return service_link_send(l, service_link_of(KVCOBRA__REQUEST__BODY_RELEASE, &body), NULL, 0, e);
 }
 
-static int service_link_extent_of(struct link *l, uint64_t id, struct place_extent **ret, struct errmsg *e)
+static int service_link_extent_of(struct link *l, uint64_t id, struct bench_extent **ret, struct errmsg *e)
 {
     Kvcobra__GetExtent body = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request m = service_link_of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &body);
@@ -340,39 +360,40 @@ static int service_link_extent_of(struct link *l, uint64_t id, struct place_exte
     size_t bytes;
     int r;
 
-    *ret = place_extent(l->place, id);
+    *ret = bench_device_extent(l->device, id);
     if (*ret)
         return 0;
+
     body.extent = id;
-    r = service_link_ask(l, &m, NULL, 0, &p, &reply, e);
+    r = service_link_request(l, &m, NULL, 0, &p, &reply, e);
     if (r < 0)
         return r;
+
     bytes = reply->get_extent->bytes;
     wire_reply_free(reply);
     if (p.n_fds != 1) {
         wire_packet_close_fds(&p);
         return fail(e, -EPROTO, "the daemon sends %zu descriptors for an extent", p.n_fds);
     }
-    return place_map(l->place, id, p.fds[0], bytes, ret, e);
+
+    return bench_device_map(l->device, id, p.fds[0], bytes, ret, e);
 }
 
 int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to,
                    struct errmsg *e)
 {
-    struct place_extent *x;
+    struct bench_extent *x;
     int r = service_link_extent_of(l, page->extent, &x, e);
 
-    return r < 0 ? r : place_read(x, page->offset + first, to, n, e);
+    return r < 0 ? r : bench_device_read(x, page->offset + first, to, n, e);
 }
 
 /* ---- publishing ---- */
 
-static uint64_t service_link_mixed(uint64_t n) /* splitmix64 */
+/* The n-th number of splitmix64 from state 0. */
+static uint64_t service_link_mixed(uint64_t n)
 {
-    n = (n + 1) * 0x9e3779b97f4a7c15u;
-    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;
-    n = (n ^ n >> 27) * 0x94d049bb133111ebu;
-    return n ^ n >> 31;
+    return splitmix64_mix((n + 1) * 0x9e3779b97f4a7c15u);
 }
 
 struct chunk_key link_key(uint64_t n)
@@ -404,26 +425,30 @@ void link_write_page(const struct page_layout *layout, const struct chunk_key *k
     memcpy(h.table_digest, t->digest, DIGEST_BYTES);
     memcpy(h.model_digest, t->model_digest, DIGEST_BYTES);
     memcpy(&n, key->bytes, sizeof(n));
-    for (size_t i = 0; i + sizeof(n) <= h.payload_bytes;
-         i += sizeof(n)) { /* half-tiles: a multiple of 64 bytes */
+    for (size_t i = 0; i + sizeof(n) <= h.payload_bytes; i += sizeof(n)) { /* a multiple of 64 bytes */
         uint64_t word = service_link_mixed(n + i);
 
         memcpy(payload + i, &word, sizeof(word));
     }
+
     h.payload_crc32c = crc32c(payload, (size_t) h.payload_bytes);
     page_header_store(&h, to);
 }
 
-/* The payload goes to its slot on the GPU; @page: in the host's memory. */
+/* Writes the payload of @page, in host memory, to its slot on the GPU. */
 static int service_link_fill_slot(struct link *l, const struct page_layout *layout, const uint8_t *page,
                                   struct link_page *slot, struct errmsg *e)
 {
     size_t bytes = layout->payload_bytes[PAGE_REST];
-    struct place_extent *x;
-    int r = service_link_extent_of(l, slot->extent, &x, e);
+    struct bench_extent *x;
+    int r;
+
+    r = service_link_extent_of(l, slot->extent, &x, e);
+    if (r < 0)
+        return r;
 
     slot->crc32c = crc32c(page + PAGE_HEADER_BYTES, bytes);
-    return r < 0 ? r : place_write(x, slot->offset + PAGE_HEADER_BYTES, page + PAGE_HEADER_BYTES, bytes, e);
+    return bench_device_write(x, slot->offset + PAGE_HEADER_BYTES, page + PAGE_HEADER_BYTES, bytes, e);
 }
 
 int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n,
@@ -434,16 +459,19 @@ int link_publish(struct link *l, const struct page_layout *layout, uint64_t firs
     int r;
 
     if (n == 0 || n > LINK_ITEMS_MAX || n * stride > l->arena_bytes)
-        return fail(e, -E2BIG, "%zu pages at a time are not what a message and the arena take", n);
+        return fail(e, -E2BIG, "%zu pages do not fit into a message and the arena", n);
+
     for (size_t i = 0; i < n; i++)
         keys[i] = link_key(first + i);
     r = link_reserve(l, keys, n, PAGE_REST, ret, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < n && r == 0; i++) {
         link_write_page(layout, &keys[i], l->arena + i * stride);
-        if (place_is_gpu(l->place))
+        if (bench_device_is_gpu(l->device))
             r = service_link_fill_slot(l, layout, l->arena + i * stride, &ret[i], e);
     }
+
     return r < 0 ? r : link_commit(l, keys, ret, n, stride, ret_lease, e);
 }

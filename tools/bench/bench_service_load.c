@@ -1,9 +1,9 @@
 /*
- * Load on a daemon, and what it costs; the lookup of a prefix. See bench_service.h.
+ * Leases and commits under load, and the lookup of a prefix. See bench_service.h.
  *
  * Each client is a process. In one round it exchanges a packet with an echo process (one thread that polls,
- * as the daemon does), leases a published page and commits a page of its own, so that all three meet the same
- * load; beside them it copies a page and computes its CRC. Samples lie in memory that the processes share.
+ * like the daemon), leases a published page and commits a page of its own, so that all three run under the
+ * same load. It also copies a page and computes its CRC, for comparison. Samples are in shared memory.
  */
 #include "tools/bench/bench_service.h"
 
@@ -23,9 +23,9 @@
 #include "base/errmsg.h"
 #include "proto/index.h"
 #include "tools/bench/bench_service_clients.h"
+#include "tools/bench/bench_service_daemon.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
-#include "tools/bench/bench_service_daemon.h"
 #include "tools/command/clock.h"
 
 enum { PACKET_BYTES = 128, CLIENTS_MAX = SERVICE_CLIENTS_MAX };
@@ -38,9 +38,9 @@ struct load {
     const struct service_options *options;
     const struct page_layout *layout;
     const char *socket;
-    struct crew crew;
+    struct bench_clients clients;
     double *samples;                         /* [N_KINDS][clients * rounds], shared between the processes */
-    int near[CLIENTS_MAX], far[CLIENTS_MAX]; /* ends of the exchange */
+    int near[CLIENTS_MAX], far[CLIENTS_MAX]; /* both ends of the socket pairs */
 };
 
 /* ---- one client ---- */
@@ -60,10 +60,11 @@ static int service_load_exchange(struct service_load_client *c, struct errmsg *e
     if (send(c->echo, packet, sizeof(packet), 0) != sizeof(packet) ||
         recv(c->echo, packet, sizeof(packet), 0) <= 0)
         return fail(e, -EIO, "the echo process is gone");
+
     return 0;
 }
 
-/* A page of this client's own: reserved and written untimed, committed timed, and copied here beside that. */
+/* Reserves and writes a page, times its commit, and times a copy of the page here. */
 static int service_load_commit_one(struct service_load_client *c, uint64_t n, double *ret_commit,
                                    double *ret_copy, struct errmsg *e)
 {
@@ -79,6 +80,7 @@ static int service_load_commit_one(struct service_load_client *c, uint64_t n, do
 
     if (r < 0)
         return r;
+
     link_write_page(layout, &key, c->link.arena);
     began = clock_seconds();
     r = link_commit(&c->link, &key, &page, 1, bytes, &lease, e);
@@ -91,7 +93,8 @@ static int service_load_commit_one(struct service_load_client *c, uint64_t n, do
     *ret_copy = clock_seconds() - began;
     if (r == 0)
         r = page_header_load(c->copy, &header, e);
-    return r == 0 && header.payload_crc32c != crc ? fail(e, -EIO, "the copy of a page is not the page") : r;
+    return r == 0 && header.payload_crc32c != crc ? fail(e, -EIO, "the copy of a page differs from the page")
+                                                  : r;
 }
 
 static int service_load_rounds(struct service_load_client *c, const struct link_page *page,
@@ -100,25 +103,34 @@ static int service_load_rounds(struct service_load_client *c, const struct link_
     unsigned n_rounds = c->load->options->n_rounds;
     size_t n = (size_t) c->load->options->n_clients * n_rounds;
     double *samples = c->load->samples + (size_t) c->number * n_rounds;
-    int r = 0;
+    int r;
 
-    for (unsigned i = 0; r == 0 && i < n_rounds; i++) {
+    for (unsigned i = 0; i < n_rounds; i++) {
         uint64_t lease = 0;
         double began = clock_seconds();
 
         r = service_load_exchange(c, e);
+        if (r < 0)
+            return r;
+
         samples[PING * n + i] = clock_seconds() - began;
         began = clock_seconds();
-        if (r == 0)
-            r = link_lease(&c->link, key, page, 1, &lease, e);
+        r = link_lease(&c->link, key, page, 1, &lease, e);
+        if (r < 0)
+            return r;
+
         samples[LEASE * n + i] = clock_seconds() - began;
-        if (r == 0)
-            r = link_release(&c->link, lease, e);
-        if (r == 0)
-            r = service_load_commit_one(c, (uint64_t) (c->number + 1) << 40 | i, &samples[COMMIT * n + i],
-                                        &samples[COPY * n + i], e);
+        r = link_release(&c->link, lease, e);
+        if (r < 0)
+            return r;
+
+        r = service_load_commit_one(c, (uint64_t) (c->number + 1) << 40 | i, &samples[COMMIT * n + i],
+                                    &samples[COPY * n + i], e);
+        if (r < 0)
+            return r;
     }
-    return r;
+
+    return 0;
 }
 
 static int service_load_client(struct service_load_client *c, struct errmsg *e)
@@ -130,21 +142,27 @@ static int service_load_client(struct service_load_client *c, struct errmsg *e)
     struct link_page page;
     int r = link_open(load->socket, NULL, &c->link, e);
 
-    if (r == 0)
-        r = link_open_model(&c->link, &g, bench_model_digest, e);
-    if (r == 0)
-        r = link_publish(&c->link, load->layout, number, 1, &page, &lease, e);
     if (r < 0)
         return r;
+
+    r = link_open_model(&c->link, &g, bench_model_digest, e);
+    if (r < 0)
+        return r;
+
+    r = link_publish(&c->link, load->layout, number, 1, &page, &lease, e);
+    if (r < 0)
+        return r;
+
     c->copy = malloc(load->layout->page_bytes[PAGE_REST]);
     if (!c->copy)
         return fail(e, -ENOMEM, "out of memory");
-    return crew_wait_go(&c->load->crew) ? service_load_rounds(c, &page, &key, e) : 0;
+
+    return bench_clients_wait_go(&c->load->clients) ? service_load_rounds(c, &page, &key, e) : 0;
 }
 
 /* ---- the load ---- */
 
-/* Answers each packet with itself, on one thread, until every client is gone. */
+/* Returns each packet, on one thread, until all clients have exited. */
 static void service_load_echo(const int *fds, unsigned n)
 {
     struct pollfd p[CLIENTS_MAX];
@@ -159,6 +177,7 @@ static void service_load_echo(const int *fds, unsigned n)
 
             if (!p[i].revents)
                 continue;
+
             bytes = recv(p[i].fd, packet, sizeof(packet), 0);
             if (bytes <= 0 || send(p[i].fd, packet, (size_t) bytes, MSG_NOSIGNAL) < 0) {
                 p[i].fd = -1;
@@ -167,7 +186,7 @@ static void service_load_echo(const int *fds, unsigned n)
         }
 }
 
-/* Process 0 .. n - 1: a client. Process n: the echo. An end that is left open would keep the echo waiting. */
+/* Process 0 .. n - 1: a client. Process n: the echo, which ends when all other ends are closed. */
 static int service_load_run_process(void *ctx, unsigned number, struct errmsg *e)
 {
     struct load *load = ctx;
@@ -181,13 +200,15 @@ static int service_load_run_process(void *ctx, unsigned number, struct errmsg *e
         if (number < n)
             (void) close(load->far[i]);
     }
+
     if (number < n)
         return service_load_client(&c, e);
+
     service_load_echo(load->far, n);
     return 0;
 }
 
-static int run_load(struct load *load, struct errmsg *e)
+static int service_load_run_clients(struct load *load, struct errmsg *e)
 {
     unsigned n = load->options->n_clients;
     int r = 0;
@@ -197,19 +218,23 @@ static int run_load(struct load *load, struct errmsg *e)
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
             return fail(e, -errno, "cannot connect the clients with the echo: %s", strerror(errno));
+
         load->near[i] = pair[0];
         load->far[i] = pair[1];
     }
+
     for (unsigned i = 0; r == 0 && i <= n; i++)
-        r = crew_add(&load->crew, service_load_run_process, load, e);
+        r = bench_clients_add(&load->clients, service_load_run_process, load, e);
     for (unsigned i = 0; i < n; i++) {
         (void) close(load->near[i]);
         (void) close(load->far[i]);
     }
+
     if (r < 0)
         return r;
-    crew_go(&load->crew, n);
-    return crew_finish(&load->crew, e);
+
+    bench_clients_go(&load->clients, n);
+    return bench_clients_finish(&load->clients, e);
 }
 
 /* ---- the lookup ---- */
@@ -225,10 +250,10 @@ static unsigned service_load_look_up(const struct index_reader *reader, const st
 }
 
 /*
- * In a child that may do nothing but read, write and exit (seccomp's strict mode): a lookup that made a
- * system call would be killed. The clock is not read there: on some machines that is a system call.
+ * Runs the lookup in a child that may only read, write and exit (seccomp's strict mode): any other system
+ * call kills it. The clock is not read there: on some machines that is a system call.
  */
-static int service_load_prove_no_calls(const struct index_reader *reader, const struct chunk_key *keys,
+static int service_load_check_no_calls(const struct index_reader *reader, const struct chunk_key *keys,
                                        struct errmsg *e)
 {
     pid_t pid = fork();
@@ -238,13 +263,15 @@ static int service_load_prove_no_calls(const struct index_reader *reader, const 
         unsigned found =
             prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0 ? 0 : service_load_look_up(reader, keys);
 
-        (void) syscall(SYS_exit, found == SERVICE_LOOKUPS ? 0 : 1); /* exit_group is not allowed any more */
+        (void) syscall(SYS_exit, found == SERVICE_LOOKUPS ? 0 : 1); /* the mode does not allow exit_group */
     }
+
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
         return fail(e, -errno, "cannot start the lookup: %s", strerror(errno));
     if (!WIFEXITED(status))
         return fail(e, -EIO, "the prefix lookup made a system call");
-    return WEXITSTATUS(status) == 0 ? 0 : fail(e, -EIO, "the prefix that was published is not found whole");
+
+    return WEXITSTATUS(status) == 0 ? 0 : fail(e, -EIO, "the published prefix is not found completely");
 }
 
 static int service_load_measure_lookup(struct load *load, struct timing *ret, struct errmsg *e)
@@ -256,37 +283,56 @@ static int service_load_measure_lookup(struct load *load, struct timing *ret, st
     struct index_reader reader;
     struct link_page page;
     unsigned n = load->options->n_rounds;
-    int r = link_open(load->socket, NULL, &before, e);
+    int r;
 
-    if (r == 0)
-        r = link_open_model(&before, &g, bench_model_digest, e);
-    for (uint64_t i = 0; r == 0 && i < SERVICE_LOOKUPS; i++) {
+    r = link_open(load->socket, NULL, &before, e);
+    if (r < 0)
+        return r;
+
+    r = link_open_model(&before, &g, bench_model_digest, e);
+    if (r < 0)
+        return r;
+
+    for (uint64_t i = 0; i < SERVICE_LOOKUPS; i++) {
         keys[i] = link_key(first + i);
         r = link_publish(&before, load->layout, first + i, 1, &page, &lease, e);
+        if (r < 0)
+            return r;
     }
-    if (r == 0)
-        r = link_open(load->socket, NULL, &l, e);
-    if (r == 0)
-        r = link_open_model(&l, &g, bench_model_digest, e); /* publishing may have built a larger index */
-    if (r == 0)
-        r = index_reader_init(&reader, l.index, l.index_bytes, e);
-    if (r == 0)
-        r = service_load_prove_no_calls(&reader, keys, e);
-    for (unsigned i = 0; r == 0 && i < n; i++) {
+
+    /* a new link: publishing may have enlarged the index */
+    r = link_open(load->socket, NULL, &l, e);
+    if (r < 0)
+        return r;
+
+    r = link_open_model(&l, &g, bench_model_digest, e);
+    if (r < 0)
+        return r;
+
+    r = index_reader_init(&reader, l.index, l.index_bytes, e);
+    if (r < 0)
+        return r;
+
+    r = service_load_check_no_calls(&reader, keys, e);
+    if (r < 0)
+        return r;
+
+    for (unsigned i = 0; i < n; i++) {
         double began = clock_seconds();
 
         if (service_load_look_up(&reader, keys) != SERVICE_LOOKUPS)
-            r = fail(e, -EIO, "a chunk that was published is not found");
+            return fail(e, -EIO, "a published chunk is not found");
+
         load->samples[i] = (clock_seconds() - began) / SERVICE_LOOKUPS;
     }
-    if (r == 0)
-        *ret = timing_of(load->samples, n);
-    return r;
+
+    *ret = timing_of(load->samples, n);
+    return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- scenario ---- */
 
-static int service_load_measure(struct load *load, struct load_figures *ret, struct errmsg *e)
+static int service_load_measure(struct load *load, struct load_metrics *ret, struct errmsg *e)
 {
     size_t n = (size_t) load->options->n_clients * load->options->n_rounds,
            bytes = N_KINDS * n * sizeof(double);
@@ -295,7 +341,8 @@ static int service_load_measure(struct load *load, struct load_figures *ret, str
     load->samples = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (load->samples == MAP_FAILED)
         return fail(e, -ENOMEM, "out of memory for %zu samples", n);
-    r = run_load(load, e);
+
+    r = service_load_run_clients(load, e);
     if (r == 0) {
         ret->ping = timing_of(load->samples + PING * n, n);
         ret->lease = timing_of(load->samples + LEASE * n, n);
@@ -305,26 +352,40 @@ static int service_load_measure(struct load *load, struct load_figures *ret, str
         ret->n_samples = n;
         r = service_load_measure_lookup(load, &ret->lookup, e);
     }
+
     (void) munmap(load->samples, bytes);
     return r;
 }
 
-int service_load(const struct service_options *o, struct load_figures *ret, struct errmsg *e)
+static void service_load_deinit(struct load *load)
+{
+    bench_clients_deinit(&load->clients);
+}
+
+int service_load(const struct service_options *o, struct load_metrics *ret, struct errmsg *e)
 {
     static const char *const options[] = {"--pool-bytes=1G", "--quota-bytes=2G", "--arena-bytes=8M", NULL};
-    _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
+    _cleanup_(bench_daemon_deinit) struct bench_daemon daemon = BENCH_DAEMON_INIT;
     _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
-    struct load load = {.options = o, .layout = &m.layout, .socket = rig.socket};
-    int r = bench_model_init(&m, &shape, 1, e);
+    _cleanup_(service_load_deinit) struct load load = {
+        .options = o, .layout = &m.layout, .socket = daemon.socket};
+    int r;
 
-    if (r == 0)
-        r = rig_init(&rig, o->daemon, options, e);
-    if (r == 0)
-        r = link_stage_and_activate(rig.operator_socket, m.table->bytes, m.table->n_bytes, e);
-    if (r == 0)
-        r = crew_init(&load.crew, e);
-    if (r == 0)
-        r = service_load_measure(&load, ret, e);
-    crew_deinit(&load.crew);
-    return r;
+    r = bench_model_init(&m, &shape, 1, e);
+    if (r < 0)
+        return r;
+
+    r = bench_daemon_init(&daemon, o->daemon, options, e);
+    if (r < 0)
+        return r;
+
+    r = link_stage_and_activate(daemon.operator_socket, m.table->bytes, m.table->n_bytes, e);
+    if (r < 0)
+        return r;
+
+    r = bench_clients_init(&load.clients, e);
+    if (r < 0)
+        return r;
+
+    return service_load_measure(&load, ret, e);
 }

@@ -1,11 +1,12 @@
 /*
- * What a daemon needs beside the pages: a pool full of the smallest pages, many clients, ten leases of each.
+ * Memory of a daemon beside its pages: a pool full of the smallest pages, many clients, ten leases of each.
  *
- * Clients are connections of this process, each with a session of its own. They publish in turn, a message's
- * worth of pages at a time, until the pool is full; of its last pages each keeps ten leases of one page. Then
- * the same again over a full pool, where every page evicts another and every lease is a new one: what is
- * needed must not grow by that.
+ * Clients are connections of this process, each with its own session. They publish in turn, 512 pages per
+ * message, until the pool is full; each keeps ten leases of one page each, of its last pages. Then they
+ * publish again over the full pool: every page evicts another and every lease is replaced, and the memory
+ * must not grow.
  */
+#include "client/kvcobra-operator.h"
 #include "tools/bench/bench_service.h"
 
 #include <errno.h>
@@ -18,24 +19,24 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/bench/bench_service_daemon.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
-#include "tools/bench/bench_service_daemon.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
-#include "tools/command/handles.h"
 
 enum { LEASES_EACH = 10, FDS_BESIDE = 64 };
 
 /* Two half-tiles of one bit: header and payload are 256 bytes, the smallest page that has keys and values. */
 static const struct bench_shape shape = {.n_layers = 1, .n_kv_heads = 1, .d = 32, .n_bands = 1, .bits = 1};
 
-struct size {
+struct service_memory_size {
     unsigned n_clients;
     uint64_t pool_bytes, extent_bytes; /* pages of 256 bytes fill it */
 };
 
-static const struct size whole = {1000, UINT64_C(256) << 20, UINT64_C(64) << 20};
-static const struct size quick = {20, UINT64_C(8) << 20, UINT64_C(2) << 20};
+static const struct service_memory_size whole = {1000, UINT64_C(256) << 20, UINT64_C(64) << 20};
+static const struct service_memory_size quick = {20, UINT64_C(8) << 20, UINT64_C(2) << 20};
 
 struct service_memory_client {
     struct link link;
@@ -44,24 +45,23 @@ struct service_memory_client {
 };
 
 struct service_memory_bench {
-    const struct size *size;
+    const struct service_memory_size *size;
     const struct bench_model *model;
-    struct rig *rig;
+    struct bench_daemon *daemon;
     struct service_memory_client *clients;
     uint64_t next;       /* key to publish */
     uint64_t n_messages; /* that fill the pool */
 };
 
-/* ---- what the daemon has ---- */
+/* ---- memory of the daemon ---- */
 
-/* Memory that counts as pages or as clients' arenas: what is shared with them, under the names that the
- * daemon gives. */
+/* Whether a line of smaps is memory of pages or arenas, by the names of the daemon's memfds. */
 static bool service_memory_is_shared(const char *line)
 {
     return strstr(line, "kvcobra-pages") || strstr(line, "kvcobra-arena");
 }
 
-/* The kernel's account of a process. Return: 0; errno of /proc. */
+/* Resident memory without pages and arenas, from the kernel. */
 static int service_memory_resident_bytes(pid_t pid, uint64_t *ret, struct errmsg *e)
 {
     _cleanup_(fclosep) FILE *f = NULL;
@@ -74,28 +74,33 @@ static int service_memory_resident_bytes(pid_t pid, uint64_t *ret, struct errmsg
     f = fopen(path, "re");
     if (!f)
         return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
+
     while (fgets(line, sizeof(line), f)) {
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
             counts = !service_memory_is_shared(line);
         else if (counts && sscanf(line, "Rss: %" SCNu64 " kB", &kib) == 1)
             sum += kib * 1024;
     }
+
     *ret = sum;
     return 0;
 }
 
-static int service_memory_look(const struct service_memory_bench *b, struct memory_state *ret,
-                               struct errmsg *e)
+static int service_memory_read_state(const struct service_memory_bench *b, struct memory_state *ret,
+                                     struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
+    _cleanup_(kvc_client_freep) kvc_client *control = NULL;
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_status *s = NULL;
-    int r = client_open(b->rig->operator_socket, &operator, e);
+    int r = client_open(b->daemon->operator_socket, &control, e);
 
     if (r < 0)
         return r;
-    r = kvc_status_get(operator, & s);
+
+    r = kvc_status_get(control, &sizes, &s);
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(operator));
+        return fail(e, r, "%s", kvc_last_error(control));
+
     *ret = (struct memory_state){
         .n_sessions = s->sessions,
         .n_leases = s->leases,
@@ -113,6 +118,7 @@ static int service_memory_look(const struct service_memory_bench *b, struct memo
                    ret->n_leases != (uint64_t) b->size->n_clients * LEASES_EACH))
         return fail(e, -EIO, "the daemon counts %" PRIu64 " sessions and %" PRIu64 " leases", ret->n_sessions,
                     ret->n_leases);
+
     return r;
 }
 
@@ -127,7 +133,7 @@ static int service_memory_release_leases(struct service_memory_client *c, struct
     return r;
 }
 
-/* A message's worth of pages; @keep: leases of ten of them in place of those that this client had. */
+/* Publishes one message of pages. @keep: replaces the client's leases by leases of ten of them. */
 static int service_memory_publish(struct service_memory_bench *b, struct service_memory_client *c, bool keep,
                                   struct errmsg *e)
 {
@@ -144,10 +150,11 @@ static int service_memory_publish(struct service_memory_bench *b, struct service
         r = link_lease(&c->link, &key, &pages[c->n_leases], 1, &c->leases[c->n_leases], e);
         c->n_leases += r == 0;
     }
+
     return r < 0 ? r : link_release(&c->link, lease, e);
 }
 
-/* Messages of all clients in turn; the last one of each leaves its leases. */
+/* Messages of all clients in turn; leases remain from the last message of each. */
 static int service_memory_publish_all(struct service_memory_bench *b, uint64_t n_messages, struct errmsg *e)
 {
     int r = 0;
@@ -164,38 +171,52 @@ static int service_memory_connect_all(struct service_memory_bench *b, struct err
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < b->size->n_clients; i++) {
-        r = link_open(b->rig->socket, NULL, &b->clients[i].link, e);
+        r = link_open(b->daemon->socket, NULL, &b->clients[i].link, e);
         if (r == 0)
             r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
     }
+
     return r;
 }
 
-static int service_memory_measure(struct service_memory_bench *b, struct memory_figures *ret,
+static int service_memory_measure(struct service_memory_bench *b, struct memory_metrics *ret,
                                   struct errmsg *e)
 {
     double began = clock_seconds();
     uint64_t n = b->size->n_clients > b->n_messages / 10 ? b->size->n_clients : b->n_messages / 10;
-    int r = service_memory_connect_all(b, e);
+    int r;
 
-    if (r == 0)
-        r = service_memory_publish_all(b, b->n_messages, e);
+    r = service_memory_connect_all(b, e);
+    if (r < 0)
+        return r;
+
+    r = service_memory_publish_all(b, b->n_messages, e);
+    if (r < 0)
+        return r;
+
     ret->seconds = clock_seconds() - began;
-    if (r == 0)
-        r = service_memory_look(b, &ret->filled, e);
-    if (r == 0)
-        r = service_memory_publish_all(b, n, e);
-    if (r == 0)
-        r = service_memory_look(b, &ret->churned, e);
+    r = service_memory_read_state(b, &ret->filled, e);
+    if (r < 0)
+        return r;
+
+    r = service_memory_publish_all(b, n, e);
+    if (r < 0)
+        return r;
+
+    r = service_memory_read_state(b, &ret->churned, e);
+    if (r < 0)
+        return r;
+
     ret->n_churned = n * LINK_ITEMS_MAX;
     ret->page_bytes = b->model->layout.page_bytes[PAGE_REST];
-    if (r == 0 && ret->filled.n_pages != b->n_messages * LINK_ITEMS_MAX)
-        return fail(e, -EIO, "of %" PRIu64 " pages that fill the pool it has %" PRIu64,
-                    b->n_messages * LINK_ITEMS_MAX, ret->filled.n_pages);
-    return r;
+    if (ret->filled.n_pages != b->n_messages * LINK_ITEMS_MAX)
+        return fail(e, -EIO, "the full pool has %" PRIu64 " pages instead of %" PRIu64, ret->filled.n_pages,
+                    b->n_messages * LINK_ITEMS_MAX);
+
+    return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- scenario ---- */
 
 /* One descriptor per connection here, five in the daemon, which raises its own limit. */
 static int service_memory_raise_limit(unsigned n, struct errmsg *e)
@@ -205,19 +226,20 @@ static int service_memory_raise_limit(unsigned n, struct errmsg *e)
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return fail(e, -errno, "getrlimit: %s", strerror(errno));
     if (limit.rlim_max < 5 * (rlim_t) n + FDS_BESIDE)
-        return fail(e, -EMFILE, "%u clients need %u descriptors in the daemon, and ulimit -Hn says %llu", n,
+        return fail(e, -EMFILE, "%u clients need %u descriptors in the daemon, and ulimit -Hn is %llu", n,
                     5 * n + FDS_BESIDE, (unsigned long long) limit.rlim_max);
+
     limit.rlim_cur = limit.rlim_max;
     return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? fail(e, -errno, "setrlimit: %s", strerror(errno)) : 0;
 }
 
-int service_memory(const struct service_options *o, struct memory_figures *ret, struct errmsg *e)
+int service_memory(const struct service_options *o, struct memory_metrics *ret, struct errmsg *e)
 {
-    const struct size *size = o->quick ? &quick : &whole;
-    _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
+    const struct service_memory_size *size = o->quick ? &quick : &whole;
+    _cleanup_(bench_daemon_deinit) struct bench_daemon daemon = BENCH_DAEMON_INIT;
     _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
     _cleanup_(freep) struct service_memory_client *clients = calloc(size->n_clients, sizeof(*clients));
-    struct service_memory_bench b = {.size = size, .model = &m, .rig = &rig, .clients = clients};
+    struct service_memory_bench b = {.size = size, .model = &m, .daemon = &daemon, .clients = clients};
     char pool[40], extent[40];
     const char *const options[] = {pool,
                                    extent,
@@ -232,6 +254,7 @@ int service_memory(const struct service_options *o, struct memory_figures *ret, 
 
     if (!clients)
         return fail(e, -ENOMEM, "out of memory for %u clients", size->n_clients);
+
     for (unsigned i = 0; i < size->n_clients; i++)
         clients[i].link.fd = -1;
     (void) snprintf(pool, sizeof(pool), "--pool-bytes=%" PRIu64, size->pool_bytes);
@@ -240,9 +263,9 @@ int service_memory(const struct service_options *o, struct memory_figures *ret, 
     if (r == 0)
         r = bench_model_init(&m, &shape, 1, e);
     if (r == 0)
-        r = rig_init(&rig, o->daemon, options, e);
+        r = bench_daemon_init(&daemon, o->daemon, options, e);
     if (r == 0)
-        r = link_stage_and_activate(rig.operator_socket, m.table->bytes, m.table->n_bytes, e);
+        r = link_stage_and_activate(daemon.operator_socket, m.table->bytes, m.table->n_bytes, e);
     if (r == 0)
         b.n_messages = size->pool_bytes / m.layout.slot_bytes[PAGE_REST] / LINK_ITEMS_MAX;
     if (r == 0)

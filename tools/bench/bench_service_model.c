@@ -1,10 +1,10 @@
-/* Tables without a model; see bench_service_model.h. */
+/* Synthetic tables; see bench_service_model.h. */
 #include "tools/bench/bench_service_model.h"
 
 #include <assert.h>
 #include <math.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "alloc/table_build.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -44,8 +44,10 @@ static int service_model_build(const struct bench_shape *s, double scale, void *
             enc[i][c * s->d + i * 8 + c] = 1;
             dec[i][(i * 8 + c) * 8 + c] = scale;
         }
+
         bands[i] = (struct band_spec){.bits = (uint8_t) s->bits, .n_coords = 8, .enc = enc[i], .dec = dec[i]};
     }
+
     for (size_t i = 0; i < n_codecs; i++)
         codecs[i] = (struct codec_spec){.mean = mean, .n_bands = s->n_bands, .bands = bands};
     for (unsigned i = 0; r == 0 && i < 2 * TABLE_BITS_MAX; i++)
@@ -53,6 +55,7 @@ static int service_model_build(const struct bench_shape *s, double scale, void *
                           &levels[i / TABLE_BITS_MAX][i % TABLE_BITS_MAX + 1]);
     if (r < 0)
         return fail(e, r, "cannot compute levels");
+
     return table_build(&(struct table_spec){.geometry = &g,
                                             .model_digest = bench_model_digest,
                                             .n_sink = 4,
@@ -69,15 +72,19 @@ int bench_model_init(struct bench_model *m, const struct bench_shape *s, double 
     int r = service_model_build(s, scale, &bytes, &n_bytes, e);
 
     *m = (struct bench_model){.table = NULL};
-    if (r == 0)
-        r = table_parse(bytes, n_bytes, &m->table, e);
     if (r < 0)
         return r;
+
+    r = table_parse(bytes, n_bytes, &m->table, e);
+    if (r < 0)
+        return r;
+
     r = page_layout_init(&m->layout, m->table, (struct shard){0, s->n_kv_heads});
     if (r < 0) {
         m->table = table_unref(m->table);
-        return fail(e, r, "cannot lay out pages of the bench's table");
+        return fail(e, r, "cannot compute the page layout of the bench's table");
     }
+
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* A model for benches of the service that needs no weights: tables over made-up codecs. */
+/* A model without weights for benches of the service: tables with synthetic codecs. */
 #pragma once
 
 #include "alloc/table.h"
@@ -8,7 +8,7 @@ struct errmsg;
 
 struct bench_shape {
     unsigned n_layers, n_kv_heads, d; /* one query head per KV head */
-    unsigned n_bands, bits;           /* of each head-side: the first 8 n_bands dimensions */
+    unsigned n_bands, bits;           /* of each head-side: its first 8 n_bands dimensions are stored */
 };
 
 struct bench_model {
@@ -20,12 +20,12 @@ struct bench_model {
 struct geometry bench_geometry(const struct bench_shape *s);
 
 /**
- * bench_model_init() - a table of the bench's model
- * @scale: of the decoded vectors; another scale, another table of the same model
+ * bench_model_init() - make a table of the bench's model
+ * @scale: of the decoded vectors; another scale gives another table of the same model
  *
- * Coordinates are the dimensions themselves. Return: 0; a negative errno with a sentence.
+ * The transform is the identity. Return: 0; a negative errno with a sentence.
  */
 int bench_model_init(struct bench_model *m, const struct bench_shape *s, double scale, struct errmsg *e);
-void bench_model_deinit(struct bench_model *m); /* zeros are fine */
+void bench_model_deinit(struct bench_model *m); /* accepts zeros */
 
 extern const uint8_t bench_model_digest[DIGEST_BYTES];

@@ -1,4 +1,4 @@
-/* What `kvcobra bench service` measured, beside what is asked of it: JSON and text. */
+/* The report of `kvcobra bench service` as JSON and text, with the limits; see bench_service.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -6,15 +6,15 @@
 #include "base/cleanup.h"
 #include "tools/bench/bench_service.h"
 #include "tools/bench/bench_service_device.h"
-#include "tools/command/command.h"
 #include "tools/bench/machine.h"
+#include "tools/command/command.h"
 #include "tools/command/report.h"
 
-/* ---- what is asked ---- */
+/* ---- limits ---- */
 
 enum sense { BELOW, EXACTLY };
 
-struct verdict { /* what is asked, and what came out */
+struct verdict { /* a limit and the measured value */
     const char *what;
     enum sense sense;
     double asked, got;
@@ -32,7 +32,7 @@ static double service_report_bytes_per_page(const struct memory_state *s)
     return (double) (s->slot_records + s->index + s->holds + s->heap) / (double) s->n_pages;
 }
 
-static size_t service_report_judge_load(const struct load_figures *f, struct verdict *ret)
+static size_t service_report_judge_load(const struct load_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"lease, p50 / exchange", BELOW, 3, f->lease.median / f->ping.median};
     ret[1] = (struct verdict){"lease, p99 / exchange", BELOW, 10, f->lease.p99 / f->ping.p99};
@@ -42,7 +42,7 @@ static size_t service_report_judge_load(const struct load_figures *f, struct ver
     return 4;
 }
 
-static size_t service_report_judge_memory(const struct memory_figures *f, struct verdict *ret)
+static size_t service_report_judge_memory(const struct memory_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"memory beside a page, bytes", BELOW, 128,
                               service_report_bytes_per_page(&f->filled)};
@@ -51,30 +51,27 @@ static size_t service_report_judge_memory(const struct memory_figures *f, struct
     return 2;
 }
 
-static size_t service_report_judge_swap(const struct swap_figures *f, struct verdict *ret)
+static size_t service_report_judge_swap(const struct swap_metrics *f, struct verdict *ret)
 {
-    ret[0] =
-        (struct verdict){"calls that failed while tables were swapped", EXACTLY, 0, (double) f->n_failed};
-    ret[1] = (struct verdict){"reads that were wrong", EXACTLY, 0, (double) f->n_wrong};
+    ret[0] = (struct verdict){"calls that failed during swaps", EXACTLY, 0, (double) f->n_failed};
+    ret[1] = (struct verdict){"wrong reads", EXACTLY, 0, (double) f->n_wrong};
     ret[2] = (struct verdict){"p99.9 of a call above the one without swaps, ms", BELOW, 1,
                               (f->swapping.all.p999 - f->quiet.all.p999) * 1e3};
     return 3;
 }
 
-static size_t service_report_judge_restart(const struct restart_figures *f, struct verdict *ret)
+static size_t service_report_judge_restart(const struct restart_metrics *f, struct verdict *ret)
 {
-    ret[0] = (struct verdict){"serving again, the slowest, ms", BELOW, 200, f->serving.p99 * 1e3};
-    ret[1] = (struct verdict){"pages that were lost", EXACTLY, 0, (double) (f->n_pages - f->n_found)};
-    ret[2] = (struct verdict){"pages of the sample that differ", EXACTLY, 0,
-                              (double) (f->n_sampled - f->n_identical)};
-    ret[3] = (struct verdict){"holds that were not honoured", EXACTLY, 0,
-                              (double) f->n_pages - (double) f->n_held};
-    ret[4] =
-        (struct verdict){"generations that were not above earlier ones", EXACTLY, 0, (double) f->n_lower};
+    ret[0] = (struct verdict){"serving again, slowest, ms", BELOW, 200, f->serving.p99 * 1e3};
+    ret[1] = (struct verdict){"lost pages", EXACTLY, 0, (double) (f->n_pages - f->n_found)};
+    ret[2] =
+        (struct verdict){"sampled pages that differ", EXACTLY, 0, (double) (f->n_sampled - f->n_identical)};
+    ret[3] = (struct verdict){"holds that were lost", EXACTLY, 0, (double) f->n_pages - (double) f->n_held};
+    ret[4] = (struct verdict){"generations not above earlier ones", EXACTLY, 0, (double) f->n_lower};
     return 5;
 }
 
-static size_t service_report_judge(const struct service_figures *f, struct verdict ret[VERDICTS_MAX])
+static size_t service_report_judge(const struct service_metrics *f, struct verdict ret[VERDICTS_MAX])
 {
     size_t n = 0;
 
@@ -91,7 +88,7 @@ static size_t service_report_judge(const struct service_figures *f, struct verdi
 
 /* ---- JSON ---- */
 
-static json_t *service_report_load_json(const struct load_figures *f)
+static json_t *service_report_load_json(const struct load_metrics *f)
 {
     return json_pack("{s:I, s:I, s:{s:o, s:o, s:o, s:o, s:o}, s:i}", "samples", (json_int_t) f->n_samples,
                      "page_bytes", (json_int_t) f->page_bytes, "us", "exchange", timing_json(f->ping, 1e6),
@@ -110,7 +107,7 @@ static json_t *service_report_state_json(const struct memory_state *s)
                      service_report_bytes_per_page(s));
 }
 
-static json_t *service_report_memory_json(const struct memory_figures *f)
+static json_t *service_report_memory_json(const struct memory_metrics *f)
 {
     return json_pack("{s:I, s:f, s:o, s:I, s:o}", "page_bytes", (json_int_t) f->page_bytes, "fill_seconds",
                      f->seconds, "filled", service_report_state_json(&f->filled), "churned_pages",
@@ -135,7 +132,7 @@ static json_t *service_report_latencies_json(const struct swap_latencies *l)
     return j;
 }
 
-static json_t *service_report_swap_json(const struct swap_figures *f)
+static json_t *service_report_swap_json(const struct swap_metrics *f)
 {
     return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps,
                      "sequences", (json_int_t) f->n_sequences, "reads", (json_int_t) f->n_reads,
@@ -146,7 +143,7 @@ static json_t *service_report_swap_json(const struct swap_figures *f)
                      service_report_latencies_json(&f->quiet));
 }
 
-static json_t *service_report_restart_json(const struct restart_figures *f, bool on_gpu)
+static json_t *service_report_restart_json(const struct restart_metrics *f, bool on_gpu)
 {
     return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:o, s:o, s:o*}}", "restarts",
                      (int) f->n_restarts, "pages", (json_int_t) f->n_pages, "page_bytes",
@@ -158,20 +155,20 @@ static json_t *service_report_restart_json(const struct restart_figures *f, bool
 }
 
 /* NULL: the host's memory. */
-static json_t *service_report_device_json(const struct place_device *d)
+static json_t *service_report_device_json(const struct bench_gpu *d)
 {
     return d ? json_pack("{s:s, s:s, s:b}", "uuid", d->uuid, "name", d->name, "stand_in", d->is_standin)
              : NULL;
 }
 
-int service_print_json(const struct service_figures *f, const struct service_options *o)
+int service_print_json(const struct service_metrics *f, const struct service_options *o)
 {
     struct verdict v[VERDICTS_MAX];
     size_t n = service_report_judge(f, v);
     json_t *asked = json_array();
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
 
-    cpu_name(cpu);
+    machine_cpu_name(cpu);
     for (size_t i = 0; i < n; i++)
         (void) json_array_append_new(asked,
                                      json_pack("{s:s, s:s, s:f, s:f, s:b}", "what", v[i].what, "sense",
@@ -188,7 +185,7 @@ int service_print_json(const struct service_figures *f, const struct service_opt
 
 /* ---- text ---- */
 
-static int service_report_print_load(const struct load_figures *f, unsigned n_clients)
+static int service_report_print_load(const struct load_metrics *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r = report_new("<microseconds\t>min\t>median\t>p99");
     const struct {
@@ -210,7 +207,7 @@ static int service_report_print_load(const struct load_figures *f, unsigned n_cl
     return report_print(r, stdout);
 }
 
-static int service_report_print_memory(const struct memory_figures *f)
+static int service_report_print_memory(const struct memory_metrics *f)
 {
     _cleanup_(report_freep) struct report *r = report_new("<bytes per page\t>filled\t>churned");
     const struct memory_state *a = &f->filled, *b = &f->churned;
@@ -222,9 +219,9 @@ static int service_report_print_memory(const struct memory_figures *f)
         {"index", a->index, b->index},
         {"holds", a->holds, b->holds},
         {"heap", a->heap, b->heap},
-        {"all of these", a->slot_records + a->index + a->holds + a->heap,
+        {"sum of these", a->slot_records + a->index + a->holds + a->heap,
          b->slot_records + b->index + b->holds + b->heap},
-        {"resident, by the kernel", a->resident, b->resident},
+        {"resident (kernel)", a->resident, b->resident},
     };
 
     printf("\nmemory: %" PRIu64 " pages of %" PRIu64 " bytes in %.1f s, %" PRIu64 " sessions, %" PRIu64
@@ -243,7 +240,7 @@ static void service_report_swap_row(struct report *r, const char *call, const ch
                l->p999 * 1e6, l->max * 1e6);
 }
 
-static int service_report_print_swap(const struct swap_figures *f, unsigned n_clients)
+static int service_report_print_swap(const struct swap_metrics *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<microseconds\t<tables\t>calls\t>median\t>p99\t>p99.9\t>max");
@@ -254,34 +251,35 @@ static int service_report_print_swap(const struct swap_figures *f, unsigned n_cl
     if (f->failure.text[0])
         printf("first failure: %s\n\n", f->failure.text);
     service_report_swap_row(r, "all calls", "swapped", &f->swapping.all);
-    service_report_swap_row(r, "", "left alone", &f->quiet.all);
+    service_report_swap_row(r, "", "unchanged", &f->quiet.all);
     for (unsigned k = 0; k < SWAP_CALLS; k++) {
         service_report_swap_row(r, call_names[k], "swapped", &f->swapping.of[k]);
-        service_report_swap_row(r, "", "left alone", &f->quiet.of[k]);
+        service_report_swap_row(r, "", "unchanged", &f->quiet.of[k]);
     }
+
     return report_print(r, stdout);
 }
 
-static int service_report_print_restart(const struct restart_figures *f, bool on_gpu)
+static int service_report_print_restart(const struct restart_metrics *f, bool on_gpu)
 {
     _cleanup_(report_freep) struct report *r = report_new("<milliseconds\t>min\t>median\t>max");
 
     printf("\nrestart: %u times, %" PRIu64 " pages of %" PRIu64 " bytes, all held; %" PRIu64
            " found, %" PRIu64 " of %" PRIu64 " compared identical, %" PRIu64 " held\n\n",
            f->n_restarts, f->n_pages, f->page_bytes, f->n_found, f->n_identical, f->n_sampled, f->n_held);
-    report_row(r, "killed until it is gone\t%.1f\t%.1f\t%.1f", f->exit.min * 1e3, f->exit.median * 1e3,
+    report_row(r, "from SIGKILL to exit\t%.1f\t%.1f\t%.1f", f->exit.min * 1e3, f->exit.median * 1e3,
                f->exit.p99 * 1e3);
-    report_row(r, "started until it answers\t%.1f\t%.1f\t%.1f", f->serving.min * 1e3, f->serving.median * 1e3,
-               f->serving.p99 * 1e3);
+    report_row(r, "from start to first reply\t%.1f\t%.1f\t%.1f", f->serving.min * 1e3,
+               f->serving.median * 1e3, f->serving.p99 * 1e3);
     if (on_gpu)
-        report_row(r, "started until a page of the GPU is leased\t%.1f\t%.1f\t%.1f", f->gpu.min * 1e3,
+        report_row(r, "from start to first lease on the GPU\t%.1f\t%.1f\t%.1f", f->gpu.min * 1e3,
                    f->gpu.median * 1e3, f->gpu.p99 * 1e3);
     return report_print(r, stdout);
 }
 
-static int service_report_print_asked(const struct service_figures *f)
+static int service_report_print_asked(const struct service_metrics *f)
 {
-    _cleanup_(report_freep) struct report *r = report_new("<asked\t<\t>limit\t>got\t<");
+    _cleanup_(report_freep) struct report *r = report_new("<measured\t<\t>limit\t>value\t<");
     struct verdict v[VERDICTS_MAX];
     size_t n = service_report_judge(f, v);
 
@@ -292,18 +290,18 @@ static int service_report_print_asked(const struct service_figures *f)
     return report_print(r, stdout);
 }
 
-int service_print_text(const struct service_figures *f, const struct service_options *o)
+int service_print_text(const struct service_metrics *f, const struct service_options *o)
 {
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
     int r = 0;
 
-    cpu_name(cpu);
+    machine_cpu_name(cpu);
     printf("%s, %ld processors\n", cpu, sysconf(_SC_NPROCESSORS_ONLN));
     if (o->device)
-        printf("sessions on %s, %s; a call on it ends when its work is done\n", o->device->name,
+        printf("sessions on %s, %s; times include the queued work of a call\n", o->device->name,
                o->device->uuid);
     if (o->device && o->device->is_standin)
-        puts(PLACE_STANDIN_NOTE);
+        puts(BENCH_STANDIN_NOTE);
     if (f->load)
         r = service_report_print_load(f->load, o->n_clients);
     if (r == 0 && f->memory)

@@ -1,12 +1,12 @@
 /*
- * A daemon with many held pages is killed and started again, under a supervisor that keeps its descriptors
+ * A daemon with many held pages is killed and started again, under a supervisor that stores its descriptors
  * (fd_store.h).
  *
- * The clients are connections of this process, which stays: their holds must outlive the daemon. After each
- * restart another connection looks every page up in the new index and leases it, with the generation that it
- * had; a sample is compared byte by byte with what was written, in mappings of what the new daemon hands out;
- * nothing can be evicted; and what is reserved anew has a generation above all before. On a GPU the sessions
- * write the payloads and the daemon's mover checks them before a lease.
+ * The clients are connections of this process, which stays alive: their holds must survive the daemon. After
+ * each restart a new connection finds every page in the new index and leases it with its old generation; a
+ * sample is compared byte by byte with the written pages, through new mappings; no page can be evicted; and
+ * new reservations have generations above all earlier ones. On a GPU the sessions write the payloads, and the
+ * daemon's mover checks them before a lease.
  */
 #include "tools/bench/bench_service.h"
 
@@ -21,13 +21,14 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "proto/index.h"
+#include "tools/bench/bench_service_device.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
-#include "tools/bench/bench_service_device.h"
-#include "tools/command/clock.h"
 #include "tools/bench/fd_store.h"
-#include "tools/command/handles.h"
+#include "tools/command/client_model.h"
+#include "tools/command/clock.h"
 #include "tools/command/temp_folder.h"
 
 enum { HOLDERS = 8, SAMPLE_EVERY = 500, RESTARTS_MAX = 8 };
@@ -38,14 +39,14 @@ static const struct bench_shape shape = {.n_layers = 2, .n_kv_heads = 2, .d = 32
 struct service_restart_bench {
     const struct service_options *options;
     const struct bench_model *model;
-    struct place place;
+    struct bench_device device;
     char folder[64], socket[96], operator_socket[96], state[96];
     struct fd_store *store;
     pid_t pid; /* 0: the daemon does not run */
     uint64_t n_pages;
     struct link holders[HOLDERS];
     struct link_page *pages; /* [n_pages] */
-    uint64_t newest;         /* generation */
+    uint64_t newest;         /* highest generation */
 };
 
 /* ---- the daemon ---- */
@@ -55,9 +56,9 @@ static int service_restart_start(struct service_restart_bench *b, struct errmsg 
     const char *argv[20] = {"kvcobrad",         "--keep-pool=yes", "--state-dir",
                             b->state,           "--pool-bytes=1G", "--quota-bytes=2G",
                             "--arena-bytes=4M", "--log-level=4",   "--lease-ms=600000"};
-    struct place_arguments more;
+    struct bench_device_arguments more;
 
-    place_arguments(b->options, &more);
+    bench_device_arguments(b->options, &more);
     memcpy(argv + 9, more.list, sizeof(more.list));
     return fd_store_start(b->store, b->options->daemon, argv, -1, &b->pid, e);
 }
@@ -72,10 +73,11 @@ static int service_restart_end(struct service_restart_bench *b, int signal)
             ;
         b->pid = 0;
     }
+
     return status;
 }
 
-struct service_restart_moments { /* seconds */
+struct service_restart_times { /* seconds */
     double exit, serving, gpu;
 };
 
@@ -84,18 +86,23 @@ static int service_restart_first_lease(struct service_restart_bench *b, struct l
     struct geometry g = bench_geometry(&shape);
     struct chunk_key key = link_key(0);
     uint64_t lease;
-    int r = link_open(b->socket, &b->place, l, e);
+    int r = link_open(b->socket, &b->device, l, e);
 
-    if (r == 0)
-        r = link_open_model(l, &g, bench_model_digest, e);
-    if (r == 0)
-        r = link_lease(l, &key, b->pages, 1, &lease, e);
+    if (r < 0)
+        return r;
+
+    r = link_open_model(l, &g, bench_model_digest, e);
+    if (r < 0)
+        return r;
+
+    r = link_lease(l, &key, b->pages, 1, &lease, e);
     return r < 0 ? r : link_release(l, lease, e);
 }
 
-/* From SIGKILL until it is gone; from the next start to the first answer, to a new client, and to the first
- * page on a GPU. */
-static int restart(struct service_restart_bench *b, struct service_restart_moments *ret, struct errmsg *e)
+/* Times from SIGKILL to exit, from the next start to the first reply to a new client, and to the first page
+ * on a GPU. */
+static int service_restart_once(struct service_restart_bench *b, struct service_restart_times *ret,
+                                struct errmsg *e)
 {
     _cleanup_(link_close) struct link first = {.fd = -1}, gpu = {.fd = -1};
     double began = clock_seconds(), gone;
@@ -103,21 +110,22 @@ static int restart(struct service_restart_bench *b, struct service_restart_momen
 
     (void) service_restart_end(b, SIGKILL);
     gone = clock_seconds();
-    if (!fd_store_settle(b->store)) /* pid 1 has read everything by then, too */
+    if (!fd_store_settle(b->store)) /* systemd would have read all messages by then, too */
         return fail(e, -EIO, "the supervisor of the bench does not answer");
+
     ret->exit = gone - began;
     began = clock_seconds();
     r = service_restart_start(b, e);
     if (r == 0)
         r = link_open(b->socket, NULL, &first, e);
     ret->serving = clock_seconds() - began;
-    if (r == 0 && place_is_gpu(&b->place))
+    if (r == 0 && bench_device_is_gpu(&b->device))
         r = service_restart_first_lease(b, &gpu, e);
     ret->gpu = clock_seconds() - began;
     return r;
 }
 
-/* ---- before ---- */
+/* ---- before the restart ---- */
 
 static int service_restart_publish_held(struct service_restart_bench *b, struct errmsg *e)
 {
@@ -125,25 +133,27 @@ static int service_restart_publish_held(struct service_restart_bench *b, struct 
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < HOLDERS; i++) {
-        r = link_open(b->socket, &b->place, &b->holders[i], e);
+        r = link_open(b->socket, &b->device, &b->holders[i], e);
         if (r == 0)
             r = link_open_model(&b->holders[i], &g, bench_model_digest, e);
     }
+
     for (uint64_t n = 0, i = 0; r == 0 && n < b->n_pages; i++) {
         uint64_t count = b->n_pages - n < LINK_ITEMS_MAX ? b->n_pages - n : LINK_ITEMS_MAX, lease;
 
         r = link_publish(&b->holders[i % HOLDERS], &b->model->layout, n, count, b->pages + n, &lease, e);
         n += count;
     }
+
     for (uint64_t n = 0; n < b->n_pages; n++)
         if (b->pages[n].generation > b->newest)
             b->newest = b->pages[n].generation;
     return r;
 }
 
-/* ---- after ---- */
+/* ---- after the restart ---- */
 
-/* The page is at the slot where it was, with the generation that it had. */
+/* The page is in its old slot with its old generation. */
 static bool service_restart_is_found(const struct service_restart_bench *b, const struct index_reader *reader,
                                      uint64_t n, struct link_page *ret)
 {
@@ -152,11 +162,12 @@ static bool service_restart_is_found(const struct service_restart_bench *b, cons
 
     if (index_lookup(reader, &key, &hit) != INDEX_FOUND)
         return false;
+
     *ret = (struct link_page){.slot = hit.slot, .generation = hit.generation};
     return hit.slot == b->pages[n].slot && hit.generation == b->pages[n].generation;
 }
 
-/* By messages of @l, which checks every checksum. Pages of a message that is refused count as lost. */
+/* Leases all pages over @l; the daemon checks their checksums. Pages of a refused message count as lost. */
 static int service_restart_find_all(struct service_restart_bench *b, struct link *l, uint64_t *ret_found,
                                     struct errmsg *e)
 {
@@ -175,11 +186,13 @@ static int service_restart_find_all(struct service_restart_bench *b, struct link
             keys[count] = link_key(n);
             count += service_restart_is_found(b, &reader, n, &pages[count]);
         }
+
         if (count > 0 && link_lease(l, keys, pages, count, &lease, &why) == 0) {
             *ret_found += count;
             r = link_release(l, lease, e);
         }
     }
+
     return r;
 }
 
@@ -188,7 +201,7 @@ static int service_restart_is_identical(struct service_restart_bench *b, struct 
 {
     struct chunk_key key = link_key(n);
     const struct page_layout *layout = &b->model->layout;
-    size_t skip = place_is_gpu(&b->place) ? PAGE_HEADER_BYTES : 0; /* which the slots of a GPU do not have */
+    size_t skip = bench_device_is_gpu(&b->device) ? PAGE_HEADER_BYTES : 0; /* slots of a GPU have no header */
     size_t bytes = layout->page_bytes[PAGE_REST] - skip;
     _cleanup_(freep) uint8_t *found = malloc(bytes);
     int r = found ? link_read_page(l, &b->pages[n], skip, bytes, found, e)
@@ -196,6 +209,7 @@ static int service_restart_is_identical(struct service_restart_bench *b, struct 
 
     if (r < 0)
         return r;
+
     link_write_page(layout, &key, l->arena);
     *ret = memcmp(found, l->arena + skip, bytes) == 0;
     return 0;
@@ -207,7 +221,7 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
     int r = 0;
 
     *ret_sampled = *ret_identical = 0;
-    place_forget(&b->place); /* what the daemon has now is compared, not what was mapped before */
+    bench_device_forget(&b->device); /* compare through new mappings, not through those of the old daemon */
     for (uint64_t n = 0; r == 0 && n < b->n_pages; n += SAMPLE_EVERY) {
         bool same;
 
@@ -215,29 +229,33 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
         *ret_sampled += r == 0;
         *ret_identical += r == 0 && same;
     }
+
     return r;
 }
 
-/* Held pages as the daemon counts them, after everything that may go was told to. */
+/* Held pages by the daemon's count, after the eviction of all unheld pages. */
 static int service_restart_count_held(struct service_restart_bench *b, uint64_t *ret, struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
+    _cleanup_(kvc_client_freep) kvc_client *control = NULL;
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_status *s = NULL;
-    int r = client_open(b->operator_socket, &operator, e);
+    int r = client_open(b->operator_socket, &control, e);
 
     if (r < 0)
         return r;
-    r = kvc_evict(operator, NULL, NULL, NULL, NULL);
+
+    r = kvc_evict(control, NULL, NULL, NULL, NULL);
     if (r == 0)
-        r = kvc_status_get(operator, & s);
+        r = kvc_status_get(control, &sizes, &s);
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(operator));
+        return fail(e, r, "%s", kvc_last_error(control));
+
     *ret = s->held_pages;
     s = kvc_status_free(s);
     return 0;
 }
 
-/* What is given out now is above everything before; it is left as a page that nobody holds, and evicted next
+/* Counts a new generation that is not above all earlier ones. The new page stays unheld and is evicted next
  * time. */
 static int service_restart_reserve_anew(struct service_restart_bench *b, struct link *l, unsigned round,
                                         uint64_t *ret_lower, struct errmsg *e)
@@ -248,6 +266,7 @@ static int service_restart_reserve_anew(struct service_restart_bench *b, struct 
 
     if (r < 0)
         return r;
+
     *ret_lower += page.generation <= b->newest;
     b->newest = page.generation > b->newest ? page.generation : b->newest;
     return link_release(l, lease, e);
@@ -258,13 +277,13 @@ static uint64_t service_restart_least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static int service_restart_check(struct service_restart_bench *b, unsigned round, struct restart_figures *f,
+static int service_restart_check(struct service_restart_bench *b, unsigned round, struct restart_metrics *f,
                                  struct errmsg *e)
 {
     _cleanup_(link_close) struct link l = {.fd = -1};
     struct geometry g = bench_geometry(&shape);
     uint64_t held = 0, found = 0, sampled = 0, identical = 0;
-    int r = link_open(b->socket, &b->place, &l, e);
+    int r = link_open(b->socket, &b->device, &l, e);
 
     if (r == 0)
         r = link_open_model(&l, &g, bench_model_digest, e);
@@ -283,40 +302,43 @@ static int service_restart_check(struct service_restart_bench *b, unsigned round
     return r;
 }
 
-/* ---- all of it ---- */
+/* ---- scenario ---- */
 
-static int service_restart_measure(struct service_restart_bench *b, struct restart_figures *f,
+static int service_restart_measure(struct service_restart_bench *b, struct restart_metrics *f,
                                    struct errmsg *e)
 {
     double exits[RESTARTS_MAX], serving[RESTARTS_MAX], gpu[RESTARTS_MAX];
     int r = service_restart_publish_held(b, e);
 
     for (unsigned i = 0; r == 0 && i < f->n_restarts; i++) {
-        struct service_restart_moments m = {0};
+        struct service_restart_times m = {0};
 
-        r = restart(b, &m, e);
+        r = service_restart_once(b, &m, e);
         exits[i] = m.exit;
         serving[i] = m.serving;
         gpu[i] = m.gpu;
         if (r == 0)
             r = service_restart_check(b, i, f, e);
     }
+
     if (r < 0)
         return r;
+
     f->exit = timing_of(exits, f->n_restarts);
     f->serving = timing_of(serving, f->n_restarts);
-    if (place_is_gpu(&b->place))
+    if (bench_device_is_gpu(&b->device))
         f->gpu = timing_of(gpu, f->n_restarts);
     return 0;
 }
 
 static int service_restart_prepare(struct service_restart_bench *b, struct errmsg *e)
 {
-    int r = temp_folder_make("/tmp", "bench", b->folder, sizeof(b->folder),
-                             e); /* $TMPDIR may be too long for a socket */
+    /* in /tmp: $TMPDIR may be too long for a socket */
+    int r = temp_folder_make("/tmp", "bench", b->folder, sizeof(b->folder), e);
 
     if (r < 0)
         return r;
+
     (void) snprintf(b->socket, sizeof(b->socket), "%s/kvcobra.sock", b->folder);
     (void) snprintf(b->operator_socket, sizeof(b->operator_socket), "%s/operator.sock", b->folder);
     (void) snprintf(b->state, sizeof(b->state), "%s/state", b->folder);
@@ -326,43 +348,54 @@ static int service_restart_prepare(struct service_restart_bench *b, struct errms
     return r == 0 && !fd_store_wait_ready(b->store) ? fail(e, -ECANCELED, "kvcobrad does not start") : r;
 }
 
-static void service_restart_clean_up(struct service_restart_bench *b)
+static void service_restart_deinit(struct service_restart_bench *b)
 {
     for (unsigned i = 0; i < HOLDERS; i++)
         link_close(&b->holders[i]);
-    place_close(&b->place);
+    bench_device_close(&b->device);
     (void) service_restart_end(b, SIGTERM);
     b->store = fd_store_free(b->store);
     temp_folder_remove(b->folder);
     free(b->pages);
 }
 
-int service_restart(const struct service_options *o, struct restart_figures *ret, struct errmsg *e)
+int service_restart(const struct service_options *o, struct restart_metrics *ret, struct errmsg *e)
 {
     _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
-    struct restart_figures f = {.n_restarts = o->quick ? 2 : 5,
+    struct restart_metrics f = {.n_restarts = o->quick ? 2 : 5,
                                 .n_found = UINT64_MAX,
                                 .n_identical = UINT64_MAX,
                                 .n_held = UINT64_MAX};
-    struct service_restart_bench b = {.options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000};
-    int r = bench_model_init(&m, &shape, 1, e);
+    _cleanup_(service_restart_deinit) struct service_restart_bench b = {
+        .options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000};
+    int r;
 
     for (unsigned i = 0; i < HOLDERS; i++)
         b.holders[i].fd = -1;
-    b.pages = calloc(b.n_pages, sizeof(*b.pages));
-    if (r == 0 && !b.pages)
-        r = fail(e, -ENOMEM, "out of memory for %" PRIu64 " pages", b.n_pages);
-    if (r == 0)
-        r = place_open(&b.place, o->device, e);
-    if (r == 0)
-        r = service_restart_prepare(&b, e);
-    if (r == 0)
-        r = link_stage_and_activate(b.operator_socket, m.table->bytes, m.table->n_bytes, e);
-    if (r == 0)
-        r = service_restart_measure(&b, &f, e);
-    service_restart_clean_up(&b);
+    r = bench_model_init(&m, &shape, 1, e);
     if (r < 0)
         return r;
+
+    b.pages = calloc(b.n_pages, sizeof(*b.pages));
+    if (!b.pages)
+        return fail(e, -ENOMEM, "out of memory for %" PRIu64 " pages", b.n_pages);
+
+    r = bench_device_open(&b.device, o->device, e);
+    if (r < 0)
+        return r;
+
+    r = service_restart_prepare(&b, e);
+    if (r < 0)
+        return r;
+
+    r = link_stage_and_activate(b.operator_socket, m.table->bytes, m.table->n_bytes, e);
+    if (r < 0)
+        return r;
+
+    r = service_restart_measure(&b, &f, e);
+    if (r < 0)
+        return r;
+
     f.n_pages = b.n_pages;
     f.page_bytes = m.layout.page_bytes[PAGE_REST];
     *ret = f;

@@ -1,6 +1,6 @@
 /*
- * The parts of the swap scenario: bench_service_swap.c drives, bench_service_swap_client.c has the sequences.
- * For no one else.
+ * The two parts of the swap scenario: bench_service_swap.c has the operator and the report,
+ * bench_service_swap_client.c the clients. Not for other files.
  */
 #pragma once
 
@@ -20,48 +20,49 @@ enum {
     DIM = 64,
     TOKENS = 352,
     PIECE = 32,
-    ROW = HEADS * DIM,     /* 352: four chunks are packed however it was appended, 96 are exact */
-    SAMPLES_MAX = 1 << 17, /* of a client, a call and a kind of stretch; the latest are kept */
+    ROW = HEADS *
+          DIM, /* of 352 tokens, 256 are packed and 96 are exact, in whatever pieces they were appended */
+    SAMPLES_MAX = 1 << 17, /* of a client, a call and a phase; the latest are stored */
 };
 
 enum phase { QUIET, SWAPPING, N_PHASES };
 
-struct vectors {
+struct swap_vectors {
     float of[LAYERS][2][TOKENS * ROW]; /* by side */
 };
 
-struct samples {
+struct swap_samples {
     _Atomic uint64_t n;
     double seconds[SAMPLES_MAX];
 };
 
-struct client_samples {
-    struct samples of[N_PHASES][SWAP_CALLS];
+struct swap_client_samples {
+    struct swap_samples of[N_PHASES][SWAP_CALLS];
 };
 
-struct shared {
+struct swap_shared {
     _Atomic unsigned phase, stop;
     _Atomic uint64_t n_sequences, n_reads, n_matched, n_published, n_failed, n_wrong;
     struct errmsg failure; /* the first one */
-    struct vectors expected[N_TABLES];
-    struct client_samples clients[];
+    struct swap_vectors expected[N_TABLES];
+    struct swap_client_samples clients[];
 };
 
 struct swap {
     const struct service_options *options;
     const char *socket;
     struct bench_model models[N_TABLES];
-    struct vectors *input;
+    struct swap_vectors *input;
     uint32_t tokens[TOKENS];
-    struct crew crew;
-    struct shared *shared;
+    struct bench_clients clients;
+    struct swap_shared *shared;
     size_t shared_bytes;
     unsigned n_swaps;
 };
 
 extern const struct bench_shape swap_shape;
 
-/* Processes of the crew; @ctx: struct swap. The first fills shared->expected, one is enough; the other is a
- * client until it is told to stop. Return: 0; a negative errno with a sentence. */
+/* Functions of the client processes; @ctx: struct swap. swap_expect() fills shared->expected and runs once;
+ * swap_client() is a client until shared->stop is set. Return: 0; a negative errno with a sentence. */
 int swap_expect(void *ctx, unsigned number, struct errmsg *e);
 int swap_client(void *ctx, unsigned number, struct errmsg *e);

@@ -1,6 +1,6 @@
 /*
- * kvcobra bench WHAT: benches a user can repeat on his own machine. Each is a file cmd_bench_WHAT.c with a
- * `const struct command bench_WHAT`, declared in bench.h and listed here.
+ * kvcobra bench WHAT: benches that users can repeat on their machines. Each is a file cmd_bench_WHAT.c that
+ * defines `const struct command bench_WHAT`, which is declared in bench.h and listed here.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +15,16 @@ static const struct command *const benches[] = {
 static int cmd_bench_run(int argc, char **argv)
 {
     if (argc < 2)
-        return command_usage("bench needs the name of what to measure; 'kvcobra help bench' lists them");
+        return command_usage("bench needs the name of a bench; 'kvcobra help bench' lists them");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
         fputs("Usage: kvcobra bench WHAT ...\n\nMeasures on this machine:\n", stdout);
         command_list(benches);
-        fputs("\n'kvcobra bench WHAT --help' explains one.\n", stdout);
+        fputs("\n'kvcobra bench WHAT --help' describes one.\n", stdout);
         return COMMAND_OK;
     }
+
     return command_dispatch(benches, "kvcobra bench", argc, argv);
 }
 
-const struct command cmd_bench = {"bench", "measure the parts on this machine", cmd_bench_run};
+const struct command cmd_bench = {"bench", "measure kernels, solvers and the daemon on this machine",
+                                  cmd_bench_run};

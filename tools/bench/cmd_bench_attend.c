@@ -1,7 +1,7 @@
 /*
- * kvcobra bench attend: a decode step's attention over packed pages against a tuned binary16 cache, in one
- * process and taking turns. Heads are shared out between threads. Every kernel's result is checked before
- * anything is timed.
+ * kvcobra bench attend: the attention of a decode step over packed pages, compared with a tuned binary16
+ * cache in the same process; the kernels alternate. Threads share the heads. The result of every kernel is
+ * checked before it is timed.
  */
 #include <errno.h>
 #include <math.h>
@@ -18,8 +18,9 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_attend.h"
 #include "tools/bench/machine.h"
-#include "tools/command/report.h"
 #include "tools/bench/timing.h"
+#include "tools/command/option.h"
+#include "tools/command/report.h"
 
 enum {
     OPT_REPEAT = 1,
@@ -44,7 +45,7 @@ static const struct {
 
 static const struct {
     const char *name;
-    struct synthetic_shape shape;
+    struct attend_synthetic_shape shape;
 } synthetic[N_SYNTHETIC] = {
     {"d=128, K (32, 4 bits), V (128, 4 bits)", {128, 8, 4, 32, 128, false}},
     {"the same, V predicted", {128, 8, 4, 32, 128, true}},
@@ -59,7 +60,7 @@ struct bench_attend_options {
 };
 
 struct result {
-    const struct attend_case *c; /* its figures below are of this case */
+    const struct attend_case *c; /* the results below are for this case */
     const char *set, *packed_name, *f16_name;
     bool measured; /* false: this machine lacks the instructions */
     struct attend_folding folding;
@@ -68,16 +69,13 @@ struct result {
     double n_keys;             /* keys times KV heads of a run */
 };
 
-static const char doc[] = "Time the attention of one new token over a long context: packed pages against a "
-                          "plain binary16 cache with the "
-                          "same keys and values, both by the best loops for each instruction set.\v"
-                          "Ratios above 1 say that packed is faster. Minimum, median and 99th percentile "
-                          "over all repetitions, the kernels "
-                          "taking turns; times are the slowest thread's processor time. Caches are larger "
-                          "than most processors' own, so binary16 is read from memory. "
-                          "Planes: those of RoPE whose keys are formed, of all; the fold bound is what the "
-                          "others may add to a score, over the "
-                          "size of the scores.";
+static const char doc[] =
+    "Time the attention of one new token over a long context: packed pages, compared with a binary16 cache "
+    "of the same keys and values, both with the best loops for each instruction set.\v"
+    "Ratios above 1: packed is faster. Minimum, median and 99th percentile over all repetitions; the kernels "
+    "alternate; times are the processor time of the slowest thread. The caches are larger than those of most "
+    "processors, so that binary16 is read from memory. Planes: RoPE planes whose keys are decoded, of all "
+    "planes; the fold bound limits the error that the others add to a score, relative to the scores.";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1},
@@ -111,6 +109,7 @@ static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -161,9 +160,9 @@ static void *bench_attend_work(void *arg)
     return NULL;
 }
 
-/* Processor time of the slowest thread, all starting together: on an idle machine that is the time it takes,
- * and on a busy one a run is not charged for others' turns. Threads that did start wait for those that did
- * not, so the command ends where one cannot be started. Return: 0; negative errno. */
+/* Processor time of the slowest thread; all threads start together. On an idle machine this is the elapsed
+ * time, on a busy machine it excludes other processes. Started threads wait for all others, so the command
+ * exits if a thread cannot be started. Return: 0; negative errno. */
 static int bench_attend_run_once(struct bench_attend_run *r, double *ret_seconds)
 {
     struct worker w[THREADS_MAX];
@@ -173,12 +172,13 @@ static int bench_attend_run_once(struct bench_attend_run *r, double *ret_seconds
 
     if (err != 0)
         return -err;
+
     r->start = &start;
     for (size_t i = 0; i < r->n_threads; i++)
         w[i] = (struct worker){.run = r, .index = i};
     for (; n < r->n_threads; n++)
         if (pthread_create(&w[n].thread, NULL, bench_attend_work, &w[n]) != 0)
-            exit(command_fail("%zu threads are more than this system starts", r->n_threads));
+            exit(command_fail("cannot start %zu threads", r->n_threads));
     (void) bench_attend_work(&w[0]);
     for (size_t i = 1; i < n; i++)
         (void) pthread_join(w[i].thread, NULL);
@@ -200,13 +200,14 @@ static double bench_attend_difference(const float *a, const float *b, size_t n)
         wrong += pow((double) a[i] - (double) b[i], 2);
         size += pow((double) b[i], 2);
     }
+
     return sqrt(wrong / size);
 }
 
 /*
- * Both read the same vectors. Binary16 rounds each number by 2^-12 in the mean, packed kernels keep 6 to 8
- * bits of narrow half-tiles' factors (gpu/README.md): of averages over thousands of tokens, which are smaller
- * than what they average, up to 1 % of their size. A wrong rotation, mask or order moves them by their whole
+ * Both read the same vectors. Binary16 rounds each number by 2^-12 on average, packed kernels keep 6 to 8
+ * bits of the factors of narrow half-tiles (gpu/README.md): up to 1 % of averages over thousands of tokens,
+ * which are smaller than the averaged vectors. A wrong rotation, mask or order changes them by their whole
  * size.
  */
 static int bench_attend_check_and_time(struct bench_attend_run *packed, struct bench_attend_run *f16,
@@ -218,10 +219,12 @@ static int bench_attend_check_and_time(struct bench_attend_run *packed, struct b
 
     if (bench_attend_run_once(packed, &once) < 0 || bench_attend_run_once(f16, &once) < 0)
         return command_fail("out of memory");
+
     ret->error = bench_attend_difference(packed->out, f16->out, numbers);
     if (!(ret->error < 0x1p-5))
         return command_fail("%s: %s and binary16 differ by %g; nothing was timed", packed->c->name,
                             packed->ops->name, ret->error);
+
     for (size_t i = 0; i < repeat; i++)
         if (bench_attend_run_once(packed, &seconds[i]) < 0 ||
             bench_attend_run_once(f16, &seconds[repeat + i]) < 0)
@@ -231,11 +234,12 @@ static int bench_attend_check_and_time(struct bench_attend_run *packed, struct b
     return COMMAND_OK;
 }
 
-/* The processor has the instructions, and where the kernel must permit them, it does. */
+/* Whether the processor has the instructions, and the kernel permits them. */
 static bool bench_attend_on_this_machine(unsigned mask)
 {
     if ((mask & ~cpu_capabilities()) != 0)
         return false;
+
     return !(mask & CPU_AMX) || ops_select(mask) != ops_select(mask & ~(unsigned) CPU_AMX);
 }
 
@@ -255,6 +259,7 @@ static int bench_attend_measure_set(const struct attend_case *c, unsigned set,
         return command_fail("out of memory");
     if (!bench_attend_on_this_machine(sets[set].mask))
         return COMMAND_OK;
+
     for (size_t i = 0; i < o->threads; i++)
         packed.scratch[i] = scratch + i * scratch_bytes;
     packed.ops = ops_select(sets[set].mask);
@@ -279,9 +284,10 @@ static double bench_attend_nanoseconds(const struct result *r, double seconds)
 static void bench_attend_print_row(struct report *t, const struct result *r)
 {
     if (!r->measured) {
-        report_row(t, "%s\t%s\tnot on this machine", r->c->name, r->set);
+        report_row(t, "%s\t%s\tnot available here", r->c->name, r->set);
         return;
     }
+
     report_row(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e",
                r->c->name, r->set, bench_attend_nanoseconds(r, r->packed.min),
                bench_attend_nanoseconds(r, r->packed.median), bench_attend_nanoseconds(r, r->packed.p99),
@@ -328,6 +334,7 @@ static json_t *bench_attend_row_json(const struct result *r)
         json_decref(row);
         return NULL;
     }
+
     return row;
 }
 
@@ -349,7 +356,7 @@ static int bench_attend_print_json(const struct result *r, size_t n, const struc
 /* ---- entry ---- */
 
 struct bench_attend_state {
-    struct synthetic synthetic[N_SYNTHETIC];
+    struct attend_synthetic synthetic[N_SYNTHETIC];
     struct table *table;
     struct attend_case cases[N_CASES];
     struct result results[N_CASES * N_SETS];
@@ -361,7 +368,7 @@ static void bench_deinit(struct bench_attend_state *b)
     for (size_t i = 0; i < N_CASES; i++)
         attend_case_deinit(&b->cases[i]);
     for (size_t i = 0; i < N_SYNTHETIC; i++)
-        synthetic_deinit(&b->synthetic[i]);
+        attend_synthetic_deinit(&b->synthetic[i]);
     b->table = table_unref(b->table);
 }
 
@@ -372,12 +379,15 @@ static int bench_attend_measure_case(struct bench_attend_state *b, size_t i, con
 
     if (attend_case_init(&b->cases[i], name, table, o->mib << 20) < 0)
         return command_fail("out of memory for a cache of %zu MiB", o->mib);
+
     for (unsigned set = 0; set < N_SETS; set++) {
         r = bench_attend_measure_set(&b->cases[i], set, o, &b->results[b->n_results]);
         if (r != COMMAND_OK)
             return r;
+
         b->n_results++;
     }
+
     return COMMAND_OK;
 }
 
@@ -386,12 +396,14 @@ static int bench_attend_measure_all(struct bench_attend_state *b, const struct b
     for (size_t i = 0; i < N_SYNTHETIC; i++) {
         int r;
 
-        if (synthetic_init(&b->synthetic[i], &synthetic[i].shape) < 0)
+        if (attend_synthetic_init(&b->synthetic[i], &synthetic[i].shape) < 0)
             return command_fail("out of memory");
+
         r = bench_attend_measure_case(b, i, synthetic[i].name, &b->synthetic[i].table, o);
         if (r != COMMAND_OK)
             return r;
     }
+
     return b->table ? bench_attend_measure_case(b, N_SYNTHETIC, "--table", b->table, o) : COMMAND_OK;
 }
 
@@ -402,11 +414,12 @@ static int bench_attend_load(struct bench_attend_state *b, const struct bench_at
     if (o->table && table_load(o->table, &b->table, &e) < 0)
         return command_fail("%s", e.text);
     if (b->table && b->table->geometry.d % 16 != 0)
-        return command_fail("%s: the binary16 kernel takes head dimensions that 16 divides, not %u", o->table,
-                            b->table->geometry.d);
+        return command_fail("%s: the binary16 kernel needs head dimensions that are multiples of 16, not %u",
+                            o->table, b->table->geometry.d);
     if (b->table && geometry_group(&b->table->geometry) > ATTEND_F16_GROUP_MAX)
-        return command_fail("%s: the binary16 kernel takes up to %d query heads per KV head, not %u",
+        return command_fail("%s: the binary16 kernel supports up to %d query heads per KV head, not %u",
                             o->table, ATTEND_F16_GROUP_MAX, geometry_group(&b->table->geometry));
+
     return COMMAND_OK;
 }
 
@@ -414,7 +427,7 @@ static int bench_attend_run(int argc, char **argv)
 {
     struct bench_attend_options o = {.repeat = 30, .threads = 2, .mib = 64};
     _cleanup_(bench_deinit) struct bench_attend_state b = {0};
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -423,10 +436,10 @@ static int bench_attend_run(int argc, char **argv)
         r = bench_attend_measure_all(&b, &o);
     if (r != COMMAND_OK)
         return r;
-    cpu_name(cpu);
+
+    machine_cpu_name(cpu);
     return o.common.json ? bench_attend_print_json(b.results, b.n_results, &o, cpu)
                          : bench_attend_print_text(b.results, b.n_results, &o, cpu);
 }
 
-const struct command bench_attend = {"attend", "attention on packed pages against binary16",
-                                     bench_attend_run};
+const struct command bench_attend = {"attend", "attention on packed pages and on binary16", bench_attend_run};

@@ -1,7 +1,6 @@
 /*
- * kvcobra bench generate: what a compressed cache costs or saves a running model. Decode steps with the exact
- * and the compressed cache take turns at several context lengths; with a daemon, also the first token of a
- * second process.
+ * kvcobra bench generate: decode steps of a model with the exact and the compressed cache, alternating, at
+ * several context lengths; with a daemon, also the first token of a second process.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,12 +12,13 @@
 #include "base/errmsg.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_generate.h"
-#include "tools/engine/engine.h"
-#include "tools/command/handles.h"
 #include "tools/bench/machine.h"
+#include "tools/command/client_model.h"
+#include "tools/command/document.h"
+#include "tools/command/option.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
-#include "tools/command/text_file.h"
+#include "tools/engine/engine.h"
 
 enum {
     OPT_TABLE = 1,
@@ -42,36 +42,30 @@ struct bench_generate_options {
 };
 
 static const char doc[] =
-    "Time decode steps of a model at growing context lengths, its cache exact (binary32) and compressed, in "
-    "one process "
-    "and taking turns.\v"
-    "Also: what encoding costs beside reading the text, and with --socket how long a process waits for its "
-    "first token "
-    "when another one has read the prompt before, beside one that has to read it.\n\n"
+    "Time decode steps of a model at growing context lengths, with an exact (binary32) and a compressed "
+    "cache, alternating in one process.\v"
+    "The report also has the time of encoding compared with reading the text, and with --socket the time to "
+    "the first token of a process whose prompt is published, and of one that computes it.\n\n"
     "Example:\n\n"
     "  kvcobra bench generate model.gguf --table model-3.table --text manual.txt --contexts 1024,4096,8192";
 
 static const struct argp_option options[] = {
     {"table", OPT_TABLE, "FILE", 0, "Allocation table of the compressed cache", 1},
-    {"text", OPT_TEXT, "FILE", 0, "What to read", 1},
+    {"text", OPT_TEXT, "FILE", 0, "The text to read", 1},
     {"contexts", OPT_CONTEXTS, "N,N...", 0,
-     "Context lengths in tokens, ascending (default 1024,4096,8192, as far as the "
-     "model and the text reach)",
-     1},
-    {"steps", OPT_STEPS, "N", 0, "Decode steps timed at each, with either cache (default 64)", 1},
+     "Ascending context lengths in tokens (default 1024,4096,8192, limited by the model and the text)", 1},
+    {"steps", OPT_STEPS, "N", 0, "Timed decode steps per context and cache (default 64)", 1},
     {"threads", OPT_THREADS, "N", 0, "Threads (default: all processors)", 1},
     {"socket", OPT_SOCKET, "PATH", 0,
-     "Also time first tokens through this daemon, which has a table of the model "
-     "active",
-     2},
-    {"prompt-bytes", OPT_PROMPT_BYTES, "N", 0, "Length of that prompt (default 8000)", 2},
-    {"repeat", OPT_REPEAT, "N", 0, "Pairs of processes (default 5)", 2},
+     "Also time first tokens through this daemon, which needs an active table of the model", 2},
+    {"prompt-bytes", OPT_PROMPT_BYTES, "N", 0, "With --socket: bytes of the prompt (default 8000)", 2},
+    {"repeat", OPT_REPEAT, "N", 0, "With --socket: pairs of processes (default 5)", 2},
     {0},
 };
 
 static const size_t default_contexts[] = {1024, 4096, 8192};
 
-/* "1024,4096": each a number above the one before. */
+/* "1024,4096": ascending numbers. */
 static void bench_generate_parse_contexts(struct bench_generate_options *o, const struct argp_state *state,
                                           char *arg)
 {
@@ -84,19 +78,20 @@ static void bench_generate_parse_contexts(struct bench_generate_options *o, cons
         if (o->n_contexts == CONTEXTS_MAX)
             argp_error(state, "--contexts takes at most %d lengths", CONTEXTS_MAX);
         if (o->n_contexts > 0 && n <= o->contexts[o->n_contexts - 1])
-            argp_error(state, "--contexts wants lengths that grow, not %s", item);
+            argp_error(state, "--contexts takes ascending lengths; %s is not above the previous one", item);
         o->contexts[o->n_contexts++] = n;
     }
+
     if (o->n_contexts == 0)
-        argp_error(state, "--contexts wants at least one length");
+        argp_error(state, "--contexts takes at least one length");
 }
 
 static void bench_generate_check(const struct bench_generate_options *o, const struct argp_state *state)
 {
     if (!o->model)
-        argp_error(state, "the name of a GGUF file is missing");
+        argp_error(state, "a MODEL is needed");
     if (!o->table || !o->text)
-        argp_error(state, "%s is missing", o->table ? "--text" : "--table");
+        argp_error(state, "%s is needed", o->table ? "--text" : "--table");
     for (size_t i = 0, before = 0; i < o->n_contexts; before = o->contexts[i++])
         if (o->contexts[i] - before <= o->n_steps + 1)
             argp_error(state, "%zu steps do not fit between the contexts %zu and %zu", o->n_steps, before,
@@ -146,15 +141,17 @@ static error_t bench_generate_parse(int key, char *arg, struct argp_state *state
             memcpy(o->contexts, default_contexts, sizeof(default_contexts));
             o->n_contexts = sizeof(default_contexts) / sizeof(default_contexts[0]);
         }
+
         bench_generate_check(o, state);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp argp = {options, bench_generate_parse, "MODEL", doc, common_children, NULL, NULL};
 
-/* ---- measuring ---- */
+/* ---- measurement ---- */
 
 struct results {
     struct context_result contexts[CONTEXTS_MAX];
@@ -164,7 +161,7 @@ struct results {
     char kernel[64];
 };
 
-/* Lengths that the user named must fit; of the default ones those that do are taken. */
+/* Given lengths must fit; default lengths that do not fit are dropped. */
 static int bench_generate_fit_contexts(struct bench_generate_options *o, const struct engine *en,
                                        const struct document *text, struct errmsg *e)
 {
@@ -175,11 +172,13 @@ static int bench_generate_fit_contexts(struct bench_generate_options *o, const s
     if (o->named && o->contexts[o->n_contexts - 1] > most)
         return fail(e, -EINVAL, "a context of %zu tokens is too long: the model reads %u, the text has %zu",
                     o->contexts[o->n_contexts - 1], engine_info(en)->n_context, text->n_tokens);
+
     while (o->n_contexts > 0 && o->contexts[o->n_contexts - 1] > most)
         o->n_contexts--;
     if (o->n_contexts == 0)
-        return fail(e, -EINVAL, "the text has %zu tokens; name shorter lengths with --contexts",
+        return fail(e, -EINVAL, "the text has %zu tokens; give shorter lengths with --contexts",
                     text->n_tokens);
+
     return 0;
 }
 
@@ -196,19 +195,29 @@ static int bench_generate_measure_contexts(struct bench_generate_options *o, str
     int r;
 
     r = engine_open(o->model, &eo, &en, e);
-    if (r == 0)
-        r = document_load(en, o->text, &text, e);
-    if (r == 0)
-        r = bench_generate_fit_contexts(o, en, &text, e);
-    if (r == 0)
-        r = client_open(NULL, &c, e);
-    if (r == 0)
-        r = model_open(c, en, o->table, &m, e);
     if (r < 0)
         return r;
+
+    r = document_load(en, o->text, &text, e);
+    if (r < 0)
+        return r;
+
+    r = bench_generate_fit_contexts(o, en, &text, e);
+    if (r < 0)
+        return r;
+
+    r = client_open(NULL, &c, e);
+    if (r < 0)
+        return r;
+
+    r = model_open(c, en, o->table, &m, e);
+    if (r < 0)
+        return r;
+
     r = kvc_model_get_info(m, &info);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     (void) snprintf(ret->kernel, sizeof(ret->kernel), "%s", info.kernel);
     ret->n_contexts = o->n_contexts;
     progress_start(&p, "reading", "tokens", (double) o->contexts[o->n_contexts - 1], o->common.quiet);
@@ -230,6 +239,7 @@ static int bench_generate_measure_first_token(const struct bench_generate_option
     if (bytes < o->prompt_bytes)
         return fail(e, -EINVAL, "%s has %zu bytes, fewer than --prompt-bytes %zu", o->text, bytes,
                     o->prompt_bytes);
+
     return bench_first_token(o->model, o->socket, text, o->prompt_bytes, o->repeat, &ret->first, e);
 }
 
@@ -251,17 +261,18 @@ static int bench_generate_print_text(const struct bench_generate_options *o, con
                    1 / c->exact.median, 1 / c->packed.median, c->ratio.median, c->ratio.min, c->ratio.p99,
                    c->append_share * 100);
     }
+
     if (report_print(t, stdout) < 0)
         return command_fail("out of memory");
+
     puts("\nratio: exact over packed, step by step; above 1, packed is faster. append: share of the packed "
          "steps' time.");
-    printf("Reading %zu tokens took the model %.2f s; encoding them %.2f s more: %.2f %%.\n",
-           x->prefill.n_tokens, x->prefill.model_seconds, x->prefill.append_seconds,
+    printf("Reading %zu tokens took %.2f s; encoding them took %.2f s more: %.2f %%.\n", x->prefill.n_tokens,
+           x->prefill.model_seconds, x->prefill.append_seconds,
            x->prefill.append_seconds / x->prefill.model_seconds * 100);
     if (o->socket)
         printf("First token of a prompt of %zu tokens: %.2f s; of a second process, which finds %zu of them "
-               "read, %.2f s: "
-               "%.1f times sooner (%.1f to %.1f, %zu pairs).\n",
+               "published, %.2f s: %.1f times faster (%.1f to %.1f, %zu pairs).\n",
                x->first.n_prompt, x->first.cold.median, x->first.n_matched, x->first.warm.median,
                x->first.ratio.median, x->first.ratio.min, x->first.ratio.p99, o->repeat);
     return COMMAND_OK;
@@ -279,6 +290,7 @@ static json_t *bench_generate_first_token_json(const struct bench_generate_optio
 {
     if (!o->socket)
         return json_null();
+
     return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "prompt_tokens", (json_int_t) f->n_prompt,
                      "matched_tokens", (json_int_t) f->n_matched, "pairs", (json_int_t) o->repeat, "cold_s",
                      timing_json(f->cold, 1), "warm_s", timing_json(f->warm, 1), "ratio",
@@ -307,7 +319,7 @@ static int bench_generate_run(int argc, char **argv)
     struct bench_generate_options o = {.n_steps = 64, .prompt_bytes = 8000, .repeat = 5};
     struct results x = {0};
     struct errmsg e = {""};
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -316,7 +328,8 @@ static int bench_generate_run(int argc, char **argv)
         r = bench_generate_measure_first_token(&o, &x, &e);
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
-    cpu_name(cpu);
+
+    machine_cpu_name(cpu);
     return o.common.json ? bench_generate_print_json(&o, &x, cpu) : bench_generate_print_text(&o, &x, cpu);
 }
 

@@ -1,7 +1,7 @@
 /*
- * kvcobra bench solve: how long the solvers take for a large model, 256 heads of dimension 128. Spectra are
- * synthetic and seeded, curves computed ones with some noise (measuring real curves is calibration, not
- * solving). Every result is checked before anything is timed.
+ * kvcobra bench solve: the time of the solvers for a large model, 256 heads of dimension 128. Spectra are
+ * synthetic and seeded, curves are computed with some noise (measuring real curves belongs to calibration).
+ * All results are checked before the timing.
  */
 #include <errno.h>
 #include <math.h>
@@ -9,16 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "alloc/solve_bands.h"
 #include "alloc/solve_dp.h"
 #include "alloc/solve_paper.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 #include "tools/bench/bench.h"
-#include "tools/command/clock.h"
 #include "tools/bench/machine.h"
-#include "tools/command/report.h"
 #include "tools/bench/timing.h"
+#include "tools/command/clock.h"
+#include "tools/command/option.h"
+#include "tools/command/report.h"
 
 enum {
     OPT_REPEAT = 1,
@@ -26,7 +28,7 @@ enum {
     DIM = 128,
     BAND = 8,
     N_BANDS = 2 * N_HEADS * DIM / BAND, /* K and V */
-    DP_OPTIONS = DIM / 2 * 7 + 1,       /* of a head: even ranks, 2 to 8 bits, nothing */
+    DP_OPTIONS = DIM / 2 * 7 + 1,       /* of a head: even ranks, 2 to 8 bits, or nothing stored */
     N_SOLVERS = 3,
     N_CASES = 3 * N_SOLVERS, /* budgets x solvers */
 };
@@ -59,9 +61,8 @@ static const char doc[] =
     "Time the solvers: the paper's C1 and C2 and its exact dynamic programme for 256 heads of dimension 128, "
     "and the "
     "bands knapsack for the keys and values of 256 heads, at 1, 2 and 4 bits per number.\v"
-    "Inputs are synthetic and the same every time. Results are checked before the clock starts. Minimum, "
-    "median and "
-    "99th percentile over all repetitions, the cases taking turns.";
+    "Inputs are synthetic and equal in every run. Results are checked before the timing. Minimum, median and "
+    "99th percentile over all repetitions; the cases alternate.";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each case (default 30)", 1},
@@ -83,6 +84,7 @@ static error_t bench_solve_parse(int key, char *arg, struct argp_state *state)
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -92,14 +94,10 @@ static const struct argp argp = {options, bench_solve_parse, NULL, doc, common_c
 
 static double bench_solve_next_uniform(uint64_t *s)
 {
-    uint64_t z = (*s += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double) ((z ^ z >> 31) >> 11) * 0x1p-53;
+    return (double) (splitmix64_next(s) >> 11) * 0x1p-53;
 }
 
-/* Exponential decay at a rate of each head's own, energies over a hundredfold range: as heads of real models.
+/* Exponential decay with a rate per head, and energies over a hundredfold range, as for heads of real models.
  */
 static void bench_solve_make_spectrum(uint64_t *seed, double *w)
 {
@@ -110,7 +108,7 @@ static void bench_solve_make_spectrum(uint64_t *seed, double *w)
         w[i] = i == 0 ? energy : w[i - 1] * exp(-2 * rate * bench_solve_next_uniform(seed));
 }
 
-/* Every (r, b) of every head; 2 % of noise, as measuring leaves it. */
+/* Every (r, b) of every head; 2 % of noise, as in measured curves. */
 static int bench_solve_make_options(struct bench_solve_input *in, uint64_t *seed)
 {
     double curve[(DIM / 2 + 1) * 7], q[BANDS_OPTIONS];
@@ -119,6 +117,7 @@ static int bench_solve_make_options(struct bench_solve_input *in, uint64_t *seed
     paper_options_default(&o, 1);
     if (dp_options_max(DIM, &o) != DP_OPTIONS)
         return -EINVAL;
+
     for (unsigned b = 0; b < BANDS_OPTIONS; b++)
         q[b] = paper_bennett(b);
     for (unsigned h = 0; h < N_HEADS; h++) {
@@ -127,6 +126,7 @@ static int bench_solve_make_options(struct bench_solve_input *in, uint64_t *seed
             curve[i] *= 1 + 0.02 * bench_solve_next_uniform(seed);
         in->first[h + 1] = in->first[h] + dp_head_options(curve, DIM, &o, in->options + in->first[h]);
     }
+
     return 0;
 }
 
@@ -142,8 +142,10 @@ static int bench_solve_make_input(struct bench_solve_input *in)
         r = levels_normal(QUANT_LLOYD_MAX, b, &l);
         if (r < 0)
             return r;
+
         error[b] = levels_normal_mse(&l, b);
     }
+
     for (unsigned h = 0; h < N_HEADS; h++)
         bench_solve_make_spectrum(&seed, in->w + (size_t) h * DIM);
     for (unsigned i = 0; i < N_BANDS; i++) {
@@ -159,6 +161,7 @@ static int bench_solve_make_input(struct bench_solve_input *in)
             in->curves[i * BANDS_OPTIONS + b] = sum * error[b] * (1 + 0.02 * bench_solve_next_uniform(&seed));
         in->coords[i] = BAND;
     }
+
     return bench_solve_make_options(in, &seed);
 }
 
@@ -183,10 +186,12 @@ static int bench_solve_run_case(const struct bench_solve_input *in, unsigned k,
         paper_options_default(&o, bpd);
         return paper_c2(in->w, N_HEADS, DIM, &o, out->choice, out->B);
     }
+
     if (k % N_SOLVERS == 1)
         return dp_solve(
             &(struct dp_problem){N_HEADS, in->options, in->first, (uint64_t) (bpd * N_HEADS * DIM)},
             out->option, &out->dp);
+
     return bands_solve(&(struct bands_problem){.n_bands = N_BANDS,
                                                .distortion = in->curves,
                                                .coords = in->coords,
@@ -194,7 +199,7 @@ static int bench_solve_run_case(const struct bench_solve_input *in, unsigned k,
                        out->bits, &out->bands);
 }
 
-/* Budgets of C2 add up, and every (r, b) is what C1 says for its budget. */
+/* The budgets of C2 add up, and every (r, b) is the choice of C1 for its budget. */
 static bool bench_solve_paper_right(const struct bench_solve_input *in, double bpd,
                                     const struct bench_solve_output *out)
 {
@@ -208,13 +213,15 @@ static bool bench_solve_paper_right(const struct bench_solve_input *in, double b
             D += in->w[h * DIM + i] * (i < c->r ? paper_bennett(c->b) : 1);
         if (fabs(D - c->D) > 1e-9 * D || c->r > out->B[h] / 2)
             return false;
+
         sum += out->B[h];
     }
+
     return fabs(sum - bpd * DIM * N_HEADS) < 1e-6 * sum;
 }
 
-/* Within the budget, as good as claimed, within 0.1 % of the Lagrangian bound, and no single head can still
- * gain. */
+/* Within the budget, with the reported distortion, within 0.1 % of the Lagrangian bound, and no change of a
+ * single head is better. */
 static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
                                  const struct bench_solve_output *out)
 {
@@ -225,6 +232,7 @@ static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
         used += in->options[in->first[h] + out->option[h]].cost;
         sum += in->options[in->first[h] + out->option[h]].D;
     }
+
     for (unsigned h = 0; h < N_HEADS; h++)
         for (size_t i = in->first[h]; i < in->first[h + 1]; i++) {
             const struct dp_option *o = &in->options[i], *now = &in->options[in->first[h] + out->option[h]];
@@ -236,7 +244,8 @@ static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
            sum >= out->dp.lower_bound * (1 - 1e-9) && sum <= out->dp.lower_bound * 1.001;
 }
 
-/* Within the budget, as good as claimed, and within one band's largest step of the Lagrangian bound. */
+/* Within the budget, with the reported distortion, and within the largest step of one band of the Lagrangian
+ * bound. */
 static bool bench_solve_bands_right(const struct bench_solve_input *in, double bpd,
                                     const struct bench_solve_output *out)
 {
@@ -253,6 +262,7 @@ static bool bench_solve_bands_right(const struct bench_solve_input *in, double b
         sum += curve[out->bits[i]];
         used += (uint64_t) BAND * out->bits[i];
     }
+
     return used <= budget && used == out->bands.used_bits && fabs(sum - out->bands.distortion) < 1e-9 * sum &&
            sum <= bound + out->bands.multiplier * 8 * BAND && sum >= bound * (1 - 1e-9);
 }
@@ -274,12 +284,14 @@ static int bench_solve_check_cases(const struct bench_solve_input *in, struct be
             return command_fail("the result of %s at %g bits per number is wrong; nothing was timed",
                                 solvers[k % N_SOLVERS].name, bpd);
     }
+
     return COMMAND_OK;
 }
 
 /* ---- timing ---- */
 
-/* @seconds: [N_CASES, repeat]. The cases take turns, so that a busy moment of the machine meets them all. */
+/* @seconds: [N_CASES, repeat]. The cases alternate, so that a busy moment of the machine affects all of them.
+ */
 static int bench_solve_time_cases(const struct bench_solve_input *in, struct bench_solve_output *out,
                                   size_t repeat, double *seconds, struct timing ret[N_CASES])
 {
@@ -289,6 +301,7 @@ static int bench_solve_time_cases(const struct bench_solve_input *in, struct ben
 
             if (bench_solve_run_case(in, k, out) < 0)
                 return command_fail("out of memory");
+
             seconds[k * repeat + i] = clock_seconds() - start;
         }
     for (unsigned k = 0; k < N_CASES; k++)
@@ -335,7 +348,7 @@ static int bench_solve_run(int argc, char **argv)
     _cleanup_(freep) struct bench_solve_output *out = NULL;
     _cleanup_(freep) double *seconds = NULL;
     struct timing timings[N_CASES];
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -344,13 +357,16 @@ static int bench_solve_run(int argc, char **argv)
     seconds = calloc(o.repeat, N_CASES * sizeof(*seconds));
     if (!in || !out || !seconds || bench_solve_make_input(in) < 0)
         return command_fail("out of memory");
+
     r = bench_solve_check_cases(in, out);
     if (r != COMMAND_OK)
         return r;
+
     r = bench_solve_time_cases(in, out, o.repeat, seconds, timings);
     if (r != COMMAND_OK)
         return r;
-    cpu_name(cpu);
+
+    machine_cpu_name(cpu);
     return o.common.json ? bench_solve_print_json(timings, o.repeat, cpu)
                          : bench_solve_print_text(timings, o.repeat, cpu);
 }

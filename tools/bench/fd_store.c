@@ -1,4 +1,4 @@
-/* sd_notify's other side; see fd_store.h. */
+/* The server of sd_notify(); see fd_store.h. */
 #include "tools/bench/fd_store.h"
 
 #include <errno.h>
@@ -39,10 +39,10 @@ struct fd_store {
     char folder[64];
     int notify, listeners[N_LISTENERS];
     int ready, settled,
-        fed;      /* eventfds: READY=1 came; everything up to a marker was handled; WATCHDOG=1 came */
+        fed; /* eventfds: READY=1 arrived; all messages before a marker are handled; WATCHDOG=1 arrived */
     bool serving; /* the thread runs */
     pthread_t thread;
-    pthread_mutex_t lock; /* of what is stored */
+    pthread_mutex_t lock; /* protects the store */
     struct stored stored[STORE_MAX];
     size_t n_stored;
 };
@@ -69,6 +69,7 @@ static void fd_store_remove_names(struct fd_store *s, const char *name, bool pre
         else
             s->stored[n++] = s->stored[i];
     }
+
     s->n_stored = n;
 }
 
@@ -94,10 +95,10 @@ static void fd_store_raise_event(int fd)
 {
     const uint64_t one = 1;
 
-    (void) !write(fd, &one, sizeof(one)); /* a full counter is readable, too */
+    (void) !write(fd, &one, sizeof(one)); /* a full counter is readable too */
 }
 
-/* One message with its descriptors, as pid 1 treats them. */
+/* Handles a message with its descriptors like systemd. */
 static void fd_store_handle(struct fd_store *s, const char *state, const int *fds, size_t n_fds)
 {
     char name[NAME_BYTES];
@@ -109,9 +110,10 @@ static void fd_store_handle(struct fd_store *s, const char *state, const int *fd
             memcpy(s->stored[s->n_stored].name, name, NAME_BYTES);
             s->stored[s->n_stored++].fd = fds[i];
         } else {
-            (void) close(fds[i]); /* BARRIER=1: the sender waits for this */
+            (void) close(fds[i]); /* BARRIER=1: the sender waits for the close */
         }
     }
+
     if (fd_store_has_line(state, "FDSTOREREMOVE=1"))
         fd_store_remove_names(s, name, false);
     (void) pthread_mutex_unlock(&s->lock);
@@ -145,18 +147,20 @@ static void *fd_store_serve(void *arg)
             continue;
         if (n < 0)
             return NULL;
+
         state[n] = '\0';
         if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
             n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
             memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
         }
+
         fd_store_handle(s, state, fds, n_fds);
         if (fd_store_has_line(state, "X_END=1"))
             return NULL;
     }
 }
 
-/* To our own socket: handled after everything that is queued there. */
+/* Sends to the own socket: handled after all queued messages. */
 static bool fd_store_send_self(struct fd_store *s, const char *state)
 {
     _cleanup_(closep) int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -182,7 +186,7 @@ static void fd_store_forget_event(int fd)
 {
     uint64_t old;
 
-    (void) !read(fd, &old, sizeof(old)); /* does not wait */
+    (void) !read(fd, &old, sizeof(old)); /* non-blocking */
 }
 
 bool fd_store_wait_ready(struct fd_store *s)
@@ -192,7 +196,7 @@ bool fd_store_wait_ready(struct fd_store *s)
 
 bool fd_store_wait_watchdog(struct fd_store *s)
 {
-    fd_store_forget_event(s->fed); /* what came so far */
+    fd_store_forget_event(s->fed); /* earlier events */
     return fd_store_wait_event(s->fed);
 }
 
@@ -233,7 +237,8 @@ void fd_store_lose(struct fd_store *s, const char *prefix)
 
 /* ---- the daemon ---- */
 
-/* In the child: all descriptors away from where they shall be, then there, which lets them live on over exec.
+/* In the child: moves all descriptors away from their target numbers, then to them, which clears
+ * close-on-exec.
  */
 static bool fd_store_move_descriptors(const struct fd_store *s, int *moved, size_t n)
 {
@@ -244,13 +249,14 @@ static bool fd_store_move_descriptors(const struct fd_store *s, int *moved, size
         if (moved[i] < 0)
             return false;
     }
+
     for (size_t i = 0; i < n; i++)
         if (dup2(moved[i], FIRST_FD + (int) i) < 0)
             return false;
     return true;
 }
 
-/* As sd_listen_fds(), sd_notify() and sd_watchdog_enabled() want it. */
+/* The environment of sd_listen_fds(), sd_notify() and sd_watchdog_enabled(). */
 static bool fd_store_set_environment(const struct fd_store *s, size_t n)
 {
     static char names[(STORE_MAX + N_LISTENERS) * NAME_BYTES];
@@ -275,13 +281,13 @@ static void fd_store_become(const struct fd_store *s, const char *path, const ch
     size_t n = N_LISTENERS + s->n_stored;
 
     (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it died before the line above */
+    if (getppid() != parent) /* the parent died before prctl() */
         _exit(127);
     if (log_fd >= 0 && dup2(log_fd, STDERR_FILENO) < 0)
         _exit(127);
     if (!fd_store_move_descriptors(s, moved, n) || !fd_store_set_environment(s, n))
         _exit(127);
-    (void) execv(path, (char *const *) argv); /* execv() does not write there; its type is older than const */
+    (void) execv(path, (char *const *) argv); /* execv() does not write to argv */
     _exit(127);
 }
 
@@ -300,11 +306,12 @@ int fd_store_start(struct fd_store *s, const char *path, const char *const *argv
     (void) pthread_mutex_unlock(&s->lock);
     if (pid < 0)
         return fail(e, -r, "cannot start %s: %s", path, strerror(r));
+
     *ret_pid = pid;
     return 0;
 }
 
-/* ---- life ---- */
+/* ---- creation ---- */
 
 static int fd_store_make_socket(struct fd_store *s, const char *name, int type, int *ret, struct errmsg *e)
 {
@@ -313,11 +320,13 @@ static int fd_store_make_socket(struct fd_store *s, const char *name, int type, 
 
     if (fd_store_address(s, name, &sa) < 0)
         return fail(e, -ENAMETOOLONG, "the name of the folder %s is too long for sockets", s->folder);
+
     *ret = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (*ret < 0 || bind(*ret, (struct sockaddr *) &sa, sizeof(sa)) < 0 ||
         (type == SOCK_SEQPACKET &&
          (setsockopt(*ret, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 || listen(*ret, 1024) < 0)))
         return fail(e, -errno, "cannot make the socket %s: %s", sa.sun_path, strerror(errno));
+
     return 0;
 }
 
@@ -328,24 +337,31 @@ int fd_store_new(const char *folder, struct fd_store **ret, struct errmsg *e)
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory for a descriptor store");
+
     s->notify = s->listeners[0] = s->listeners[1] = s->ready = s->settled = s->fed = -1;
     (void) pthread_mutex_init(&s->lock, NULL);
     if (snprintf(s->folder, sizeof(s->folder), "%s", folder) >= (int) sizeof(s->folder))
         return fail(e, -ENAMETOOLONG, "the name of the folder %s is too long for sockets", folder);
+
     for (int i = 0; r == 0 && i < N_LISTENERS; i++)
         r = fd_store_make_socket(s, listener_names[i], SOCK_SEQPACKET, &s->listeners[i], e);
-    if (r == 0)
-        r = fd_store_make_socket(s, "notify.sock", SOCK_DGRAM, &s->notify, e);
     if (r < 0)
         return r;
+
+    r = fd_store_make_socket(s, "notify.sock", SOCK_DGRAM, &s->notify, e);
+    if (r < 0)
+        return r;
+
     s->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->settled = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->fed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->ready < 0 || s->settled < 0 || s->fed < 0)
         return fail(e, -errno, "cannot make an eventfd: %s", strerror(errno));
+
     r = -pthread_create(&s->thread, NULL, fd_store_serve, s);
     if (r < 0)
         return fail(e, r, "cannot start a thread: %s", strerror(-r));
+
     s->serving = true;
     *ret = take_ptr(s);
     return 0;

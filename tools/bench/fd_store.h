@@ -1,10 +1,9 @@
 /*
- * A supervisor with a descriptor store: what systemd does for a service with FileDescriptorStoreMax=, a
- * socket unit and Type=notify, and no more. `kvcobra bench service` restarts a daemon under it, and so do the
- * tests of restarts.
+ * A supervisor with a descriptor store: the part of systemd that serves FileDescriptorStoreMax=, a socket
+ * unit and Type=notify. `kvcobra bench service` and the tests of restarts run a daemon under it.
  *
- * A thread of its own answers the notification socket, so the daemon may be killed at any instruction. The
- * sockets and the store stay over the deaths of the daemon. Starting, waiting and ending are one thread's.
+ * A thread serves the notification socket, so the daemon may be killed at any instruction. The sockets and
+ * the store survive the daemon. All functions are for one thread.
  */
 #pragma once
 
@@ -17,42 +16,42 @@ struct fd_store;
 
 /**
  * fd_store_new() - make the sockets and an empty store
- * @folder: existing; kvcobra.sock, operator.sock and notify.sock are made in it, and taken away by
+ * @folder: existing; kvcobra.sock, operator.sock and notify.sock are created in it, and removed by
  * fd_store_free()
  *
  * Return: 0; a negative errno with a sentence.
  */
 int fd_store_new(const char *folder, struct fd_store **ret, struct errmsg *e);
-struct fd_store *
-fd_store_free(struct fd_store *s); /* the daemon has ended; closes what is stored. NULL is fine */
+struct fd_store *fd_store_free(
+    struct fd_store *s); /* after the daemon has ended; closes the stored descriptors. Accepts NULL */
 static inline void fd_store_freep(struct fd_store **s)
 {
     *s = fd_store_free(*s);
 }
 
 /**
- * fd_store_start() - run a daemon with what is stored
+ * fd_store_start() - run a daemon with the stored descriptors
  * @argv:    ends with NULL
- * @log_fd:  its standard error; -1: ours
- * @ret_pid: the caller's to wait for
+ * @log_fd:  its standard error; -1: inherited
+ * @ret_pid: the caller reaps it
  *
- * It dies with this thread. WATCHDOG_USEC is 300 ms. Return: 0, before the daemon is ready; a negative errno
- * with a sentence.
+ * The kernel kills it when this thread exits. WATCHDOG_USEC is 300 ms. Return: 0, before the daemon is ready;
+ * a negative errno with a sentence.
  */
 int fd_store_start(struct fd_store *s, const char *path, const char *const *argv, int log_fd, pid_t *ret_pid,
                    struct errmsg *e);
 
-/* READY=1 of the daemon that was started last; WATCHDOG=1, the next one. False: it did not come within 20 s.
+/* Waits for READY=1 of the last started daemon, or for the next WATCHDOG=1. False: not within 20 s.
  */
 bool fd_store_wait_ready(struct fd_store *s);
 bool fd_store_wait_watchdog(struct fd_store *s);
 
-/* The daemon is gone: everything that it sent is handled when this returns. False: not within 20 s. */
+/* Waits until all messages of the exited daemon are handled. False: not within 20 s. */
 bool fd_store_settle(struct fd_store *s);
 
-/* Descriptors under names that begin with @prefix: how many, and the first of them (borrowed, or -1). */
+/* Descriptors under names that begin with @prefix: their number, and the first of them (borrowed, or -1). */
 size_t fd_store_count(struct fd_store *s, const char *prefix);
 int fd_store_first(struct fd_store *s, const char *prefix);
 
-/* The store loses what begins with @prefix. */
+/* Removes descriptors under names that begin with @prefix. */
 void fd_store_lose(struct fd_store *s, const char *prefix);

@@ -1,13 +1,13 @@
-/* What a measurement was made on, for the reports of benches. */
+/* The compiler and the processor of a measurement, for the reports of benches. */
 #pragma once
 
 #ifdef __clang__
-#define COMPILER __VERSION__ /* says Clang itself */
+#define COMPILER __VERSION__ /* contains "Clang" */
 #else
 #define COMPILER "gcc " __VERSION__
 #endif
 
-#define CPU_NAME_BYTES 128
+#define MACHINE_CPU_NAME_BYTES 128
 
-/* The processor's own name; "unknown" where /proc/cpuinfo does not say. */
-void cpu_name(char ret[static CPU_NAME_BYTES]);
+/* The name of the processor; "unknown" if /proc/cpuinfo lacks it. */
+void machine_cpu_name(char ret[static MACHINE_CPU_NAME_BYTES]);

@@ -1,10 +1,10 @@
-/* Repeated measurements in three figures, the same way in every bench. */
+/* Minimum, median and 99th percentile of repeated measurements, for all benches. */
 #pragma once
 
 #include <jansson.h>
 #include <stddef.h>
 
-/* Seconds, or whatever was measured. */
+/* In the unit of the samples. */
 struct timing {
     double min, median, p99;
 };
@@ -13,5 +13,5 @@ struct timing {
  */
 struct timing timing_of(double *samples, size_t n);
 
-/* {"min", "median", "p99"}, each times @scale. NULL without memory. */
+/* {"min", "median", "p99"}, each times @scale. NULL when out of memory. */
 json_t *timing_json(struct timing t, double scale);

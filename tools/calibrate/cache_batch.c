@@ -1,5 +1,5 @@
-/* Sequences in lock step; see cache_batch.h. Keys are rotated when they come in, since a token never moves.
- */
+/* Sequences in lock step; see cache_batch.h. Keys are rotated when they are appended: a token keeps its
+ * position. */
 #include "tools/calibrate/cache_batch.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ struct batch_cache {
     size_t *n;               /* [n_layers] tokens of every sequence */
     float *k, *v;            /* [n_layers, n_sequences, n_kv_heads, n_max, d] */
     float *scores;           /* [n_sequences, n_heads, n_max] */
-    struct threads *threads; /* the engine's, while it is in a pass */
+    struct threads *threads; /* the engine's, during a pass */
 };
 
 uint64_t batch_cache_bytes(const struct geometry *g, size_t n_sequences, size_t n_max)
@@ -36,11 +36,12 @@ int batch_cache_new(const struct geometry *g, size_t n_sequences, size_t n_max,
 
     if (!c)
         return fail(e, -ENOMEM, "out of memory for a cache");
+
     *c = (struct batch_cache){.g = *g, .n_sequences = n_sequences, .n_max = n_max};
     if (!checked_mul(n_sequences, n_max, &tokens) ||
         !checked_mul3(tokens, (size_t) g->n_layers * g->n_kv_heads * g->d, sizeof(float), &bytes))
-        return fail(e, -ENOMEM, "%zu sequences of %zu tokens are more than memory can hold", n_sequences,
-                    n_max);
+        return fail(e, -ENOMEM, "%zu sequences of %zu tokens do not fit into memory", n_sequences, n_max);
+
     c->n = calloc(g->n_layers, sizeof(*c->n));
     c->k = malloc(bytes);
     c->v = malloc(bytes);
@@ -48,6 +49,7 @@ int batch_cache_new(const struct geometry *g, size_t n_sequences, size_t n_max,
     if (!c->n || !c->k || !c->v || !c->scores)
         return fail(e, -ENOMEM, "out of memory: %zu sequences of %zu tokens take %llu MiB", n_sequences,
                     n_max, (unsigned long long) (batch_cache_bytes(g, n_sequences, n_max) >> 20));
+
     *ret_cache = take_ptr(c);
     return 0;
 }
@@ -56,6 +58,7 @@ struct batch_cache *batch_cache_free(struct batch_cache *c)
 {
     if (!c)
         return NULL;
+
     free(c->n);
     free(c->k);
     free(c->v);
@@ -83,6 +86,7 @@ static void cache_batch_rotate(const struct geometry *g, size_t position, const 
         y[i] = scale * (x[i] * cosine - x[i + half] * sine);
         y[i + half] = scale * (x[i] * sine + x[i + half] * cosine);
     }
+
     for (size_t i = 2 * half; i < g->d; i++)
         y[i] = scale * x[i];
 }
@@ -95,9 +99,11 @@ static int cache_batch_append(void *ctx, uint32_t layer, const float *k, const f
 
     if (layer >= c->g.n_layers || n != c->n_sequences)
         return fail(e, -EINVAL, "%zu rows of layer %u for %zu sequences", n, layer, c->n_sequences);
+
     at = c->n[layer];
     if (at == c->n_max)
         return fail(e, -ENOSPC, "the sequences are full at %zu tokens", at);
+
     for (size_t i = 0; i < n; i++)
         for (size_t h = 0; h < heads; h++) {
             size_t to = cache_batch_head_rows(c, layer, i, h) + at * d;
@@ -138,6 +144,7 @@ static void cache_batch_attend_item(void *ctx, size_t item, unsigned worker)
         score[t] = expf(score[t] - max);
         sum += score[t];
     }
+
     cblas_sgemv(CblasRowMajor, CblasTrans, (int) n, (int) d, 1.0f / sum, v, (int) d, score, 1, 0.0f, out, 1);
 }
 
@@ -150,6 +157,7 @@ static int cache_batch_attend(void *ctx, uint32_t layer, const float *q, size_t 
 
     if (layer >= c->g.n_layers || n_q != c->n_sequences || c->n[layer] == 0)
         return fail(e, -EINVAL, "%zu queries of layer %u for %zu sequences", n_q, layer, c->n_sequences);
+
     threads_run(c->threads, cache_batch_attend_item, &r, n_q * c->g.n_heads);
     return 0;
 }
@@ -163,7 +171,7 @@ static void cache_batch_use_threads(void *ctx, struct threads *t)
 
 struct kv_cache batch_cache_ops(struct batch_cache *c)
 {
-    /* no length(): what the engine would count is rows, not the tokens of a sequence */
+    /* no length(): the engine counts rows, which are sequences here, not tokens of one */
     return (struct kv_cache){.ctx = c,
                              .append = cache_batch_append,
                              .attend = cache_batch_attend,

@@ -1,6 +1,7 @@
 /*
- * A cache of many sequences that grow in lock step: row i of every append and attend is the next token of
- * sequence i. One pass of the engine then decodes a token of each, and reads the weights once for all.
+ * An exact cache of many sequences that grow in lock step: row i of every append and attend is the next token
+ * of sequence i. One pass of the engine decodes a token of every sequence and reads the weights once. For
+ * text that the model generates (corpus_model.c).
  */
 #pragma once
 
@@ -21,5 +22,5 @@ static inline void batch_cache_freep(struct batch_cache **c)
 }
 struct kv_cache batch_cache_ops(struct batch_cache *c);
 
-/* Bytes that such a cache takes when full. */
+/* Bytes of a full cache. */
 uint64_t batch_cache_bytes(const struct geometry *g, size_t n_sequences, size_t n_max);

@@ -1,4 +1,4 @@
-/* An exact cache behind a filter; see cache_layer.h. */
+/* An exact cache with one compressed layer and side; see cache_layer.h. */
 #include "tools/calibrate/cache_layer.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ struct layer_cache {
     enum side side;
     uint32_t n_sink;
     size_t width, n_max; /* n_kv_heads * d; tokens */
-    float *in, *out;     /* [n_max, width] the filtered side of one append: as it came, as it went in */
+    float *in, *out;     /* [n_max, width] the compressed side of one append, before and after */
     size_t n;            /* tokens of that append */
 };
 
@@ -31,14 +31,17 @@ int layer_cache_new(const struct geometry *g, size_t n_max, uint32_t n_sink, str
 
     if (!c || !checked_mul3(n_max, (size_t) g->n_kv_heads * g->d, sizeof(float), &floats))
         return fail(e, -ENOMEM, "out of memory for a cache of %zu tokens", n_max);
+
     *c = (struct layer_cache){.n_sink = n_sink, .width = (size_t) g->n_kv_heads * g->d, .n_max = n_max};
     c->in = malloc(floats + 1);
     c->out = malloc(floats + 1);
     if (!c->in || !c->out)
         return fail(e, -ENOMEM, "out of memory for a cache of %zu tokens", n_max);
+
     r = exact_cache_new(g, n_max, &c->exact, e);
     if (r < 0)
         return r;
+
     c->ops = exact_cache_ops(c->exact);
     *ret_cache = take_ptr(c);
     return 0;
@@ -48,6 +51,7 @@ struct layer_cache *layer_cache_free(struct layer_cache *c)
 {
     if (!c)
         return NULL;
+
     (void) exact_cache_free(c->exact);
     free(c->in);
     free(c->out);
@@ -76,12 +80,14 @@ static int cache_layer_append(void *ctx, uint32_t layer, const float *k, const f
         return c->ops.append(c->ops.ctx, layer, k, v, n, e);
     if (n > c->n_max)
         return fail(e, -ENOSPC, "%zu tokens in a cache of %zu", n, c->n_max);
+
     memcpy(c->in, x, n * c->width * sizeof(*x));
     memcpy(c->out, x, sink * c->width * sizeof(*x));
     r = depth_round_trip(c->table, layer, c->side, c->in + sink * c->width, c->out + sink * c->width,
                          n - sink, c->width);
     if (r < 0)
         return fail(e, r, "out of memory for decoding layer %u", layer);
+
     c->n = n;
     return c->ops.append(c->ops.ctx, layer, c->side == SIDE_K ? c->out : k, c->side == SIDE_V ? c->out : v, n,
                          e);

@@ -1,5 +1,6 @@
 /*
- * An exact cache in which one layer and side is read back compressed: what measuring a depth weight runs on.
+ * An exact cache in which one layer and side is compressed and decoded when it is appended: for the
+ * measurement of depth weights (calibration_depth.c).
  */
 #pragma once
 
@@ -20,12 +21,13 @@ static inline void layer_cache_freep(struct layer_cache **c)
     *c = layer_cache_free(*c);
 }
 
-/* Empties it; from now on (layer, side) goes through @table (borrowed), NULL = nothing does. */
+/* Empties the cache; from now on (layer, side) is encoded and decoded with @table (borrowed). NULL: no layer
+ * is. */
 void layer_cache_start(struct layer_cache *c, const struct table *table, uint32_t layer, enum side side);
 
 struct kv_cache layer_cache_ops(struct layer_cache *c);
 
-/* The vectors of the compressed side as they came and as they went in: [*ret_n, n_kv_heads, d], without the
+/* The vectors of the compressed side before and after compression: [*ret_n, n_kv_heads, d], without the
  * sinks, of the last append to that layer. Borrowed. */
 void layer_cache_vectors(const struct layer_cache *c, const float **ret_x, const float **ret_x_hat,
                          size_t *ret_n);

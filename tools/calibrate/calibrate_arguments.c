@@ -1,5 +1,6 @@
-/* See calibrate_arguments.h. */
+/* The command line of `kvcobra calibrate`; see calibrate_arguments.h. */
 #include "tools/calibrate/calibrate_arguments.h"
+#include "tools/command/option.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,59 +32,60 @@ enum {
 };
 
 static const char doc[] =
-    "Measure which directions of a model's keys and values matter, and write what was found to a statistics "
+    "Measure which directions of a model's keys and values matter, and write the result to a statistics "
     "file.\v"
-    "The file serves every budget: 'kvcobra solve' makes tables of it in seconds. The text should resemble "
-    "what the "
-    "model will read; a few times 10000 tokens are plenty. --text may be given several times: the files take "
-    "turns, window "
-    "by window, until --tokens are reached. With --lines each line is a document of its own, as data sets "
-    "often come; lines "
-    "of fewer than 16 tokens are left out. 'kvcobra merge' adds up statistics of several runs and "
-    "machines.\n\n"
-    "Without --text, or with --generate, the model writes text itself. That needs no data. With SmolLM2-135M "
-    "at 2 bits per "
-    "number such a table costs KL 0.18 nats per token on WikiText-2 instead of the 0.11 of a table "
-    "calibrated on WikiText-2, "
-    "and 0.15 instead of 0.36 on C, which neither was calibrated on.\n\n"
-    "--metric output (default) weighs a direction by what its error does to the output of attention, "
-    "relative to the "
-    "residual stream; it also serves 'solve --metric query' and the paper's methods. --metric fisher weighs "
-    "it by the "
-    "gradient of what the model says: better tables, and a pass back through the model. --metric attention "
-    "weighs it by "
-    "what the queries make of it, and measures by how much each layer reaches the output. --metric mse keeps "
-    "keys and "
-    "values only and serves 'solve --metric mse', as all statistics do. Several may be named, with commas, "
-    "or all.\n\n"
-    "Ctrl-C finishes the window at hand and leaves STATS.partial; the same command with --resume goes on "
-    "from there and "
-    "ends in the same bytes. A second Ctrl-C stops at once.\n\n"
-    "--moments-only keeps means and covariances of keys with values and no vector of any token: 'kvcobra "
-    "solve' makes a "
+    "The file serves every budget: 'kvcobra solve' makes a table of it in seconds. Use text that resembles "
+    "the "
+    "model's later input; a few times 10000 tokens are enough. --text may be given several times: windows "
+    "are "
+    "taken from the files in turn until --tokens are reached. With --lines each line is a separate document, "
+    "as "
+    "in many data sets; lines of fewer than 16 tokens are skipped. 'kvcobra merge' adds statistics of "
+    "several "
+    "runs and machines.\n\n"
+    "Without --text, or with --generate, the model generates text. That needs no data, but costs accuracy: "
+    "with "
+    "SmolLM2-135M at 2 bits per number such a table has KL 0.18 nats per token on WikiText-2, a table "
+    "calibrated on WikiText-2 has 0.11; on C code, which neither was calibrated on, they have 0.15 and "
+    "0.36.\n\n"
+    "Metrics weigh the error of each direction:\n"
+    "  output     (default) effect on the output of attention, relative to the\n"
+    "             residual stream; also serves 'solve --metric query' and the\n"
+    "             paper's methods\n"
+    "  fisher     gradient of the model's log-probabilities: better tables, with\n"
+    "             a backward pass through the model\n"
+    "  attention  effect on attention as the queries see it, times a measured\n"
+    "             weight per layer\n"
+    "  mse        squared error; all statistics serve 'solve --metric mse'\n\n"
+    "Ctrl-C stops after the current window and writes STATS.partial; the same command with --resume "
+    "continues "
+    "from there and writes the same bytes as one run. A second Ctrl-C stops at once.\n\n"
+    "--moments-only writes means and covariances of keys with values and no vectors; 'kvcobra solve' makes a "
     "table of them with the metric of other statistics.\n\n"
     "Examples:\n\n"
     "  kvcobra calibrate model.gguf --text manual.txt -o model.stats\n"
-    "  kvcobra calibrate model.gguf --text a.txt --text b.txt --metric fisher -o model.stats";
+    "  kvcobra calibrate model.gguf --text a.txt --metric fisher -o a.stats";
 
 static const struct argp_option options[] = {
-    {"text", OPT_TEXT, "FILE", 0, "Calibrate on this text, plain UTF-8; may be repeated", 1},
-    {"lines", OPT_LINES, NULL, 0, "Each line of the texts is a document of its own", 1},
-    {"generate", OPT_GENERATE, "N", 0, "Let the model write N tokens, instead of or beside --text", 1},
+    {"text", OPT_TEXT, "FILE", 0, "Calibrate on this UTF-8 text; may be repeated", 1},
+    {"lines", OPT_LINES, NULL, 0, "Each line of the texts is a separate document", 1},
+    {"generate", OPT_GENERATE, "N", 0, "Let the model generate N tokens, instead of or in addition to --text",
+     1},
     {"output", 'o', "STATS", 0, "The statistics file to write (required)", 1},
-    {"resume", OPT_RESUME, NULL, 0, "Go on with what Ctrl-C left beside STATS", 1},
-    {"tokens", OPT_TOKENS, "N", 0, "Tokens of the texts to make statistics of (default 12288)", 2},
-    {"window", OPT_WINDOW, "N", 0, "Tokens of a window; windows do not see each other (default 1024)", 2},
+    {"resume", OPT_RESUME, NULL, 0, "Continue the run whose state is in STATS.partial", 1},
+    {"tokens", OPT_TOKENS, "N", 0, "Tokens of the texts to use (default 12288)", 2},
+    {"window", OPT_WINDOW, "N", 0, "Tokens of a window; no window sees another (default 1024)", 2},
     {"metric", OPT_METRIC, "LIST", 0,
-     "output, attention, fisher, mse, several of them, or all (default output)", 2},
-    {"moments-only", OPT_MOMENTS, NULL, 0, "Keep means and covariances, no vectors and no metric", 2},
+     "Comma-separated list of output, attention, fisher, mse; or all (default output)", 2},
+    {"moments-only", OPT_MOMENTS, NULL, 0, "Write means and covariances, no vectors and no metric", 2},
     {"samples", OPT_SAMPLES, "N", 0,
-     "Tokens whose vectors are kept (default 12288, fewer where these take more than 4 GiB)", 3},
-    {"sinks", OPT_SINKS, "N", 0, "First tokens of a window that are left out and stay exact (default 4)", 3},
-    {"seed", OPT_SEED, "N", 0, "Of everything that is drawn (default 0)", 3},
+     "Tokens whose vectors are stored (default 12288, fewer if these need more than 4 GiB)", 3},
+    {"sinks", OPT_SINKS, "N", 0,
+     "First tokens of a window, which stay exact and are not measured (default 4)", 3},
+    {"seed", OPT_SEED, "N", 0, "Seed of all random choices (default 0)", 3},
     {"no-depth-weights", OPT_NO_DEPTH, NULL, 0,
-     "With metric attention: do not measure how strongly each layer reaches the "
-     "output. Its tables are then far worse",
+     "With metric attention: do not measure the effect of each layer on the output. Tables are then far "
+     "worse",
      3},
     {0},
 };
@@ -104,12 +106,12 @@ void calibrate_arguments_deinit(struct calibrate_arguments *a)
     a->texts = NULL;
 }
 
-bool calibrate_wants_depth(const struct calibrate_arguments *a)
+bool calibrate_arguments_want_depth(const struct calibrate_arguments *a)
 {
     return a->attention && !a->no_depth;
 }
 
-/* A list with commas. Keys and values are kept in any case: mse adds nothing. */
+/* A comma-separated list. mse needs no sums of its own. */
 static void calibrate_arguments_take_metrics(struct calibrate_arguments *a, const char *list,
                                              const struct argp_state *state)
 {
@@ -130,11 +132,10 @@ static void calibrate_arguments_take_metrics(struct calibrate_arguments *a, cons
             if (strlen(known[i].name) == n && memcmp(known[i].name, name, n) == 0)
                 break;
         if (i == n_known)
-            argp_error(
-                state,
-                "--metric %s: the metrics are output, attention, fisher and mse, with commas between them, "
-                "or all",
-                list);
+            argp_error(state,
+                       "--metric takes a comma-separated list of output, attention, fisher and mse, or all; "
+                       "not '%s'",
+                       list);
         a->attention |= known[i].attention;
         a->output_metric |= known[i].output;
         a->fisher |= known[i].fisher;
@@ -150,13 +151,13 @@ static void calibrate_arguments_check(struct calibrate_arguments *a, const struc
     if (!a->model || !a->output)
         argp_error(state, "a MODEL and -o STATS are needed");
     if (a->lines && a->n_texts == 0)
-        argp_error(state, "--lines says how to read --text");
+        argp_error(state, "--lines needs --text");
     if (a->moments_only && a->has_metric)
-        argp_error(state, "--moments-only keeps no metric: leave --metric away");
+        argp_error(state, "--moments-only and --metric exclude each other");
     if (a->moments_only && a->n_samples > 0)
-        argp_error(state, "--moments-only keeps no vectors: leave --samples away");
+        argp_error(state, "--moments-only and --samples exclude each other");
     if (a->no_depth && !a->attention)
-        argp_error(state, "--no-depth-weights belongs to --metric attention");
+        argp_error(state, "--no-depth-weights needs --metric attention");
     if (a->moments_only)
         a->attention = a->output_metric = a->fisher = false;
     if (a->n_texts == 0 && a->n_generate == 0)
@@ -223,6 +224,7 @@ static error_t calibrate_arguments_parse(int key, char *arg, struct argp_state *
         calibrate_arguments_check(a, state);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 

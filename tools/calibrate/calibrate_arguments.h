@@ -1,4 +1,7 @@
-/* The command line of `kvcobra calibrate`. */
+/*
+ * The command line of `kvcobra calibrate`: options with their defaults and checks. cmd_calibrate.c parses
+ * with calibrate_argp and reads the struct.
+ */
 #pragma once
 
 #include <argp.h>
@@ -11,11 +14,11 @@
 struct calibrate_arguments {
     struct common_options common;
     const char *model, *output;
-    const char **texts; /* into argv; n_texts of them */
+    const char **texts; /* [n_texts] into argv */
     size_t n_texts;
-    bool lines; /* a document per line */
+    bool lines; /* each line is a document */
     size_t n_tokens, window;
-    size_t n_generate; /* tokens that the model writes; 0: none */
+    size_t n_generate; /* tokens that the model generates */
     bool attention, output_metric, fisher;
     bool moments_only, resume;
     bool has_metric;
@@ -30,5 +33,5 @@ void calibrate_arguments_deinit(struct calibrate_arguments *a);
 
 extern const struct argp calibrate_argp; /* its input is a struct calibrate_arguments */
 
-/* Whether depth weights are measured: they are of the attention metric. */
-bool calibrate_wants_depth(const struct calibrate_arguments *a);
+/* Whether depth weights are measured: the attention metric needs them. */
+bool calibrate_arguments_want_depth(const struct calibrate_arguments *a);

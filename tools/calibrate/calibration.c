@@ -8,12 +8,12 @@
 #include "alloc/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/progress.h"
 #include "tools/engine/backward.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/command/progress.h"
 
-/* A window on its way through the model: forward through all layers, and perhaps back. */
+/* One window in a pass through the model. */
 struct calibration_pass {
     struct calibration *cal;
     struct errmsg *e;
@@ -21,7 +21,7 @@ struct calibration_pass {
     uint32_t n_sink;
     double forward_share; /* of the work of a window */
     size_t n_embd;
-    float *residual; /* [window] mean squares of the residual stream; NULL: not wanted */
+    float *residual; /* [window] mean squares of the residual stream; NULL: not needed */
 };
 
 static void calibration_update_progress(const struct calibration_pass *t, double share)
@@ -43,8 +43,7 @@ static void calibration_mean_squares(const float *hidden, size_t n, size_t n_emb
     }
 }
 
-/* Every window starts a sequence: its first tokens are sinks, which stats_add_layer() leaves out by itself.
- */
+/* Every window starts a sequence, so its first tokens are sinks. stats_add_layer() skips sinks itself. */
 static int calibration_add_moments(const struct calibration_pass *t, uint32_t layer, size_t n, const float *k,
                                    const float *v)
 {
@@ -54,8 +53,8 @@ static int calibration_add_moments(const struct calibration_pass *t, uint32_t la
     return moments_add(t->cal->moments, layer, 0, g->n_kv_heads, n - sinks, k + skip, v + skip, t->e);
 }
 
-static int calibration_take_layer(void *ctx, uint32_t layer, size_t n, const float *q, const float *k,
-                                  const float *v, const float *hidden)
+static int calibration_on_layer(void *ctx, uint32_t layer, size_t n, const float *q, const float *k,
+                                const float *v, const float *hidden)
 {
     struct calibration_pass *t = ctx;
     struct calibration *cal = t->cal;
@@ -65,12 +64,13 @@ static int calibration_take_layer(void *ctx, uint32_t layer, size_t n, const flo
     calibration_update_progress(t, t->forward_share * (double) (layer + 1) / t->n_layers);
     if (cal->moments)
         return calibration_add_moments(t, layer, n, k, v);
+
     return stats_add_layer(cal->stats, cal->corpus->documents[cal->n_done], 0, layer, n, q, k, v, t->residual,
                            t->e);
 }
 
-/* The sinks' gradients are left out like everything else of theirs. */
-static int calibration_take_gradients(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
+/* Sinks are not measured, so their gradients are skipped. */
+static int calibration_on_gradients(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
 {
     struct calibration_pass *t = ctx;
     const struct stats_options *o = stats_get_options(t->cal->stats);
@@ -93,18 +93,19 @@ static int calibration_set_projections(struct engine *en, struct stats *s, struc
         if (r == 0)
             r = stats_set_output_projection(s, layer, wo, n_embd, e);
     }
+
     return r;
 }
 
-/* What a window passes through: a cache and hidden states, or the way back too. */
-struct way {
-    struct exact_cache *exact;
+/* Memory of a pass: for the forward pass alone, or with gradients. */
+struct calibration_memory {
+    struct exact_cache *exact; /* forward alone */
     float *hidden;
-    struct backward *backward;
+    struct backward *backward; /* with gradients */
     uint32_t *labels;
 };
 
-static void calibration_way_deinit(struct way *w)
+static void calibration_memory_deinit(struct calibration_memory *w)
 {
     (void) exact_cache_free(w->exact);
     (void) backward_free(w->backward);
@@ -112,21 +113,27 @@ static void calibration_way_deinit(struct way *w)
     free(w->labels);
 }
 
-static int calibration_way_init(struct way *w, const struct calibration *cal, struct errmsg *e)
+static int calibration_memory_init(struct calibration_memory *w, const struct calibration *cal,
+                                   struct errmsg *e)
 {
     size_t n = cal->corpus->window;
 
     if (cal->gradients) {
         w->labels = malloc(n * sizeof(*w->labels));
-        return w->labels ? backward_new(cal->en, n, &w->backward, e)
-                         : fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
+        if (!w->labels)
+            return fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
+
+        return backward_new(cal->en, n, &w->backward, e);
     }
+
     w->hidden = malloc(n * engine_info(cal->en)->n_embd * sizeof(*w->hidden));
-    return w->hidden ? exact_cache_new(engine_geometry(cal->en), n, &w->exact, e)
-                     : fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
+    if (!w->hidden)
+        return fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
+
+    return exact_cache_new(engine_geometry(cal->en), n, &w->exact, e);
 }
 
-static int calibration_run_window(const struct way *w, struct calibration_pass *t)
+static int calibration_run_window(const struct calibration_memory *w, struct calibration_pass *t)
 {
     const struct calibration *cal = t->cal;
     const uint32_t *tokens = corpus_window(cal->corpus, cal->n_done);
@@ -138,34 +145,38 @@ static int calibration_run_window(const struct way *w, struct calibration_pass *
         struct sampler_state sampler;
 
         sampler_seed(&sampler, cal->seed ^ cal->corpus->documents[cal->n_done]);
-        return backward_run(w->backward, tokens, n, &sampler, w->labels, calibration_take_gradients, t, t->e);
+        return backward_run(w->backward, tokens, n, &sampler, w->labels, calibration_on_gradients, t, t->e);
     }
+
     cache = exact_cache_ops(w->exact);
     exact_cache_clear(w->exact);
     r = engine_embed(cal->en, tokens, n, w->hidden, t->e);
     return r < 0 ? r : engine_layers(cal->en, &cache, 0, t->n_layers, n, w->hidden, t->e);
 }
 
-static int calibration_run_windows(struct calibration *cal, struct calibration_pass *t, const struct way *w)
+static int calibration_run_windows(struct calibration *cal, struct calibration_pass *t,
+                                   const struct calibration_memory *w)
 {
     int r = 0;
 
     for (; cal->n_done < cal->corpus->n_windows; cal->n_done++) {
         if (cal->stop && cal->stop())
             return CALIBRATION_STOPPED;
+
         r = calibration_run_window(w, t);
         if (r != 0)
             return r;
     }
+
     return 0;
 }
 
-int calibrate_windows(struct calibration *cal, struct errmsg *e)
+int calibration_add_windows(struct calibration *cal, struct errmsg *e)
 {
     const struct stats_options *o = cal->stats ? stats_get_options(cal->stats) : NULL;
     bool output = o && o->want_output;
     _cleanup_(freep) float *residual = output ? malloc(cal->corpus->window * sizeof(*residual)) : NULL;
-    _cleanup_(calibration_way_deinit) struct way way = {0};
+    _cleanup_(calibration_memory_deinit) struct calibration_memory memory = {0};
     struct calibration_pass t = {
         .cal = cal,
         .e = e,
@@ -175,24 +186,28 @@ int calibrate_windows(struct calibration *cal, struct errmsg *e)
         .forward_share = cal->gradients ? 0.3 : 1,
         .n_embd = engine_info(cal->en)->n_embd,
     };
-    int r = output && !residual
-                ? fail(e, -ENOMEM, "out of memory for windows of %zu tokens", cal->corpus->window)
-                : 0;
+    int r;
 
-    if (r == 0 && o && (o->want_attention || output))
+    if (output && !residual)
+        return fail(e, -ENOMEM, "out of memory for windows of %zu tokens", cal->corpus->window);
+
+    if (o && (o->want_attention || output)) {
         r = calibration_set_projections(cal->en, cal->stats, e);
-    if (r == 0)
-        r = calibration_way_init(&way, cal, e);
+        if (r < 0)
+            return r;
+    }
+    r = calibration_memory_init(&memory, cal, e);
     if (r < 0)
         return r;
-    engine_set_tap(cal->en, calibration_take_layer, &t);
-    r = calibration_run_windows(cal, &t, &way);
+
+    engine_set_tap(cal->en, calibration_on_layer, &t);
+    r = calibration_run_windows(cal, &t, &memory);
     engine_set_tap(cal->en, NULL, NULL);
     return r;
 }
 
-uint64_t calibrate_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
-                                 bool gradients)
+uint64_t calibration_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
+                                   bool gradients)
 {
     const struct geometry *g = engine_geometry(en);
     uint64_t kv = 2ull * g->n_layers * g->n_kv_heads * g->d, width = engine_info(en)->n_embd;

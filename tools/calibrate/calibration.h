@@ -1,6 +1,6 @@
 /*
- * Calibration on a model: statistics (or moments) of exact passes over windows, forward or there and back,
- * and the depth weights (DESIGN 3.1) from passes in which one layer and side is compressed.
+ * Calibration on a model: statistics or moments of exact passes over windows (forward, or forward and
+ * backward), and depth weights (DESIGN 3.1) from passes in which one layer and side is compressed.
  */
 #pragma once
 
@@ -16,39 +16,39 @@ struct moments;
 struct progress;
 struct stats;
 
-/* One calibration and how far it is; all pointers borrowed. */
+/* One calibration and its progress; all pointers borrowed. */
 struct calibration {
     struct engine *en;
-    struct stats *stats; /* one of the two is filled */
+    struct stats *stats; /* one of the two; the other is NULL */
     struct moments *moments;
     const struct corpus *corpus;
-    bool gradients; /* stats: also those of log p(y) by keys and values; about four times the work */
+    bool gradients; /* stats: also gradients of log p(y) by keys and values; about four times the work */
     uint64_t seed;  /* of the labels y, drawn from the model, and of rotations; a window's labels depend on it
                      * and on the window alone */
     struct progress *progress;
-    bool (*stop)(void); /* asked between windows and measurements; NULL: never */
-    size_t n_done;      /* windows that are in */
+    bool (*stop)(void); /* called between windows and measurements; NULL: none */
+    size_t n_done;      /* windows that are added */
 };
 
-/* Positive: stop() said so. What is done so far is whole and can go on. */
+/* stop() returned true. The sums hold whole windows and the calibration can continue. */
 #define CALIBRATION_STOPPED 1
 
 /**
- * calibrate_windows() - add the windows from n_done on that are not held out
- * Return: 0; CALIBRATION_STOPPED; a negative errno with a sentence: the sums may hold part of a window then.
+ * calibration_add_windows() - add the windows from n_done on that are not held out
+ * Return: 0; CALIBRATION_STOPPED; a negative errno with a sentence: the sums may then hold part of a window.
  */
-int calibrate_windows(struct calibration *cal, struct errmsg *e);
+int calibration_add_windows(struct calibration *cal, struct errmsg *e);
 
 /**
- * calibrate_depth() - measure every layer and side on the windows held out
+ * calibration_measure_depth() - measure every layer and side on the windows held out
  *
- * Stopped, it leaves nothing behind: it begins anew. The progress counts to 1. Return: like
- * calibrate_windows().
+ * A stopped measurement is discarded and must start again. The progress counts to 1. Return: like
+ * calibration_add_windows().
  */
-int calibrate_depth(struct calibration *cal, struct errmsg *e);
+int calibration_measure_depth(struct calibration *cal, struct errmsg *e);
 
-/* Bytes of memory that calibrate_depth(), and windows without depth, need beside the model and the
- * statistics. */
-uint64_t calibrate_depth_bytes(const struct engine *en, size_t window);
-uint64_t calibrate_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
-                                 bool gradients);
+/* Bytes of memory that calibration_measure_depth() and calibration_add_windows() need in addition to the
+ * model and the statistics. */
+uint64_t calibration_depth_bytes(const struct engine *en, size_t window);
+uint64_t calibration_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
+                                   bool gradients);

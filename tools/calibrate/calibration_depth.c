@@ -1,10 +1,10 @@
 /*
- * Depth weights: what harm in one layer and side does to the output, per unit of the attention metric. See
- * calibration.h and DESIGN 3.1.
+ * Depth weights: the KL of the output per unit of distortion, under the attention metric, of one layer and
+ * side. See calibration.h and DESIGN 3.1.
  *
- * The exact pass leaves the hidden states before each layer behind, so that a measurement runs only the
- * layers from the changed one on; and the exact distribution of every position, so that a KL costs one
- * exponential per token of the vocabulary.
+ * The exact pass stores the hidden states before each layer, so that a measurement runs only from the changed
+ * layer on; and the exact distribution of every position, so that a KL takes one exponential per token of the
+ * vocabulary.
  */
 #include <errno.h>
 #include <math.h>
@@ -18,11 +18,11 @@
 #include "base/errmsg.h"
 #include "tools/calibrate/cache_layer.h"
 #include "tools/calibrate/calibration.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/threads.h"
-#include "tools/command/progress.h"
 
-enum { LOGIT_ROWS = 256 }; /* positions whose logits exist at one time */
+enum { LOGIT_ROWS = 256 }; /* positions whose logits are held at a time */
 
 struct depth_run {
     struct engine *en;
@@ -30,8 +30,7 @@ struct depth_run {
     struct progress *p;
     uint64_t seed;
     uint32_t n_layers;
-    size_t n_max, n, n_embd,
-        n_vocab; /* tokens that a window can have, and that of the one at hand are used */
+    size_t n_max, n, n_embd, n_vocab; /* tokens: most of a window, of the current window */
     struct layer_cache *cache;
     struct threads *threads;
     float *states;          /* [n_layers, n_max, n_embd] hidden states before each layer, exact */
@@ -39,9 +38,9 @@ struct depth_run {
     float *logits;          /* [LOGIT_ROWS, n_vocab] */
     float *exact;           /* [n_max, n_vocab] probabilities */
     double *entropy;        /* [n_max] sum of p log p */
-    double *kl;             /* [LOGIT_ROWS] of the block at hand */
-    double *sum_kl, *sum_D; /* [n_layers, 2] over tokens; over those that are no sinks */
-    double tokens, counted; /* how many those are */
+    double *kl;             /* [LOGIT_ROWS] of the current block */
+    double *sum_kl, *sum_D; /* [n_layers, 2] over all tokens; over all but sinks */
+    double tokens, counted; /* their numbers */
     double work;            /* layers run, for the progress line */
 };
 
@@ -50,7 +49,7 @@ static size_t depth_tokens(size_t window)
     return window < DEPTH_TOKENS ? window : DEPTH_TOKENS;
 }
 
-uint64_t calibrate_depth_bytes(const struct engine *en, size_t window)
+uint64_t calibration_depth_bytes(const struct engine *en, size_t window)
 {
     const struct engine_info *info = engine_info(en);
     const struct geometry *g = engine_geometry(en);
@@ -94,7 +93,8 @@ static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *
     d->sum_kl = calloc((size_t) d->n_layers * 4, sizeof(double));
     if (!d->states || !d->hidden || !d->logits || !d->exact || !d->entropy || !d->kl || !d->sum_kl)
         return fail(e, -ENOMEM, "out of memory: depth weights need %llu MiB",
-                    (unsigned long long) (calibrate_depth_bytes(en, window) >> 20));
+                    (unsigned long long) (calibration_depth_bytes(en, window) >> 20));
+
     d->sum_D = d->sum_kl + d->n_layers * 2;
     r = threads_new(0, &d->threads, e);
     return r < 0 ? r : layer_cache_new(g, d->n_max, stats_get_options(s)->n_sink, &d->cache, e);
@@ -116,6 +116,7 @@ static double calibration_depth_log_sum(const float *x, size_t n, float *ret_exp
         if (ret_exp)
             ret_exp[i] = v;
     }
+
     *ret_sum = sum;
     return (double) max + log(sum);
 }
@@ -126,7 +127,7 @@ struct calibration_depth_block {
 };
 
 /* Probabilities and sum p log p of one position. p log p = p (x - log sum exp). */
-static void calibration_depth_keep_exact(void *ctx, size_t row, unsigned worker)
+static void calibration_depth_store_exact(void *ctx, size_t row, unsigned worker)
 {
     const struct calibration_depth_block *b = ctx;
     struct depth_run *d = b->d;
@@ -140,6 +141,7 @@ static void calibration_depth_keep_exact(void *ctx, size_t row, unsigned worker)
         p[i] *= scale;
         entropy += (double) p[i] * ((double) x[i] - log_z);
     }
+
     d->entropy[b->first + row] = entropy;
 }
 
@@ -171,16 +173,18 @@ static int calibration_depth_each_position(struct depth_run *d, threads_item eac
 
         if (r < 0)
             return r;
+
         threads_run(d->threads, each, &b, rows);
         for (size_t i = 0; ret_kl && i < rows; i++)
             sum += d->kl[i];
     }
+
     if (ret_kl)
         *ret_kl = sum;
     return 0;
 }
 
-/* The pass that everything is compared with. */
+/* The exact pass, with which the others are compared. */
 static int calibration_depth_run_exact(struct depth_run *d, const uint32_t *tokens, struct errmsg *e)
 {
     struct kv_cache cache = layer_cache_ops(d->cache);
@@ -191,7 +195,8 @@ static int calibration_depth_run_exact(struct depth_run *d, const uint32_t *toke
         memcpy(d->states + layer * d->n_max * d->n_embd, d->hidden, d->n * d->n_embd * sizeof(float));
         r = engine_layers(d->en, &cache, layer, layer + 1, d->n, d->hidden, e);
     }
-    return r < 0 ? r : calibration_depth_each_position(d, calibration_depth_keep_exact, NULL, e);
+
+    return r < 0 ? r : calibration_depth_each_position(d, calibration_depth_store_exact, NULL, e);
 }
 
 static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum side side, struct errmsg *e)
@@ -202,13 +207,14 @@ static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum s
     size_t n_bytes, n, width = (size_t) engine_geometry(d->en)->n_kv_heads * engine_geometry(d->en)->d;
     const float *x, *x_hat;
     double kl, D;
-    int r = solve_layer_table(d->s, layer, side, side == SIDE_K ? DEPTH_K_BPD : DEPTH_V_BPD, d->seed, &bytes,
+    int r = depth_layer_table(d->s, layer, side, side == SIDE_K ? DEPTH_K_BPD : DEPTH_V_BPD, d->seed, &bytes,
                               &n_bytes, e);
 
     if (r == 0)
         r = table_parse(bytes, n_bytes, &table, e);
     if (r < 0)
         return r;
+
     layer_cache_start(d->cache, table, layer, side);
     memcpy(d->hidden, d->states + layer * d->n_max * d->n_embd, d->n * d->n_embd * sizeof(float));
     r = engine_layers(d->en, &cache, layer, d->n_layers, d->n, d->hidden, e);
@@ -216,10 +222,12 @@ static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum s
         r = calibration_depth_each_position(d, calibration_depth_measure_kl, &kl, e);
     if (r < 0)
         return r;
+
     layer_cache_vectors(d->cache, &x, &x_hat, &n);
     D = depth_distortion(d->s, layer, side, x, x_hat, n, width);
     if (isnan(D))
         return fail(e, -ENOMEM, "out of memory for the distortion of layer %u", layer);
+
     d->sum_kl[layer * 2 + side] += kl;
     d->sum_D[layer * 2 + side] += D * (double) n;
     return 0;
@@ -241,13 +249,14 @@ static int calibration_depth_measure_window(struct depth_run *d, const struct ca
             progress_update(d->p, d->work / all_work);
             if (cal->stop && cal->stop())
                 return CALIBRATION_STOPPED;
+
             r = calibration_depth_measure(d, layer, (enum side) side, e);
             d->work += d->n_layers - layer;
         }
     return r;
 }
 
-int calibrate_depth(struct calibration *cal, struct errmsg *e)
+int calibration_measure_depth(struct calibration *cal, struct errmsg *e)
 {
     _cleanup_(depth_run_deinit) struct depth_run d = {0};
     const struct corpus *c = cal->corpus;

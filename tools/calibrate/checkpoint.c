@@ -1,4 +1,4 @@
-/* See checkpoint.h. The file: a header of 64 bytes, then the image of a statistics or moments file. */
+/* See checkpoint.h. The file has a header of 64 bytes, then the image of a statistics or moments file. */
 #include "tools/calibrate/checkpoint.h"
 
 #include <errno.h>
@@ -18,14 +18,14 @@
 #define CHECKPOINT_VERSION 1
 #define CHECKPOINT_BYTES_MAX ((size_t) 64 << 30)
 
-struct header {
+struct checkpoint_header {
     char magic[8];
-    uint32_t version, moments; /* what follows: 1 = moments, 0 = statistics */
+    uint32_t version, moments; /* image after the header: 1 moments, 0 statistics */
     uint64_t n_done, image_bytes;
     uint8_t plan[DIGEST_BYTES];
 };
 
-_Static_assert(sizeof(struct header) == 64, "without holes");
+_Static_assert(sizeof(struct checkpoint_header) == 64, "without holes");
 
 char *checkpoint_path(const char *output)
 {
@@ -80,6 +80,7 @@ void checkpoint_plan(const struct calibration *cal, bool depth, uint8_t ret_plan
         checkpoint_put_geometry(&sha, &o->geometry, o->model_digest);
         checkpoint_put_u64(&sha, o->n_sink);
     }
+
     (void) crypto_hash_sha256_final(&sha, ret_plan);
 }
 
@@ -90,6 +91,7 @@ static int checkpoint_put_moments(const struct moments *m, struct atomic_file *f
 
     if (!image)
         return fail(e, -ENOMEM, "out of memory for writing moments");
+
     moments_write(m, image);
     atomic_file_put(f, image, n);
     return 0;
@@ -99,7 +101,7 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
                     struct errmsg *e)
 {
     _cleanup_(atomic_file_deinit) struct atomic_file f = {.fd = -1};
-    struct header h = {
+    struct checkpoint_header h = {
         .magic = CHECKPOINT_MAGIC,
         .version = CHECKPOINT_VERSION,
         .moments = cal->moments != NULL,
@@ -111,27 +113,30 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
 
     if (r < 0)
         return r;
+
     memcpy(h.plan, plan, sizeof(h.plan));
     atomic_file_put(&f, &h, sizeof(h));
     r = cal->stats ? stats_put(cal->stats, &f, e) : checkpoint_put_moments(cal->moments, &f, e);
     return r < 0 ? r : atomic_file_commit(&f, e);
 }
 
-static int checkpoint_check(const char *path, const struct header *h, size_t n, const struct calibration *cal,
-                            const uint8_t *plan, struct errmsg *e)
+static int checkpoint_check(const char *path, const struct checkpoint_header *h, size_t n,
+                            const struct calibration *cal, const uint8_t *plan, struct errmsg *e)
 {
     if (n < sizeof(*h) || memcmp(h->magic, CHECKPOINT_MAGIC, sizeof(h->magic)) != 0 ||
         h->version != CHECKPOINT_VERSION)
         return fail(e, -EBADMSG, "%s is no interrupted calibration of this version", path);
     if (h->image_bytes != n - sizeof(*h))
-        return fail(e, -EBADMSG, "%s is damaged: it has %zu bytes where %llu are due", path, n - sizeof(*h),
-                    (unsigned long long) h->image_bytes);
+        return fail(e, -EBADMSG, "%s is damaged: it has %zu bytes instead of %llu after its header", path,
+                    n - sizeof(*h), (unsigned long long) h->image_bytes);
     if (memcmp(h->plan, plan, sizeof(h->plan)) != 0 || h->moments != (cal->moments != NULL) ||
         h->n_done > cal->corpus->n_windows)
-        return fail(e, -EINVAL,
-                    "%s was begun with another model, other texts or other options: give the same again, or "
-                    "leave --resume away to begin anew",
-                    path);
+        return fail(
+            e, -EINVAL,
+            "%s belongs to another model, other texts or other options: give the same ones, or start again "
+            "without --resume",
+            path);
+
     return 0;
 }
 
@@ -140,22 +145,25 @@ int checkpoint_load(const char *path, struct calibration *cal, const uint8_t pla
 {
     _cleanup_(freep) uint8_t *bytes = NULL;
     struct errmsg why = {""};
-    struct header h = {0};
+    struct checkpoint_header h = {0};
     size_t n;
     int r = atomic_file_read(path, CHECKPOINT_BYTES_MAX, (void **) &bytes, &n, e);
 
     if (r == -ENOENT)
-        return fail(e, r, "there is nothing to resume: no %s", path);
+        return fail(e, r, "nothing to resume: there is no %s", path);
     if (r < 0)
         return r;
+
     memcpy(&h, bytes, n < sizeof(h) ? n : sizeof(h));
     r = checkpoint_check(path, &h, n, cal, plan, e);
     if (r < 0)
         return r;
+
     r = cal->moments ? moments_parse(bytes + sizeof(h), n - sizeof(h), ret_moments, &why)
                      : stats_parse(bytes + sizeof(h), n - sizeof(h), ret_stats, &why);
     if (r < 0)
         return fail(e, r, "%.120s: %.240s", path, why.text);
+
     cal->n_done = h.n_done;
     return 0;
 }

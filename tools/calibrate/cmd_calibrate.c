@@ -1,5 +1,6 @@
 /*
- * kvcobra calibrate: run texts through the exact model and keep what every later budget needs: statistics.
+ * kvcobra calibrate: runs texts through the exact model and writes the statistics that tables of any budget
+ * are solved from.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -18,19 +19,20 @@
 #include "tools/calibrate/checkpoint.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
-#include "tools/engine/engine.h"
+#include "tools/command/document.h"
+#include "tools/command/human.h"
 #include "tools/command/interrupt.h"
 #include "tools/command/output_path.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
-#include "tools/command/text_file.h"
+#include "tools/engine/engine.h"
 
 /* A run of the command, from model to file. */
 struct cmd_calibrate_run {
     const struct calibrate_arguments *a;
     struct engine *en;
     struct stats_options so;
-    struct stats *stats; /* or */
+    struct stats *stats; /* one of the two */
     struct moments *moments;
     struct corpus corpus;
     struct calibration cal;
@@ -54,11 +56,12 @@ static int cmd_calibrate_check_window(const struct cmd_calibrate_run *r, struct 
         info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens : info->n_context;
 
     if (r->a->window > limit)
-        return fail(e, -EINVAL, "%s reads %u tokens at most; --window %zu is more", r->a->model, limit,
+        return fail(e, -EINVAL, "%s reads at most %u tokens; --window %zu is too long", r->a->model, limit,
                     r->a->window);
     if (r->a->window <= r->a->n_sink)
-        return fail(e, -EINVAL, "windows of %zu tokens and %u sinks leave nothing", r->a->window,
+        return fail(e, -EINVAL, "windows of %zu tokens hold nothing beside %u sinks", r->a->window,
                     r->a->n_sink);
+
     return 0;
 }
 
@@ -82,18 +85,18 @@ static struct corpus_options cmd_calibrate_of_texts(const struct calibrate_argum
     return (struct corpus_options){
         .n_tokens = a->n_tokens,
         .window = a->window,
-        .want_held = calibrate_wants_depth(a),
+        .want_held = calibrate_arguments_want_depth(a),
         .seed = a->seed,
     };
 }
 
-/* What is held out is text, if there is any. */
+/* Windows are held out of the texts, if there are texts. */
 static struct corpus_options cmd_calibrate_of_model(const struct calibrate_arguments *a)
 {
     return (struct corpus_options){
         .n_tokens = a->n_generate,
         .window = a->window,
-        .want_held = calibrate_wants_depth(a) && a->n_texts == 0,
+        .want_held = calibrate_arguments_want_depth(a) && a->n_texts == 0,
         .seed = a->seed,
     };
 }
@@ -103,16 +106,16 @@ static uint64_t cmd_calibrate_larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* OpenBLAS 0.3.21 does not know newer processors; it reads the environment before main() and cannot be told
- * later. */
+/* OpenBLAS 0.3.21 does not recognise newer processors, and reads the environment before main(). */
 static void cmd_calibrate_hint_at_kernels(const struct cmd_calibrate_run *r)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         strcmp(openblas_get_corename(), "Haswell") == 0)
-        command_note(&r->a->common,
-                     "OpenBLAS uses kernels for older processors: with OPENBLAS_CORETYPE=SkylakeX in the "
-                     "environment this is faster, and its last digits differ");
+        command_note(
+            &r->a->common,
+            "OpenBLAS uses kernels for older processors: OPENBLAS_CORETYPE=SkylakeX in the environment makes "
+            "this faster and changes the last digits");
 #else
     (void) r;
 #endif
@@ -122,33 +125,32 @@ static void cmd_calibrate_announce(const struct cmd_calibrate_run *r)
 {
     const struct calibrate_arguments *a = r->a;
     const struct corpus_options model = cmd_calibrate_of_model(a);
-    uint64_t beside = calibrate_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
+    uint64_t beside = calibration_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
     size_t tokens = corpus_tokens(&r->corpus) + a->n_generate;
     struct stats_options so = r->so;
     char stats[HUMAN_BYTES], more[HUMAN_BYTES];
 
-    if (tokens < so.n_samples) /* there are no more to keep vectors of */
+    if (tokens < so.n_samples) /* the corpus has fewer tokens */
         so.n_samples = (uint32_t) tokens;
     kept = a->moments_only ? moments_bytes(&so.geometry)
                            : stats_bytes(&so) + (a->fisher ? stats_fisher_bytes(&so) : 0);
-    if (calibrate_wants_depth(a))
-        beside = cmd_calibrate_larger(beside, calibrate_depth_bytes(r->en, a->window));
+    if (calibrate_arguments_want_depth(a))
+        beside = cmd_calibrate_larger(beside, calibration_depth_bytes(r->en, a->window));
     if (a->n_generate > 0)
         beside = cmd_calibrate_larger(beside, corpus_model_bytes(r->en, &model));
     if (!a->moments_only && r->so.n_samples < STATS_SAMPLES_DEFAULT && a->n_samples == 0)
         command_note(
             &a->common,
-            "the vectors of %u tokens are kept, %s of them: --samples %d keeps as many as smaller models "
-            "have",
+            "the vectors of %u tokens are stored, %s; --samples %d stores as many as for smaller models",
             r->so.n_samples, human_bytes(STATS_SAMPLES_BYTES, stats), STATS_SAMPLES_DEFAULT);
-    command_note(&a->common,
-                 "the %s take %s in memory and about as much on disk; up to %s more of memory while "
-                 "calibrating, beside the model",
-                 a->moments_only ? "moments" : "statistics", human_bytes(kept, stats),
-                 human_bytes(beside, more));
+    command_note(
+        &a->common,
+        "the %s need %s of memory and about as much on disk; calibrating needs up to %s more memory, "
+        "beside the model",
+        a->moments_only ? "moments" : "statistics", human_bytes(kept, stats), human_bytes(beside, more));
 }
 
-/* ---- what is read ---- */
+/* ---- corpus ---- */
 
 static void cmd_calibrate_free_documents(struct document *d, size_t n)
 {
@@ -175,14 +177,13 @@ static int cmd_calibrate_read_texts(const struct cmd_calibrate_run *r, struct co
     for (size_t i = 0; err == 0 && i < a->n_texts; i++)
         if (ret->sources[i].windows == 0)
             command_note(&a->common,
-                         "nothing of %s is used: it has no window of %s%zu tokens, or the budget is smaller",
+                         "%s is not used: it has no window of %s%zu tokens, or --tokens is smaller",
                          a->texts[i], a->lines ? "16 to " : "", a->window);
     cmd_calibrate_free_documents(texts, a->n_texts);
     return err;
 }
 
-static int cmd_calibrate_let_model_write(const struct cmd_calibrate_run *r, struct corpus *ret,
-                                         struct errmsg *e)
+static int cmd_calibrate_generate(const struct cmd_calibrate_run *r, struct corpus *ret, struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
     const struct corpus_options o = cmd_calibrate_of_model(a);
@@ -190,15 +191,13 @@ static int cmd_calibrate_let_model_write(const struct cmd_calibrate_run *r, stru
     size_t n = corpus_windows(o.n_tokens, o.window) + (o.want_held ? corpus_held(o.window) : 0);
 
     if (a->n_texts == 0)
-        command_note(
-            &a->common,
-            "no --text: the model writes its own, which costs quality; a text like what the model will "
-            "read is better");
-    progress_start(&p, "the model writes", "tokens", (double) (n * o.window), a->common.quiet);
+        command_note(&a->common, "no --text: the model generates text, which costs accuracy; text like the "
+                                 "model's later input is better");
+    progress_start(&p, "generating text", "tokens", (double) (n * o.window), a->common.quiet);
     return corpus_from_model(r->en, &o, &p, ret, e);
 }
 
-/* Texts first: what is wrong with them is said before anything takes long. */
+/* Texts first: their errors are reported before the long work. */
 static int cmd_calibrate_make_corpus(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     _cleanup_(corpus_deinit) struct corpus written = {0};
@@ -206,17 +205,19 @@ static int cmd_calibrate_make_corpus(struct cmd_calibrate_run *r, struct errmsg 
 
     if (err < 0)
         return err;
+
     cmd_calibrate_announce(r);
     cmd_calibrate_hint_at_kernels(r);
     if (r->a->n_generate == 0)
         return 0;
     if (r->a->n_texts == 0)
-        return cmd_calibrate_let_model_write(r, &r->corpus, e);
-    err = cmd_calibrate_let_model_write(r, &written, e);
+        return cmd_calibrate_generate(r, &r->corpus, e);
+
+    err = cmd_calibrate_generate(r, &written, e);
     return err < 0 ? err : corpus_join(&r->corpus, &written, e);
 }
 
-/* ---- what is made of it ---- */
+/* ---- statistics ---- */
 
 static int cmd_calibrate_new_sums(struct cmd_calibrate_run *r, struct errmsg *e)
 {
@@ -229,12 +230,13 @@ static int cmd_calibrate_new_sums(struct cmd_calibrate_run *r, struct errmsg *e)
             err = stats_add_source(r->stats, &r->corpus.sources[i], e);
         return err;
     }
+
     memcpy(mo.model_digest, r->so.model_digest, sizeof(mo.model_digest));
     memcpy(mo.model_name, r->so.model_name, sizeof(mo.model_name));
     return moments_new(&mo, &r->moments, e);
 }
 
-/* Sums to begin with: empty, or those of the checkpoint. */
+/* Starts with empty sums, or with those of the checkpoint. */
 static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, struct errmsg *e)
 {
     struct stats *stats = NULL;
@@ -243,6 +245,7 @@ static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, 
 
     if (err < 0)
         return err;
+
     r->cal = (struct calibration){
         .en = r->en,
         .stats = r->stats,
@@ -253,12 +256,14 @@ static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, 
         .progress = p,
         .stop = interrupt_seen,
     };
-    checkpoint_plan(&r->cal, calibrate_wants_depth(r->a), r->plan);
+    checkpoint_plan(&r->cal, calibrate_arguments_want_depth(r->a), r->plan);
     if (!r->a->resume)
         return 0;
+
     err = checkpoint_load(r->checkpoint, &r->cal, r->plan, &stats, &moments, e);
     if (err < 0)
         return err;
+
     (void) stats_free(r->stats);
     (void) moments_free(r->moments);
     r->cal.stats = r->stats = stats;
@@ -271,21 +276,21 @@ static int cmd_calibrate_save(const struct cmd_calibrate_run *r, struct errmsg *
     int err = r->stats ? stats_save(r->stats, r->a->output, e) : moments_save(r->moments, r->a->output, e);
 
     if (err == 0)
-        (void) unlink(r->checkpoint); /* of a run that is over now; mostly there is none */
+        (void) unlink(r->checkpoint); /* of an earlier, interrupted run, if any */
     return err;
 }
 
-/* Keeps what there is and says how to go on. */
+/* Saves the checkpoint and reports how to continue. */
 static int cmd_calibrate_stop(const struct cmd_calibrate_run *r, struct errmsg *e)
 {
     int err = checkpoint_save(r->checkpoint, &r->cal, r->plan, e);
 
     if (err < 0)
         return err;
+
     return fail(
         e, -EINTR,
-        "interrupted after %zu of %zu windows, which %s holds: the same command with --resume goes on "
-        "from there",
+        "interrupted after %zu of %zu windows; %s holds them, and the same command with --resume continues",
         r->cal.n_done, r->corpus.n_windows, r->checkpoint);
 }
 
@@ -299,40 +304,52 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
     err = cmd_calibrate_begin(r, &p, e);
     if (err < 0)
         return err;
+
     interrupt_watch();
-    err = calibrate_windows(&r->cal, e);
-    if (err == 0 && calibrate_wants_depth(a)) {
+    err = calibration_add_windows(&r->cal, e);
+    if (err == 0 && calibrate_arguments_want_depth(a)) {
         progress_end(&p);
         progress_start(&p, "measuring depth weights", NULL, 1, a->common.quiet);
-        err = calibrate_depth(&r->cal, e);
+        err = calibration_measure_depth(&r->cal, e);
     }
+
     if (err == CALIBRATION_STOPPED)
         return cmd_calibrate_stop(r, e);
+
     return err < 0 ? err : cmd_calibrate_save(r, e);
 }
 
 static int cmd_calibrate_calibrate(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct engine_options eo = {0};
-    int err = output_check(r->a->output, &r->a->model, 1, e);
+    int err;
 
-    if (err == 0)
-        err = output_check(r->a->output, r->a->texts, r->a->n_texts, e);
-    if (err == 0)
-        err = engine_open(r->a->model, &eo, &r->en, e);
-    r->checkpoint = checkpoint_path(r->a->output);
-    if (err == 0 && !r->checkpoint)
-        err = fail(e, -ENOMEM, "out of memory for the name of a file");
-    if (err == 0)
-        err = cmd_calibrate_check_window(r, e);
+    err = output_check(r->a->output, &r->a->model, 1, e);
     if (err < 0)
         return err;
+
+    err = output_check(r->a->output, r->a->texts, r->a->n_texts, e);
+    if (err < 0)
+        return err;
+
+    err = engine_open(r->a->model, &eo, &r->en, e);
+    if (err < 0)
+        return err;
+
+    r->checkpoint = checkpoint_path(r->a->output);
+    if (!r->checkpoint)
+        return fail(e, -ENOMEM, "out of memory for the name of a file");
+
+    err = cmd_calibrate_check_window(r, e);
+    if (err < 0)
+        return err;
+
     cmd_calibrate_make_stats_options(r);
     err = cmd_calibrate_make_corpus(r, e);
     return err < 0 ? err : cmd_calibrate_measure(r, e);
 }
 
-/* ---- what is said about it ---- */
+/* ---- result ---- */
 
 static uint64_t cmd_calibrate_peak_bytes(void)
 {
@@ -351,7 +368,7 @@ static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double 
     struct stat st = {0};
     char bytes[HUMAN_BYTES], took[HUMAN_BYTES], peak[HUMAN_BYTES];
 
-    (void) stat(a->output, &st); /* just written; without it the size reads 0 */
+    (void) stat(a->output, &st); /* on failure the size is 0 */
     if (a->common.json)
         return report_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics",
                                      a->output, "tokens", (json_int_t) tokens, "windows",
@@ -359,13 +376,14 @@ static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double 
                                      "bytes", (json_int_t) st.st_size, "moments", (int) a->moments_only,
                                      "depth_weights", (int) depth, "gradients", (int) gradients, "peak_bytes",
                                      (json_int_t) cmd_calibrate_peak_bytes(), "seconds", seconds));
+
     printf("%s: %ju tokens of %zu windows, ", a->output, (uintmax_t) tokens, r->corpus.n_windows);
     if (a->moments_only)
         printf("moments only");
     else
         printf("vectors of %zu%s%s", samples, depth ? ", depth weights measured" : "",
                gradients ? ", gradients" : "");
-    printf("; %s\n%s, at most %s of memory, the model's pages included\n",
+    printf("; %s\n%s, peak memory %s with the pages of the model\n",
            human_bytes((uint64_t) st.st_size, bytes), human_seconds(seconds, took),
            human_bytes(cmd_calibrate_peak_bytes(), peak));
     return COMMAND_OK;
@@ -387,5 +405,5 @@ static int cmd_calibrate_run(int argc, char **argv)
     return code;
 }
 
-const struct command cmd_calibrate = {"calibrate", "measure what matters in a model's cache",
+const struct command cmd_calibrate = {"calibrate", "measure which directions of a model's cache matter",
                                       cmd_calibrate_run};

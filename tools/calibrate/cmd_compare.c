@@ -1,6 +1,6 @@
 /*
- * kvcobra compare A B: how far two allocations of one model are apart. Two calibrations that agree here need
- * not be told apart by a measurement of quality.
+ * kvcobra compare A B: differences between two allocation tables of one model. Two calibrations whose tables
+ * agree here need no comparison by `kvcobra eval`.
  */
 #include <errno.h>
 #include <math.h>
@@ -20,16 +20,14 @@ struct compare_options {
     unsigned n_paths;
 };
 
-static const char doc[] = "Compare two allocation tables of one model: budgets, widths and ranks per head.\v"
-                          "Correlation is of the heads' budgets (stored coordinates times bits); a head has "
-                          "the same width if the mean width "
-                          "of its coordinates is the same in whole bits; |delta r| is the mean difference in "
-                          "stored coordinates. Half-tiles "
-                          "(8 coordinates each) are compared in their stored order, widest first. Then the "
-                          "bits per number by quartile of "
-                          "the layers, first to last.\n\n"
-                          "Example, calibrated on other texts:\n\n"
-                          "  kvcobra compare news-2.table books-2.table";
+static const char doc[] =
+    "Compare two allocation tables of one model: budgets, widths and ranks per head.\v"
+    "The correlation is that of the heads' budgets (stored coordinates times bits). Two heads have the same "
+    "width if the mean widths of their coordinates, rounded to whole bits, are equal. |delta r| is the mean "
+    "difference in stored coordinates. Half-tiles (8 coordinates each) are compared in stored order, "
+    "widest first. A second table has the bits per number by quartile of the layers.\n\n"
+    "Example, with tables calibrated on different texts:\n\n"
+    "  kvcobra compare news-2.table books-2.table";
 
 static error_t cmd_compare_parse(int key, char *arg, struct argp_state *state)
 {
@@ -41,7 +39,7 @@ static error_t cmd_compare_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->n_paths == 2)
-            argp_error(state, "two tables are compared, '%s' is one too many", arg);
+            argp_error(state, "compare takes two tables; '%s' is one too many", arg);
         o->path[o->n_paths++] = arg;
         return 0;
     case ARGP_KEY_END:
@@ -49,6 +47,7 @@ static error_t cmd_compare_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "two table files are needed");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -60,11 +59,12 @@ static int cmd_compare_check_same(const struct compare_options *o, const struct 
     const struct geometry *x = &a->geometry, *y = &b->geometry;
 
     if (x->n_layers != y->n_layers || x->n_kv_heads != y->n_kv_heads || x->d != y->d)
-        return fail(e, -EINVAL,
-                    "%s is for %u layers of %u KV heads of dimension %u, %s for %u, %u and %u: there is no "
-                    "head to compare with another",
-                    o->path[0], x->n_layers, x->n_kv_heads, x->d, o->path[1], y->n_layers, y->n_kv_heads,
-                    y->d);
+        return fail(
+            e, -EINVAL,
+            "%s is for %u layers of %u KV heads of dimension %u, %s for %u, %u and %u: their heads cannot be "
+            "compared",
+            o->path[0], x->n_layers, x->n_kv_heads, x->d, o->path[1], y->n_layers, y->n_kv_heads, y->d);
+
     return 0;
 }
 
@@ -103,7 +103,8 @@ static int cmd_compare_print_text(const struct compare_options *o, const struct 
                    100 * c[side].same_width, 100 * c[side].same_half_tiles, c[side].rank_difference);
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
-    printf("\nBits per number, padding left out\n");
+
+    printf("\nBits per number without padding\n");
     if (cmd_compare_print_parts(t[0], c) < 0)
         return command_fail("out of memory");
     if (memcmp(t[0]->model_digest, t[1]->model_digest, DIGEST_BYTES) != 0)
@@ -152,9 +153,10 @@ static int cmd_compare_run(int argc, char **argv)
     if (table_load(o.path[0], &a, &e) < 0 || table_load(o.path[1], &b, &e) < 0 ||
         cmd_compare_check_same(&o, a, b, &e) < 0)
         return command_fail("%s", e.text);
+
     table_compare(a, b, c);
     return o.common.json ? cmd_compare_print_json((const struct table *[]){a, b}, c)
                          : cmd_compare_print_text(&o, (const struct table *[]){a, b}, c);
 }
 
-const struct command cmd_compare = {"compare", "how far two tables of one model are apart", cmd_compare_run};
+const struct command cmd_compare = {"compare", "compare two tables of one model", cmd_compare_run};

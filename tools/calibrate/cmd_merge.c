@@ -1,5 +1,5 @@
 /*
- * kvcobra merge: add up statistics, or moments, of several runs and machines. DESIGN 3.5.
+ * kvcobra merge: adds statistics, or moments, of several runs and machines. DESIGN 3.5.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "tools/command/command.h"
 #include "tools/command/report.h"
 
@@ -21,21 +22,20 @@
 struct merge_arguments {
     struct common_options common;
     const char *output;
-    char **inputs; /* into argv; n_inputs of them */
+    char **inputs; /* [n_inputs] into argv */
     size_t n_inputs;
 };
 
-static const char doc[] = "Add up statistics of several runs of 'kvcobra calibrate', on one machine or many, "
-                          "as if one run had seen all texts.\v"
-                          "All must be of one model, with the same metrics, seed, sinks, samples and key "
-                          "stride; what differs is named. The same "
-                          "window of a text in two of them is refused, so that nothing counts twice. Of the "
-                          "sampled vectors those with the smallest "
-                          "hashes stay, as in one run. The order of the files makes no difference to a "
-                          "single bit. Files of moments (calibrate "
-                          "--moments-only, or what services collected) add up in the same way.\n\n"
-                          "Example:\n\n"
-                          "  kvcobra merge monday.stats tuesday.stats -o both.stats";
+static const char doc[] =
+    "Add the statistics of several runs of 'kvcobra calibrate', on one machine or many, as if one run had "
+    "read all texts.\v"
+    "All files must have the same model, metrics, seed, sinks, samples and key stride; the error names the "
+    "difference. Two files with the same window of a text are refused, since it would count twice. The "
+    "sampled vectors with the smallest hashes stay, as in one run. The result does not depend on the order "
+    "of the files, to the last bit. Files of moments (calibrate --moments-only, or collected by a daemon) "
+    "are added in the same way.\n\n"
+    "Example:\n\n"
+    "  kvcobra merge monday.stats tuesday.stats -o both.stats";
 
 static const struct argp_option options[] = {
     {"output", 'o', "FILE", 0, "The file to write (required)", 1},
@@ -62,16 +62,18 @@ static error_t cmd_merge_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "two or more files and -o FILE are needed");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp argp = {options, cmd_merge_parse, "FILE FILE...", doc, common_children, NULL, NULL};
 
-/* A file: sums are added up in the order of the names that their SHA-256 gives them. */
+/* A file. Sums are added in the order of the files' SHA-256, so that the order of the arguments has no
+ * effect. */
 struct cmd_merge_input {
     const char *path;
-    struct stats *stats;     /* or */
-    struct moments *moments; /* neither: not loaded */
+    struct stats *stats; /* one of the two; both NULL: not loaded */
+    struct moments *moments;
     uint8_t digest[DIGEST_BYTES];
 };
 
@@ -81,6 +83,7 @@ static void cmd_merge_free_inputs(struct cmd_merge_input *inputs, size_t n)
         (void) stats_free(inputs[i].stats);
         (void) moments_free(inputs[i].moments);
     }
+
     free(inputs);
 }
 
@@ -94,16 +97,17 @@ static int cmd_merge_load(struct cmd_merge_input *ret, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     r = moments_recognise(bytes, n) ? moments_parse(bytes, n, &ret->moments, &why)
                                     : stats_parse(bytes, n, &ret->stats, &why);
     if (r < 0)
         return fail(e, r, "%.120s: %.240s", path, why.text);
+
     memcpy(ret->digest, bytes + n - DIGEST_BYTES, DIGEST_BYTES);
     return 0;
 }
 
-/* The digest that ends a file: all that their order takes, and files of large models are not held all at
- * once. */
+/* Reads the digest at the end of a file, for the order: files of large models are loaded one at a time. */
 static int cmd_merge_read_digest(struct cmd_merge_input *x)
 {
     _cleanup_(closep) int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -111,7 +115,8 @@ static int cmd_merge_read_digest(struct cmd_merge_input *x)
 
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < DIGEST_BYTES)
         return -EINVAL;
-    return pread(fd, x->digest, DIGEST_BYTES, st.st_size - DIGEST_BYTES) == DIGEST_BYTES ? 0 : -EIO;
+
+    return fd_pread_all(fd, x->digest, DIGEST_BYTES, (uint64_t) st.st_size - DIGEST_BYTES);
 }
 
 static int cmd_merge_compare_inputs(const void *a, const void *b)
@@ -126,11 +131,12 @@ static int cmd_merge_add(struct cmd_merge_input *to, const struct cmd_merge_inpu
     int r;
 
     if (!to->stats != !from->stats)
-        return fail(e, -EINVAL, "%s holds moments and %s statistics: they do not add up",
+        return fail(e, -EINVAL, "%s holds moments and %s statistics: they cannot be added",
                     (to->stats ? from : to)->path, (to->stats ? to : from)->path);
+
     r = to->stats ? stats_merge(to->stats, from->stats, &why)
                   : moments_merge(to->moments, from->moments, &why);
-    return r < 0 ? fail(e, r, "%.100s does not go with %.100s: %.150s", from->path, to->path, why.text) : 0;
+    return r < 0 ? fail(e, r, "%.100s cannot be added to %.100s: %.150s", from->path, to->path, why.text) : 0;
 }
 
 static int cmd_merge_load_once(struct cmd_merge_input *x, struct errmsg *e)
@@ -138,21 +144,24 @@ static int cmd_merge_load_once(struct cmd_merge_input *x, struct errmsg *e)
     return x->stats || x->moments ? 0 : cmd_merge_load(x, e);
 }
 
-static int merge(const struct merge_arguments *a, struct cmd_merge_input *inputs, struct errmsg *e)
+static int cmd_merge_add_all(const struct merge_arguments *a, struct cmd_merge_input *inputs,
+                             struct errmsg *e)
 {
     int r = atomic_file_check(a->output, e); /* one of the inputs may be replaced by the sum */
 
     for (size_t i = 0; r == 0 && i < a->n_inputs; i++) {
         inputs[i].path = a->inputs[i];
         if (cmd_merge_read_digest(&inputs[i]) < 0)
-            r = cmd_merge_load(&inputs[i], e); /* which says what is wrong with it */
+            r = cmd_merge_load(&inputs[i], e); /* for its error sentence */
     }
+
     if (r < 0)
         return r;
+
     qsort(inputs, a->n_inputs, sizeof(*inputs), cmd_merge_compare_inputs);
     for (size_t i = 1; i < a->n_inputs; i++)
         if (cmd_merge_compare_inputs(&inputs[i - 1], &inputs[i]) == 0)
-            return fail(e, -EINVAL, "%.200s and %.200s are the same: they would count twice",
+            return fail(e, -EINVAL, "%.200s and %.200s have the same contents, which would count twice",
                         inputs[i - 1].path, inputs[i].path);
     r = cmd_merge_load_once(&inputs[0], e);
     for (size_t i = 1; r == 0 && i < a->n_inputs; i++) {
@@ -162,8 +171,10 @@ static int merge(const struct merge_arguments *a, struct cmd_merge_input *inputs
         inputs[i].stats = stats_free(inputs[i].stats);
         inputs[i].moments = moments_free(inputs[i].moments);
     }
+
     if (r < 0)
         return r;
+
     return inputs[0].stats ? stats_save(inputs[0].stats, a->output, e)
                            : moments_save(inputs[0].moments, a->output, e);
 }
@@ -177,6 +188,7 @@ static int cmd_merge_print_result(const struct merge_arguments *a, const struct 
         return report_json(json_pack("{s:s, s:I, s:I, s:I, s:b}", "output", a->output, "files",
                                      (json_int_t) a->n_inputs, "tokens", (json_int_t) tokens, "samples",
                                      (json_int_t) samples, "moments", (int) (all->moments != NULL)));
+
     printf("%s: %ju tokens of %zu files", a->output, (uintmax_t) tokens, a->n_inputs);
     if (all->stats)
         printf(", vectors of %zu\n", samples);
@@ -197,11 +209,11 @@ static int cmd_merge_run(int argc, char **argv)
     if (!inputs)
         code = command_fail("out of memory for %zu files", a.n_inputs);
     else
-        code =
-            merge(&a, inputs, &e) < 0 ? command_fail("%s", e.text) : cmd_merge_print_result(&a, &inputs[0]);
+        code = cmd_merge_add_all(&a, inputs, &e) < 0 ? command_fail("%s", e.text)
+                                                     : cmd_merge_print_result(&a, &inputs[0]);
     cmd_merge_free_inputs(inputs, a.n_inputs);
     free(a.inputs);
     return code;
 }
 
-const struct command cmd_merge = {"merge", "add up statistics of several runs", cmd_merge_run};
+const struct command cmd_merge = {"merge", "add the statistics of several runs", cmd_merge_run};

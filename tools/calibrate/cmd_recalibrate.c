@@ -1,6 +1,6 @@
 /*
- * kvcobra recalibrate: a new table for a running daemon, solved from what its clients report of live traffic,
- * and activated only if it is better on that traffic.
+ * kvcobra recalibrate: solves a new table for a running daemon from the moments that its clients report of
+ * live traffic, and activates it only if its distortion on that traffic is lower.
  */
 #include <errno.h>
 #include <math.h>
@@ -18,16 +18,16 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
+#include "tools/calibrate/moments_distortion.h"
 #include "tools/command/command.h"
-#include "tools/command/confirm.h"
-#include "tools/command/handles.h"
-#include "tools/lab/moments_distortion.h"
+#include "tools/command/operator.h"
+#include "tools/command/option.h"
 #include "tools/command/output_path.h"
 #include "tools/command/report.h"
 
 enum {
-    OPT_SOCKET = 1,
-    OPT_STATS,
+    OPT_STATS = 1,
     OPT_MODEL,
     OPT_TENANT,
     OPT_MARGIN,
@@ -35,73 +35,70 @@ enum {
     OPT_SHADOW,
     OPT_SHARE,
     OPT_WAIT,
-    OPT_DRY,
-    OPT_YES
+    OPT_DRY
 };
-enum { TENANTS_MAX = 64, DRAWN_TOKENS = 2048, SHADOW_POLL_MS = 500 };
+enum { DRAWN_TOKENS = 2048, SHADOW_POLL_MS = 500 };
 
-#define NOT_BETTER 3 /* exit status: the active table stays, and the reason was printed */
+#define NOT_BETTER 3 /* exit status: the active table stays; the reason is on stdout */
 
 struct recalibrate_options {
-    struct common_options common;
-    const char *socket, *stats, *model, *output;
-    const char *tenants[TENANTS_MAX];
-    size_t n_tenants;
+    struct operator_options operator;
+    const char *stats, *model, *output;
+    struct operator_tenants tenants;
     double margin, share; /* percent */
     uint64_t min_tokens, shadow_tokens, wait_s;
-    bool dry_run, yes;
+    bool dry_run;
 };
 
-/* What is known on the way, and printed at the end. */
+/* Intermediate and final results. */
 struct recalibration {
     kvc_client *c;
     const struct recalibrate_options *o;
     uint8_t active[KVC_DIGEST_BYTES], model[KVC_DIGEST_BYTES], digest[KVC_DIGEST_BYTES];
     uint64_t tokens, revision;
     enum metric metric;
-    double harm_active[2], harm_new[2];
+    double distortion_active[2], distortion_new[2];
     kvc_fit fit;
     void *table, *candidate;
     size_t n_table, n_candidate;
     struct moments *moments;
     struct stats *metric_stats, *stats;
     struct table *parsed;
-    bool already; /* the solved table is the active one */
+    bool already; /* the solved table equals the active one */
 };
 
 static const char doc[] =
-    "Solve a new table from the second moments that clients of a daemon report of what they encode "
-    "(kvc_model_report(), "
-    "and moments-bytes of kvcobrad), with the budgets, metric and levels of the active one; compare both "
-    "tables on vectors "
-    "with these moments; and activate the new one if it is better by the margin.\v"
-    "Without --stats the metric is squared error; with the statistics that the active table was solved from, "
-    "theirs. With "
-    "--shadow-tokens clients encode that many tokens with both tables first, and the new one is activated "
-    "only if its "
-    "measured error, keys and values together, is not above the active one's by more than the margin.\n\n"
-    "Reports cannot be verified: name the tenants that you trust with --tenant.\n\n"
-    "Exit status: 0 activated (with --dry-run: would be), or the active table is what would be solved; 1 "
-    "something failed, "
-    "nothing was activated; 2 the command line makes no sense; 3 not better, the active table stays.\n\n"
+    "Solve a new table from the second moments of live traffic, which the clients of a daemon report "
+    "(kvc_model_report(); kvcobrad needs moments-bytes). It gets the budgets, metric and levels of the "
+    "active "
+    "table. Both tables are compared on vectors drawn with these moments, and the new one is activated if "
+    "its "
+    "distortion is lower by the margin.\v"
+    "The metric is squared error, or with --stats that of the statistics that the active table was solved "
+    "from. "
+    "With --shadow-tokens clients first encode that many tokens with both tables; the new one is activated "
+    "only "
+    "if its measured error, keys plus values, exceeds the active table's by no more than the margin.\n\n"
+    "The reports of clients are not verified: use --tenant to select trusted tenants.\n\n"
+    "Exit status: 0 activated (with --dry-run: would be activated), or the solved table is already active; "
+    "1 failure, nothing was activated; 2 wrong usage; 3 not better, the active table stays.\n\n"
     "Example:\n\n"
-    "  kvcobra recalibrate --socket /run/kvcobra/operator.sock --stats model.stats --dry-run";
+    "  kvcobra recalibrate --stats model.stats --dry-run";
 
 static const struct argp_option options[] = {
-    {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
     {"stats", OPT_STATS, "FILE", 0, "Statistics of a calibration, for the metric", 1},
     {"model", OPT_MODEL, "DIGEST", 0,
-     "Digits that the model's digest begins with, if several models have active tables", 1},
-    {"tenant", OPT_TENANT, "NAME", 0, "Only reports of this tenant; may be repeated", 1},
-    {"margin", OPT_MARGIN, "PERCENT", 0, "How much less harm the new table must do (default 5)", 2},
-    {"min-tokens", OPT_TOKENS, "N", 0, "Reported tokens that it takes (default 4096)", 2},
+     "At least the first six digits of the model's digest; needed if several models have active tables", 1},
+    {"tenant", OPT_TENANT, "NAME", 0, "Use only reports of this tenant; may be repeated", 1},
+    {"margin", OPT_MARGIN, "PERCENT", 0,
+     "Reduction of the distortion that the new table must reach (default 5)", 2},
+    {"min-tokens", OPT_TOKENS, "N", 0, "Fail if fewer tokens were reported (default 4096)", 2},
     {"shadow-tokens", OPT_SHADOW, "N", 0,
-     "Measure on so many live tokens before activating (default 0: do not)", 2},
-    {"share", OPT_SHARE, "PERCENT", 0, "Of new chunks, for that (default 1)", 2},
-    {"wait", OPT_WAIT, "SECONDS", 0, "At most, for that (default 3600)", 2},
-    {"output", 'o', "PATH", 0, "Write the new table here too", 3},
-    {"dry-run", OPT_DRY, NULL, 0, "Only say what would be done: the daemon is not changed", 3},
-    {"yes", OPT_YES, NULL, 0, "Do not ask before activating", 3},
+     "Measure the error of both tables on N live tokens before activating (default 0: do not measure)", 2},
+    {"share", OPT_SHARE, "PERCENT", 0, "With --shadow-tokens: share of new chunks to measure (default 1)", 2},
+    {"wait", OPT_WAIT, "SECONDS", 0, "With --shadow-tokens: fail after this time (default 3600)", 2},
+    {"output", 'o', "PATH", 0, "Also write the new table to this file", 3},
+    {"dry-run", OPT_DRY, NULL, 0, "Print the result and do not change the daemon", 3},
     {0},
 };
 
@@ -111,24 +108,20 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
 
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &o->common;
-        return 0;
-    case OPT_SOCKET:
-        o->socket = arg;
+        state->child_inputs[0] = &o->operator;
         return 0;
     case OPT_STATS:
         o->stats = arg;
         return 0;
     case OPT_MODEL:
+        operator_check_digest(state, "--model", arg);
         o->model = arg;
         return 0;
     case 'o':
         o->output = arg;
         return 0;
     case OPT_TENANT:
-        if (o->n_tenants == TENANTS_MAX)
-            argp_error(state, "at most %d --tenant", TENANTS_MAX);
-        o->tenants[o->n_tenants++] = arg;
+        operator_add_tenant(state, &o->tenants, arg);
         return 0;
     case OPT_MARGIN:
         o->margin = option_double(state, "--margin", arg, 0, 100);
@@ -148,23 +141,19 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
     case OPT_DRY:
         o->dry_run = true;
         return 0;
-    case OPT_YES:
-        o->yes = true;
-        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     case ARGP_KEY_END:
-        if (!o->socket)
-            argp_error(state, "--socket is needed");
         if (o->shadow_tokens > 0 && o->share <= 0)
             argp_error(state, "--shadow-tokens needs a --share above 0");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, cmd_recalibrate_parse, "", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_recalibrate_parse, "", doc, operator_children, NULL, NULL};
 
 static void cmd_recalibrate_deinit(struct recalibration *x)
 {
@@ -176,36 +165,39 @@ static void cmd_recalibrate_deinit(struct recalibration *x)
     (void) table_unref(x->parsed);
 }
 
-/* ---- what there is ---- */
+/* ---- active table and moments ---- */
 
-/* The active table that is meant, fetched. */
+/* Fetches the active table: of --model, or of the only model that has one. */
 static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;
-    char hex[DIGEST_HEX_BYTES];
     size_t n, found = 0;
-    int r = kvc_table_list(x->c, &tables, &n);
+    int r = kvc_table_list(x->c, sizeof(*tables), &tables, &n);
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
+
     for (size_t i = 0; i < n; i++) {
         if (tables[i].state != KVC_TABLE_ACTIVE)
             continue;
-        if (x->o->model &&
-            strncasecmp(digest_hex(tables[i].model_digest, hex), x->o->model, strlen(x->o->model)) != 0)
+        if (x->o->model && !operator_digest_matches(tables[i].model_digest, x->o->model))
             continue;
+
         memcpy(x->active, tables[i].digest, sizeof(x->active));
         memcpy(x->model, tables[i].model_digest, sizeof(x->model));
         found++;
     }
+
     if (found != 1)
         return fail(e, -EINVAL,
                     found == 0 ? "the daemon has no active table%s"
-                               : "several models have active tables%s: say which with --model",
+                               : "several models have active tables%s: choose one with --model",
                     x->o->model ? " of this model" : "");
+
     r = kvc_table_fetch(x->c, x->active, &x->table, &x->n_table);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
+
     return table_parse(x->table, x->n_table, &x->parsed, e);
 }
 
@@ -213,10 +205,11 @@ static int cmd_recalibrate_fetch_moments(struct recalibration *x, struct errmsg 
 {
     _cleanup_(freep) void *bytes = NULL;
     size_t n;
-    int r = kvc_moments_fetch(x->c, x->model, x->o->tenants, x->o->n_tenants, &bytes, &n, &x->tokens);
+    int r = kvc_moments_fetch(x->c, x->model, x->o->tenants.names, x->o->tenants.n, &bytes, &n, &x->tokens);
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
+
     r = moments_parse(bytes, n, &x->moments, e);
     if (r == 0 && x->o->stats)
         r = stats_load(x->o->stats, &x->metric_stats, e);
@@ -225,7 +218,7 @@ static int cmd_recalibrate_fetch_moments(struct recalibration *x, struct errmsg 
 
 /* ---- the new table ---- */
 
-/* The best metric that the statistics can make (alloc/README.md measured them in this order). */
+/* The best available metric; alloc/README.md has the measurements behind this order. */
 static enum metric cmd_recalibrate_best_metric(const struct stats *s)
 {
     static const enum metric in_order[] = {METRIC_FISHER, METRIC_OUTPUT, METRIC_ATTENTION, METRIC_QUERY};
@@ -236,8 +229,8 @@ static enum metric cmd_recalibrate_best_metric(const struct stats *s)
     return METRIC_MSE;
 }
 
-/* As the active table was solved, as far as it says and moments allow. Return: 0; -EINVAL: --stats has not
- * its metric. */
+/* The options that the active table was solved with, as far as its provenance has them and moments allow
+ * them. Return: 0; -EINVAL: --stats lacks the metric. */
 static int cmd_recalibrate_choose_options(const struct recalibration *x, struct solve_options *o,
                                           struct errmsg *e)
 {
@@ -247,16 +240,18 @@ static int cmd_recalibrate_choose_options(const struct recalibration *x, struct 
         solve_options_default(o, x->parsed->bpd_code);
         o->metric = cmd_recalibrate_best_metric(x->stats);
     }
+
     if (!x->metric_stats) {
         o->metric = METRIC_MSE;
         o->depth_weights = false;
         o->temper = 0;
     }
+
     o->curve = CURVE_GAUSSIAN;
     o->fit_levels = false;
     o->levels_from = x->parsed;
     o->v_from = x->parsed->v_from == PREDICT_NONE ? PREDICT_NONE : PREDICT_HEAD;
-    o->decoder = DECODER_INVERSE; /* fitting one takes vectors */
+    o->decoder = DECODER_INVERSE; /* fitting needs vectors */
     return metric_available(x->stats, o->metric, e);
 }
 
@@ -269,19 +264,22 @@ static int cmd_recalibrate_solve(struct recalibration *x, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     x->metric = o.metric;
-    r = moments_harm(x->moments, x->stats, &o, x->table, x->n_table, DRAWN_TOKENS, x->harm_active, e);
+    r = moments_distortion(x->moments, x->stats, &o, x->table, x->n_table, DRAWN_TOKENS, x->distortion_active,
+                           e);
     if (r == 0)
         r = solve_table(x->stats, &o, &x->candidate, &x->n_candidate, &report, e);
     if (r == 0)
         r = table_parse(x->candidate, x->n_candidate, &t, e);
     if (r == 0)
-        r = moments_harm(x->moments, x->stats, &o, x->candidate, x->n_candidate, DRAWN_TOKENS, x->harm_new,
-                         e);
+        r = moments_distortion(x->moments, x->stats, &o, x->candidate, x->n_candidate, DRAWN_TOKENS,
+                               x->distortion_new, e);
     if (r == 0 && x->o->output)
         r = atomic_file_write(x->o->output, x->candidate, x->n_candidate, e);
     if (r < 0)
         return r;
+
     memcpy(x->digest, t->digest, sizeof(x->digest));
     x->already = memcmp(x->digest, x->active, sizeof(x->digest)) == 0;
     return 0;
@@ -289,23 +287,26 @@ static int cmd_recalibrate_solve(struct recalibration *x, struct errmsg *e)
 
 static double cmd_recalibrate_gain_percent(const struct recalibration *x)
 {
-    double before = x->harm_active[0] + x->harm_active[1], after = x->harm_new[0] + x->harm_new[1];
+    double before = x->distortion_active[0] + x->distortion_active[1],
+           after = x->distortion_new[0] + x->distortion_new[1];
 
     return before > 0 ? 100 * (1 - after / before) : 0;
 }
 
-/* ---- trying it ---- */
+/* ---- shadow measurement ---- */
 
 static int cmd_recalibrate_read_fit(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) kvc_layer_fit *layers = NULL;
     size_t n;
-    int r = kvc_table_get_fit(x->c, x->digest, &x->fit, &layers, &n);
+    int r;
 
+    x->fit.struct_bytes = sizeof(x->fit);
+    r = kvc_table_get_fit(x->c, x->digest, &x->fit, sizeof(*layers), &layers, &n);
     return r < 0 ? fail(e, r, "%s", kvc_last_error(x->c)) : 0;
 }
 
-/* Return: 0 when enough was measured; -ETIMEDOUT: it was not, in time. */
+/* Return: 0: enough tokens are measured; -ETIMEDOUT. */
 static int cmd_recalibrate_shadow(struct recalibration *x, struct errmsg *e)
 {
     const struct recalibrate_options *o = x->o;
@@ -315,13 +316,15 @@ static int cmd_recalibrate_shadow(struct recalibration *x, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
-    command_note(&o->common,
-                 "clients encode %g %% of their new chunks with both tables, until %ju tokens are measured",
+
+    command_note(&o->operator.common,
+                 "clients encode %g %% of their new chunks with both tables until %ju tokens are measured",
                  o->share, (uintmax_t) o->shadow_tokens);
     do {
         r = cmd_recalibrate_read_fit(x, e);
         if (r < 0 || x->fit.shadow_tokens >= o->shadow_tokens)
             break;
+
         (void) nanosleep(&nap, NULL);
     } while (naps-- > 0);
     if (r == 0 && x->fit.shadow_tokens < o->shadow_tokens)
@@ -347,22 +350,24 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
 
     (void) digest_hex(x->active, active);
     (void) digest_hex(x->digest, new);
-    if (x->o->common.json) {
-        int r = report_json(json_pack(
-            "{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I}", "outcome", outcome, "reason",
-            why, "active", active, "table", new, "metric", solve_metric_name(x->metric), "tokens",
-            (json_int_t) x->tokens, "harm_active", json_pack("[f, f]", x->harm_active[0], x->harm_active[1]),
-            "harm_new", json_pack("[f, f]", x->harm_new[0], x->harm_new[1]), "gain_percent",
-            cmd_recalibrate_gain_percent(x), "shadow_tokens", (json_int_t) x->fit.shadow_tokens,
-            "shadow_error", x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
-            x->fit.active_error[0] + x->fit.active_error[1], "revision", (json_int_t) x->revision));
+    if (x->o->operator.common.json) {
+        int r = report_json(
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I}", "outcome", outcome,
+                      "reason", why, "active", active, "table", new, "metric", solve_metric_name(x->metric),
+                      "tokens", (json_int_t) x->tokens, "harm_active",
+                      json_pack("[f, f]", x->distortion_active[0], x->distortion_active[1]), "harm_new",
+                      json_pack("[f, f]", x->distortion_new[0], x->distortion_new[1]), "gain_percent",
+                      cmd_recalibrate_gain_percent(x), "shadow_tokens", (json_int_t) x->fit.shadow_tokens,
+                      "shadow_error", x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
+                      x->fit.active_error[0] + x->fit.active_error[1], "revision", (json_int_t) x->revision));
 
         return r == COMMAND_OK ? status : r;
     }
-    printf("harm on %ju live tokens (%s), keys and values:\n", (uintmax_t) x->tokens,
-           solve_metric_name(x->metric));
-    printf("  active  %.12s  %.6g + %.6g\n", active, x->harm_active[0], x->harm_active[1]);
-    printf("  new     %.12s  %.6g + %.6g: %.1f %% less\n", new, x->harm_new[0], x->harm_new[1],
+
+    printf("distortion e'Me (%s) by the moments of %ju live tokens, keys + values:\n",
+           solve_metric_name(x->metric), (uintmax_t) x->tokens);
+    printf("  active  %.12s  %.6g + %.6g\n", active, x->distortion_active[0], x->distortion_active[1]);
+    printf("  new     %.12s  %.6g + %.6g: %.1f %% lower\n", new, x->distortion_new[0], x->distortion_new[1],
            cmd_recalibrate_gain_percent(x));
     if (x->fit.shadow_tokens > 0)
         printf("measured error on %ju tokens: active %.4f + %.4f, new %.4f + %.4f\n",
@@ -372,40 +377,44 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
     return status;
 }
 
-/* Better by the margin: stage, try, activate. */
+/* Stages the new table, measures it as a shadow if asked for, and activates it. */
 static int cmd_recalibrate_apply(struct recalibration *x)
 {
     char hex[DIGEST_HEX_BYTES], why[512];
     struct errmsg e = {""};
     uint8_t staged[KVC_DIGEST_BYTES];
 
-    if (!confirm(x->o->yes,
-                 "Table %.12s does %.1f %% less harm on live traffic. New sequences use it from now on%s.",
-                 digest_hex(x->digest, hex), cmd_recalibrate_gain_percent(x),
-                 x->o->shadow_tokens > 0 ? ", if measuring confirms that" : ""))
+    if (!operator_confirm(
+            &x->o->operator,
+            "Table %.12s has a distortion %.1f %% lower on live traffic. New sequences will use it%s.",
+            digest_hex(x->digest, hex), cmd_recalibrate_gain_percent(x),
+            x->o->shadow_tokens > 0 ? " if the shadow measurement confirms that" : ""))
         return COMMAND_FAILED;
     if (kvc_table_stage(x->c, x->candidate, x->n_candidate, staged) < 0)
         return command_fail("cannot stage the new table: %s", kvc_last_error(x->c));
     if (x->o->shadow_tokens > 0) {
         int r = cmd_recalibrate_shadow(x, &e);
 
-        (void) kvc_table_shadow(x->c, x->digest, 0, 0,
-                                NULL); /* whatever comes next, the comparison is over */
+        (void) kvc_table_shadow(x->c, x->digest, 0, 0, NULL); /* end the shadow in any case */
         if (r < 0)
             return command_fail("%s; the active table stays, the new one is staged", e.text);
         if (cmd_recalibrate_is_worse_live(x))
             return cmd_recalibrate_print_result(
-                x, "not activated", "it measures worse on live chunks than the active table", NOT_BETTER);
+                x, "not activated", "its measured error on live chunks is above the active table's",
+                NOT_BETTER);
     }
+
     if (kvc_table_activate(x->c, x->digest, 0, &x->revision) < 0)
         return command_fail("cannot activate the new table: %s", kvc_last_error(x->c));
-    (void) snprintf(why, sizeof(why),
-                    "new sequences use it, revision %ju; 'kvcobra table rollback' goes back",
-                    (uintmax_t) x->revision);
+
+    (void) snprintf(
+        why, sizeof(why),
+        "new sequences use it, revision %ju; 'kvcobra table rollback' returns to the earlier table",
+        (uintmax_t) x->revision);
     return cmd_recalibrate_print_result(x, "activated", why, COMMAND_OK);
 }
 
-static int recalibrate(struct recalibration *x)
+static int cmd_recalibrate_decide(struct recalibration *x)
 {
     struct errmsg e = {""};
     char why[256];
@@ -418,38 +427,40 @@ static int recalibrate(struct recalibration *x)
     if (cmd_recalibrate_solve(x, &e) < 0)
         return command_fail("%s", e.text);
     if (x->already)
-        return cmd_recalibrate_print_result(x, "unchanged", "the active table is what these moments ask for",
+        return cmd_recalibrate_print_result(x, "unchanged", "these moments give the active table",
                                             COMMAND_OK);
     if (!(cmd_recalibrate_gain_percent(x) >= x->o->margin)) {
         (void) snprintf(why, sizeof(why),
-                        "%.1f %% less harm is below the margin of %g %%; the active table stays",
+                        "a distortion %.1f %% lower is below the margin of %g %%; the active table stays",
                         cmd_recalibrate_gain_percent(x), x->o->margin);
         return cmd_recalibrate_print_result(x, "not activated", why, NOT_BETTER);
     }
+
     if (x->o->dry_run)
         return cmd_recalibrate_print_result(x, "would be activated",
-                                            "better by the margin; --dry-run changes nothing", COMMAND_OK);
+                                            "better by the margin; --dry-run changed nothing", COMMAND_OK);
+
     return cmd_recalibrate_apply(x);
+}
+
+static int cmd_recalibrate_request(kvc_client *c, void *ctx)
+{
+    _cleanup_(cmd_recalibrate_deinit) struct recalibration x = {.c = c, .o = ctx};
+
+    return cmd_recalibrate_decide(&x);
 }
 
 static int cmd_recalibrate_run(int argc, char **argv)
 {
     struct recalibrate_options o = {.margin = 5, .share = 1, .min_tokens = 4096, .wait_s = 3600};
-    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    struct recalibration x = {.o = &o};
     struct errmsg e = {""};
-    int status;
 
     command_parse(&argp, argc, argv, &o);
     if (o.output && output_check(o.output, &o.stats, 1, &e) < 0)
         return command_fail("%s", e.text);
-    if (client_open(o.socket, &c, &e) < 0)
-        return command_fail("%s", e.text);
-    x.c = c;
-    status = recalibrate(&x);
-    cmd_recalibrate_deinit(&x);
-    return status;
+
+    return operator_run(&o.operator, cmd_recalibrate_request, &o);
 }
 
 const struct command cmd_recalibrate = {
-    "recalibrate", "a new table from live traffic, activated if it is better", cmd_recalibrate_run};
+    "recalibrate", "solve a table from live traffic, activate it if better", cmd_recalibrate_run};

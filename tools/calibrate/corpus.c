@@ -8,8 +8,8 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/document.h"
 #include "tools/engine/engine.h"
-#include "tools/command/text_file.h"
 
 size_t corpus_windows(size_t n_tokens, size_t window)
 {
@@ -47,11 +47,12 @@ int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_toke
     c->sources = calloc(n_sources + 1, sizeof(*c->sources));
     if (!c->tokens || !c->ends || !c->documents || !c->sources)
         return fail(e, -ENOMEM, "out of memory for %zu windows of %zu tokens", n_windows, window);
+
     return 0;
 }
 
-/* A window's name: a hash of its tokens and its place in the text, so that statistics of different texts can
- * be merged and those of the same text cannot be counted twice. */
+/* The hash of a window's tokens and its place in the text: statistics of different texts can be merged, and
+ * the same window of a text cannot be counted twice. */
 static uint64_t corpus_name_window(const uint32_t *tokens, size_t n, uint64_t place)
 {
     uint8_t hash[crypto_generichash_BYTES_MIN];
@@ -77,21 +78,21 @@ void corpus_add(struct corpus *c, uint32_t bos, const uint32_t *tokens, size_t n
     c->documents[c->n_windows++] = corpus_name_window(c->tokens + start, at + n - start, place);
 }
 
-/* ---- texts taking turns ---- */
+/* ---- cutting texts ---- */
 
 struct corpus_cut {
     size_t text, first, n; /* tokens [first, first + n) of a text */
     uint64_t place;
 };
 
-/* How far a text has been read. */
+/* Position of the next window in a text. */
 struct corpus_reader {
     const struct document *d;
     size_t at, part;
     uint64_t n_cuts;
 };
 
-/* The next window of a text. Return: whether there is one. */
+/* Cuts the next window. False: the text has no more. */
 static bool corpus_next_cut(struct corpus_reader *r, size_t longest, struct corpus_cut *ret)
 {
     const struct document *d = r->d;
@@ -106,18 +107,20 @@ static bool corpus_next_cut(struct corpus_reader *r, size_t longest, struct corp
         r->part += d->ends && r->at == end;
         if (!whole)
             continue;
+
         r->n_cuts++;
         return true;
     }
+
     return false;
 }
 
-struct cuts {
+struct corpus_cuts {
     struct corpus_cut *cut;
-    size_t n, room, n_tokens; /* BOS included */
+    size_t n, room, n_tokens; /* with BOS */
 };
 
-static int corpus_cuts_add(struct cuts *c, const struct corpus_cut *cut, size_t bos)
+static int corpus_cuts_add(struct corpus_cuts *c, const struct corpus_cut *cut, size_t bos)
 {
     if (c->n == c->room) {
         size_t room = 2 * c->room + 64;
@@ -125,19 +128,21 @@ static int corpus_cuts_add(struct cuts *c, const struct corpus_cut *cut, size_t 
 
         if (!grown)
             return -ENOMEM;
+
         c->cut = grown;
         c->room = room;
     }
+
     c->cut[c->n++] = *cut;
     c->n_tokens += cut->n + bos;
     return 0;
 }
 
-/* Windows of all texts in turn until there are @enough tokens and, beyond them, those to be held. */
-static int corpus_take_turns(struct corpus_reader *readers, size_t n, size_t longest, size_t bos,
-                             const struct corpus_options *o, struct cuts *ret)
+/* Cuts a window from each text in turn until there are o->n_tokens and the tokens to hold out. */
+static int corpus_cut_texts(struct corpus_reader *readers, size_t n, size_t longest, size_t bos,
+                            const struct corpus_options *o, struct corpus_cuts *ret)
 {
-    size_t counted = 0; /* tokens when the budget was full */
+    size_t counted = 0; /* tokens at the moment when o->n_tokens was reached */
     bool any = true;
 
     while (any) {
@@ -152,6 +157,7 @@ static int corpus_take_turns(struct corpus_reader *readers, size_t n, size_t lon
                 return 0;
             if (!corpus_next_cut(&readers[i], longest, &cut))
                 continue;
+
             any = true;
             cut.text = i;
             r = corpus_cuts_add(ret, &cut, bos);
@@ -159,11 +165,12 @@ static int corpus_take_turns(struct corpus_reader *readers, size_t n, size_t lon
                 return r;
         }
     }
+
     return 0;
 }
 
-/* How many windows at the end have DEPTH_TOKENS together; more than there are if they do not reach it. */
-static size_t corpus_count_held(const struct cuts *c, size_t bos)
+/* Number of last windows that have DEPTH_TOKENS together; more than all windows if these are too few. */
+static size_t corpus_count_held(const struct corpus_cuts *c, size_t bos)
 {
     size_t n = 0, tokens = 0;
 
@@ -183,14 +190,15 @@ static void corpus_describe(const struct document *d, size_t window, struct stat
 }
 
 static int corpus_build(const struct engine *en, const struct document *texts, size_t n,
-                        const struct cuts *cuts, size_t n_held, size_t window, struct corpus *ret_corpus,
-                        struct errmsg *e)
+                        const struct corpus_cuts *cuts, size_t n_held, size_t window,
+                        struct corpus *ret_corpus, struct errmsg *e)
 {
     _cleanup_(corpus_deinit) struct corpus c = {0};
     int r = corpus_init(&c, window, cuts->n, cuts->n_tokens, n, e);
 
     if (r < 0)
         return r;
+
     c.n_sources = n;
     for (size_t i = 0; i < n; i++)
         corpus_describe(&texts[i], window, &c.sources[i]);
@@ -203,6 +211,7 @@ static int corpus_build(const struct engine *en, const struct document *texts, s
             c.sources[cut->text].tokens += corpus_length(&c, i);
         }
     }
+
     c.n_windows -= n_held;
     c.n_held = n_held;
     *ret_corpus = c;
@@ -215,15 +224,16 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
 {
     size_t bos = corpus_bos(en) != UINT32_MAX, longest = o->window - bos, n_held, n_tokens = 0;
     _cleanup_(freep) struct corpus_reader *readers = calloc(n + 1, sizeof(*readers));
-    struct cuts cuts = {0};
+    struct corpus_cuts cuts = {0};
     int r = readers ? 0 : -ENOMEM;
 
     for (size_t i = 0; r == 0 && i < n; i++) {
         readers[i].d = &texts[i];
         n_tokens += texts[i].n_tokens;
     }
+
     if (r == 0)
-        r = corpus_take_turns(readers, n, longest, bos, o, &cuts);
+        r = corpus_cut_texts(readers, n, longest, bos, o, &cuts);
     n_held = o->want_held ? corpus_count_held(&cuts, bos) : 0;
     if (r < 0)
         r = fail(e, r, "out of memory for the windows of the texts");
@@ -247,6 +257,7 @@ int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     memcpy(both.tokens, more->tokens, n_more * sizeof(*both.tokens));
     memcpy(both.tokens + n_more, c->tokens, corpus_start(c, n_all) * sizeof(*both.tokens));
     memcpy(both.ends, more->ends, more->n_windows * sizeof(*both.ends));

@@ -1,4 +1,4 @@
-/* Text that the model writes to be calibrated on; see corpus.h. */
+/* Calibration text that the model generates; see corpus.h. */
 #include <errno.h>
 #include <math.h>
 #include <sodium.h>
@@ -9,14 +9,14 @@
 #include "base/errmsg.h"
 #include "tools/calibrate/cache_batch.h"
 #include "tools/calibrate/corpus.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/command/progress.h"
 
 struct corpus_model_writer {
     struct engine *en;
     struct batch_cache *cache;
-    uint32_t *tokens;  /* [n_sequences] the newest of each */
+    uint32_t *tokens;  /* [n_sequences] the newest token of each */
     uint32_t *written; /* [n_sequences, window] */
     float *hidden;     /* [n_sequences, n_embd] */
     float *logits;     /* [n_sequences, n_vocab] */
@@ -55,15 +55,16 @@ static int corpus_model_writer_init(struct corpus_model_writer *w, size_t n_sequ
     w->hidden = malloc(n_sequences * info->n_embd * sizeof(float));
     w->logits = malloc(n_sequences * info->n_vocab * sizeof(float));
     if (!w->tokens || !w->written || !w->hidden || !w->logits)
-        return fail(e, -ENOMEM, "out of memory for writing %zu texts", n_sequences);
+        return fail(e, -ENOMEM, "out of memory for generating %zu texts", n_sequences);
+
     sampler_seed(&w->sampler, seed);
     return batch_cache_new(engine_geometry(w->en), n_sequences, window, &w->cache, e);
 }
 
 /*
- * A token to begin with. Vocabularies are made by merging the most frequent pairs first, so a token's number
- * is about its rank, and words go by Zipf's law: p ~ 1 / (number + offset). The offset keeps the single bytes
- * at the front, which are frequent only inside words, from being most of it.
+ * Samples a first token. Vocabularies are built by merging the most frequent pairs first, so the number of a
+ * token is about its rank by frequency, and by Zipf's law p ~ 1 / (number + offset). The offset reduces the
+ * weight of the first tokens: single bytes, which are frequent only inside words.
  */
 static uint32_t corpus_model_begin(struct corpus_model_writer *w, size_t n_vocab)
 {
@@ -76,10 +77,10 @@ static uint32_t corpus_model_begin(struct corpus_model_writer *w, size_t n_vocab
         w->logits[info->token_bos] = -1e30f;
     if (info->token_eos < n_vocab)
         w->logits[info->token_eos] = -1e30f;
-    return sample_softmax(w->logits, n_vocab, 1.0f, &w->sampler);
+    return sampler_softmax(w->logits, n_vocab, 1.0f, &w->sampler);
 }
 
-/* One token of every sequence through the model, and the next ones drawn: w->tokens advances. */
+/* Runs w->tokens, one token of every sequence, through the model, and replaces them by sampled ones. */
 static int corpus_model_write_step(struct corpus_model_writer *w, size_t n_sequences, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(w->en);
@@ -97,8 +98,9 @@ static int corpus_model_write_step(struct corpus_model_writer *w, size_t n_seque
             logits[info->token_bos] = -1e30f;
         if (info->token_eos < info->n_vocab)
             logits[info->token_eos] = -1e30f;
-        w->tokens[i] = sample_softmax(logits, info->n_vocab, 1.0f, &w->sampler);
+        w->tokens[i] = sampler_softmax(logits, info->n_vocab, 1.0f, &w->sampler);
     }
+
     return r;
 }
 
@@ -117,10 +119,12 @@ static int corpus_model_write_all(struct corpus_model_writer *w, size_t n, size_
                 w->tokens[i] = corpus_model_begin(w, engine_info(w->en)->n_vocab);
             w->written[i * window + t] = w->tokens[i];
         }
+
         if (t + 1 < window)
             r = corpus_model_write_step(w, n, e);
         progress_update(p, (double) ((t + 1) * n));
     }
+
     return r;
 }
 
@@ -139,6 +143,7 @@ int corpus_from_model(struct engine *en, const struct corpus_options *o, struct 
         r = corpus_model_write_all(&w, n, o->window, p, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < n; i++)
         corpus_add(&c, UINT32_MAX, w.written + i * o->window, o->window, i);
     c.n_windows -= n_held;

@@ -1,5 +1,6 @@
-/* See solve_arguments.h. */
+/* The command line of `kvcobra solve`; see solve_arguments.h. */
 #include "tools/calibrate/solve_arguments.h"
+#include "tools/command/option.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,36 +39,35 @@ enum {
 };
 
 static const char doc[] =
-    "Make an allocation table from statistics: which directions of every head's keys and values are stored, "
-    "and in how "
-    "many bits.\v"
-    "The budget counts stored code bits, padding included, per number of the cache (binary16 is 16). One "
-    "budget covers "
-    "keys and values, which usually want different shares; --k-bpd and --v-bpd fix them.\n\n"
+    "Make an allocation table from statistics: choose the stored directions of every head's keys and values, "
+    "and "
+    "their bits.\v"
+    "The budget is stored code bits, with padding, per number of the cache (binary16 has 16). One budget "
+    "covers "
+    "keys and values, whose best shares usually differ; --k-bpd and --v-bpd fix them.\n\n"
     "Methods:\n"
-    "  bands      (default) every group of 8 directions of every head gets its own width, 0 to 8 bits; "
-    "values are "
-    "predicted from their token's keys\n"
-    "  paper-kl   the paper's allocator (C1 and C2) under its attention-KL weight, values uniform\n"
-    "  paper-mse  the paper's allocator under squared error\n"
-    "  dp         the paper's codecs, budgets by its exact dynamic programme, measured curves; --metric "
-    "query "
-    "(default) or mse, --curve bennett for the paper's estimate\n"
-    "The last three are charged without padding, as in the paper, and never spend more than the budget here, "
+    "  bands      (default) each group of 8 directions of each head gets its own\n"
+    "             width, 0 to 8 bits; values are predicted from their token's keys\n"
+    "  paper-kl   the paper's allocator (C1 and C2) with its attention-KL weight;\n"
+    "             all values get the same budget\n"
+    "  paper-mse  the paper's allocator with squared error\n"
+    "  dp         the paper's codecs with budgets by its exact dynamic programme and\n"
+    "             measured curves; --metric query (default) or mse, --curve bennett\n"
+    "             for the paper's estimate\n\n"
+    "The last three are charged without padding, as in the paper. They never exceed the budget here, "
     "although "
     "rounding in the original may.\n\n"
-    "Metrics: the default is the first that the statistics hold of fisher (needs gradients), output, "
-    "attention, mse. "
-    "attention without the depth weights that go with it counts all layers alike, which is a poor guess.\n"
+    "Metrics: the default is the first of fisher (needs gradients), output, attention, mse that the "
+    "statistics "
+    "have. Without depth weights, attention weighs all layers equally, which gives poor tables.\n"
     "Curves: measured (default: quantises sampled vectors), gaussian, bennett.\n\n"
-    "STATS may also be a file of moments (calibrate --moments-only, or what a service collected): means and "
-    "covariances "
-    "without any vector. The metric then comes from --metric-from; without it, squared error. Curves are "
-    "gaussian and levels "
-    "those of a normal distribution, or of --levels-from.\n\n"
-    "--sweep splits --total-bpd between keys and values in every way, in steps, and shows what each does; "
-    "with -o the "
-    "tables are written there.\n\n"
+    "STATS may also be a file of moments (calibrate --moments-only, or collected by a daemon): means and "
+    "covariances without vectors. The metric then comes from --metric-from (default: squared error). Curves "
+    "are "
+    "gaussian; levels are those of a normal distribution, or of --levels-from.\n\n"
+    "--sweep solves all splits of --total-bpd between keys and values, in steps, and prints their "
+    "distortions; "
+    "with -o it writes the tables there.\n\n"
     "Examples:\n\n"
     "  kvcobra solve model.stats --bpd 3 -o model-3.table\n"
     "  kvcobra solve model.stats --total-bpd 6 --sweep -o splits/";
@@ -77,44 +77,42 @@ static const struct argp_option options[] = {
     {"k-bpd", OPT_K_BPD, "B", 0, "Bits per number of keys; with --v-bpd, instead of --bpd", 1},
     {"v-bpd", OPT_V_BPD, "B", 0, "Bits per number of values", 1},
     {"k-only", OPT_K_ONLY, NULL, 0,
-     "--bpd is for keys; values get 8 bits, as near to exact as a table goes (eval --side k leaves them "
-     "exact)",
+     "--bpd is for keys; values get 8 bits, the most of a table (eval --side k reads exact values)", 1},
+    {"total-bpd", OPT_TOTAL_BPD, "T", 0, "Bits of a key number plus a value number; the same as --bpd T/2",
      1},
-    {"total-bpd", OPT_TOTAL_BPD, "T", 0, "Bits of a key number and a value number together: --bpd T/2", 1},
-    {"sweep", OPT_SWEEP, NULL, 0, "With --total-bpd: all splits between keys and values, as a table", 1},
-    {"step", OPT_STEP, "B", 0, "Of --sweep (default 1)", 1},
-    {"output", 'o', "PATH", 0, "The table file to write; with --sweep a directory, and not required", 1},
+    {"sweep", OPT_SWEEP, NULL, 0, "With --total-bpd: solve all splits between keys and values", 1},
+    {"step", OPT_STEP, "B", 0, "Step of --sweep (default 1)", 1},
+    {"output", 'o', "PATH", 0, "The table file to write; with --sweep an optional directory", 1},
     {"method", OPT_METHOD, "NAME", 0, "bands, paper-kl, paper-mse or dp", 2},
     {"metric", OPT_METRIC, "NAME", 0, "fisher, output, attention, query or mse (bands); query or mse (dp)",
      2},
     {"metric-from", OPT_METRIC_FROM, "STATS", 0, "For moments: take the metric from these statistics", 2},
-    {"levels-from", OPT_LEVELS_FROM, "TABLE", 0, "Keep the levels of this table instead of fitting them", 3},
+    {"levels-from", OPT_LEVELS_FROM, "TABLE", 0, "Use the levels of this table instead of fitting them", 3},
     {"curve", OPT_CURVE, "NAME", 0, "measured, gaussian or bennett (bands, dp)", 2},
     {"quantiser", OPT_QUANTISER, "NAME", 0, "lloyd-max, uniform or uniform-midtread", 2},
     {"temper", OPT_TEMPER, "P", 0,
-     "Raise the metric to this power, at the same trace (default 0.75 for fisher and "
+     "Raise the metric to this power and keep its trace (default 0.75 for fisher and "
      "output, 1 for attention)",
      3},
-    {"no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Keep the levels of a normal distribution", 3},
+    {"no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Use the levels of a normal distribution", 3},
     {"predict", OPT_PREDICT, "FROM", 0,
-     "Values are what keys do not tell: the keys of their own head (head, the "
-     "default), of all heads of the layer (layer: better, slower to read, and every process needs all "
-     "heads), or none",
+     "Code values as residuals of a prediction from keys: of their own head (head, default), of all heads of "
+     "the "
+     "layer (layer: better, slower to read, and every process needs all heads), or none",
      3},
     {"decoder", OPT_DECODER, "NAME", 0,
-     "least-squares (default: fitted to what the codes turned out to be) or inverse, of "
-     "the encoder",
-     3},
+     "least-squares (default: fitted to the codes of sampled vectors) or inverse, of the encoder", 3},
     {"no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "The same as --predict none", 3},
-    {"no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Count the harm in all layers alike", 3},
-    {"floor", OPT_FLOOR, "B", 0, "At least so many bits per number for every head and side", 3},
-    {"ceiling", OPT_CEILING, "B", 0, "At most so many", 3},
-    {"seed", OPT_SEED, "N", 0, "Of the rotations' signs (default 0)", 3},
-    {NULL, 0, NULL, 0, "Of the paper's methods, with its defaults:", 4},
-    {"b-min-budget", OPT_B_MIN_BUDGET, "BITS", 0, "B_min: least budget of a head, bits per token (default 8)",
-     4},
+    {"no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Weigh the distortion of all layers equally", 3},
+    {"floor", OPT_FLOOR, "B", 0, "Minimum bits per number of every head and side", 3},
+    {"ceiling", OPT_CEILING, "B", 0, "Maximum bits per number of every head and side", 3},
+    {"seed", OPT_SEED, "N", 0, "Seed of the rotations' signs (default 0)", 3},
+    {NULL, 0, NULL, 0, "Options of the paper's methods, with its defaults:", 4},
+    {"b-min-budget", OPT_B_MIN_BUDGET, "BITS", 0,
+     "B_min: minimum budget of a head, bits per token (default 8)", 4},
     {"rank-step", OPT_RANK_STEP, "N", 0, "Ranks are multiples of N (default 2)", 4},
-    {"b-range", OPT_B_RANGE, "MIN:MAX", 0, "Bits of a stored coordinate (default 2:8)", 4},
+    {"b-range", OPT_B_RANGE, "MIN:MAX", 0, "Minimum and maximum bits of a stored coordinate (default 2:8)",
+     4},
     {"eta", OPT_ETA, "X", 0, "Damping of C2 (default 0.3; not dp)", 4},
     {"rounds", OPT_ROUNDS, "N", 0, "Rounds of C2 (default 5; not dp)", 4},
     {0},
@@ -188,6 +186,7 @@ static bool solve_arguments_take_paper(struct solve_arguments *a, int key, char 
         a->paper_option = a->c2_option = "--rounds";
         return true;
     }
+
     return false;
 }
 
@@ -221,22 +220,28 @@ static bool solve_arguments_take_budget(struct solve_arguments *a, int key, cons
         a->ceil_bpd = option_double(state, "--ceiling", arg, 0, TABLE_BITS_MAX);
         return true;
     }
+
     return false;
 }
 
-/* Return: whether @key is an option without a value. */
+/* Options without a value. False: @key is none of them. */
 static bool solve_arguments_take_flag(struct solve_arguments *a, int key)
 {
-    bool *flag = key == OPT_K_ONLY      ? &a->k_only
-                 : key == OPT_SWEEP     ? &a->sweep
-                 : key == OPT_NO_LEVELS ? &a->no_levels
-                 : key == OPT_NO_DEPTH  ? &a->no_depth
-                                        : NULL;
-
-    if (!flag)
-        return false;
-    *flag = true;
-    return true;
+    switch (key) {
+    case OPT_K_ONLY:
+        a->k_only = true;
+        return true;
+    case OPT_SWEEP:
+        a->sweep = true;
+        return true;
+    case OPT_NO_LEVELS:
+        a->no_levels = true;
+        return true;
+    case OPT_NO_DEPTH:
+        a->no_depth = true;
+        return true;
+    }
+    return false;
 }
 
 static void solve_arguments_check(struct solve_arguments *a, const struct argp_state *state)
@@ -246,28 +251,29 @@ static void solve_arguments_check(struct solve_arguments *a, const struct argp_s
     if (!a->statistics || (!a->output && !a->sweep))
         argp_error(state, "a STATS file and -o TABLE are needed");
     if ((a->bpd > 0) + (a->total_bpd > 0) + apart != 1 || (apart && !(a->k_bpd > 0 && a->v_bpd > 0)))
-        argp_error(state, "one budget: --bpd, or --total-bpd, or --k-bpd and --v-bpd");
+        argp_error(state, "give one budget: --bpd, or --total-bpd, or --k-bpd and --v-bpd");
     if (a->k_only && !(a->bpd > 0))
         argp_error(state, "--k-only takes the keys' bits from --bpd");
     if (a->sweep && !(a->total_bpd > 0))
-        argp_error(state, "--sweep splits a --total-bpd");
+        argp_error(state, "--sweep needs --total-bpd");
     if (a->sweep && a->total_bpd < 2 * a->step)
-        argp_error(state, "--sweep: a total of %g has no split in steps of %g", a->total_bpd, a->step);
+        argp_error(state, "--sweep: a total of %g cannot be split in steps of %g", a->total_bpd, a->step);
     if (a->step != 1 && !a->sweep)
-        argp_error(state, "--step belongs to --sweep");
+        argp_error(state, "--step needs --sweep");
     if (a->paper_option && a->method == METHOD_BANDS)
-        argp_error(state, "%s belongs to the methods paper-kl, paper-mse and dp", a->paper_option);
+        argp_error(state, "%s is for the methods paper-kl, paper-mse and dp", a->paper_option);
     if (a->c2_option && a->method == METHOD_DP)
-        argp_error(state, "%s belongs to C2, which method dp replaces", a->c2_option);
+        argp_error(state, "%s is for C2, which method dp replaces", a->c2_option);
 }
 
-/* A total is twice the mean; keys alone leave values at the most that a table can store. */
-static void solve_arguments_settle_budget(struct solve_arguments *a)
+/* A total is twice the mean. With --k-only values get the most bits that a table can store. */
+static void solve_arguments_derive_budget(struct solve_arguments *a)
 {
     if (a->total_bpd > 0)
         a->bpd = a->total_bpd / 2;
     if (!a->k_only)
         return;
+
     a->k_bpd = a->bpd;
     a->v_bpd = TABLE_BITS_MAX;
 }
@@ -310,13 +316,15 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
         return 0;
     case ARGP_KEY_END:
         solve_arguments_check(a, state);
-        solve_arguments_settle_budget(a);
+        solve_arguments_derive_budget(a);
         return 0;
     }
-    return solve_arguments_take_flag(a, key) || solve_arguments_take_budget(a, key, arg, state) ||
-                   solve_arguments_take_paper(a, key, arg, state)
-               ? 0
-               : ARGP_ERR_UNKNOWN;
+
+    if (solve_arguments_take_flag(a, key) || solve_arguments_take_budget(a, key, arg, state) ||
+        solve_arguments_take_paper(a, key, arg, state))
+        return 0;
+
+    return ARGP_ERR_UNKNOWN;
 }
 
 const struct argp solve_argp = {options, solve_arguments_parse, "STATS", doc, common_children, NULL, NULL};
@@ -337,7 +345,7 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct stats *
     else if (a->method == METHOD_BANDS && stats_get_options(s)->want_output)
         ret->metric = METRIC_OUTPUT;
     else if (a->method == METHOD_BANDS && !stats_get_options(s)->want_attention)
-        ret->metric = METRIC_MSE; /* announced by the caller */
+        ret->metric = METRIC_MSE; /* the caller prints a note */
     ret->temper = a->temper;
     if (stats_is_moments(s) && ret->curve == CURVE_MEASURED)
         ret->curve = CURVE_GAUSSIAN;
@@ -347,6 +355,7 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct stats *
         ret->quantiser = a->quantiser;
         ret->fit_levels = ret->fit_levels && a->quantiser == QUANT_LLOYD_MAX;
     }
+
     ret->fit_levels = ret->fit_levels && !a->no_levels && !a->levels_from && !stats_is_moments(s);
     if (a->has_predict)
         ret->v_from = a->predict;

@@ -1,4 +1,4 @@
-/* See solve_input.h. */
+/* Loading the input of solve; see solve_input.h. */
 #include "tools/calibrate/solve_input.h"
 
 #include <errno.h>
@@ -30,11 +30,13 @@ static int solve_input_load_moments(const char *path, const char *metric_from, c
         if (r < 0)
             return r;
     }
+
     r = stats_from_moments(m, metric, ret, &why);
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
 
-int statistics_load(const char *path, const char *metric_from, struct stats **ret, struct errmsg *e)
+int solve_input_load_statistics(const char *path, const char *metric_from, struct stats **ret,
+                                struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct errmsg why = {""};
@@ -46,7 +48,9 @@ int statistics_load(const char *path, const char *metric_from, struct stats **re
     if (moments_recognise(bytes, n))
         return solve_input_load_moments(path, metric_from, bytes, n, ret, e);
     if (metric_from)
-        return fail(e, -EINVAL, "%s has metrics of its own: --metric-from is for moments", path);
+        return fail(e, -EINVAL,
+                    "--metric-from is for moments, and %s holds statistics with their own metrics", path);
+
     r = stats_parse(bytes, n, ret, &why);
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
@@ -54,16 +58,16 @@ int statistics_load(const char *path, const char *metric_from, struct stats **re
 int solve_input_load(const struct solve_arguments *a, struct solve_input *ret, struct errmsg *e)
 {
     _cleanup_(solve_input_deinit) struct solve_input in = {0};
-    int r = statistics_load(a->statistics, a->metric_from, &in.stats, e);
+    int r = solve_input_load_statistics(a->statistics, a->metric_from, &in.stats, e);
 
     if (r == 0 && a->levels_from)
         r = table_load(a->levels_from, &in.levels, e);
     if (r < 0)
         return r;
     if (a->sweep && stats_is_moments(in.stats))
-        return fail(e, -EINVAL,
-                    "--sweep compares what tables do to sampled vectors, and %s holds moments only",
+        return fail(e, -EINVAL, "--sweep measures tables on sampled vectors, and %s holds moments only",
                     a->statistics);
+
     *ret = in;
     in = (struct solve_input){0};
     return 0;

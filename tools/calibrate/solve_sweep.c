@@ -1,4 +1,4 @@
-/* See solve_sweep.h. */
+/* Solving every split; see solve_sweep.h. */
 #include "tools/calibrate/solve_sweep.h"
 
 #include <errno.h>
@@ -13,10 +13,10 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/calibrate/solve_arguments.h"
 #include "tools/command/command.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
-#include "tools/calibrate/solve_arguments.h"
 
 enum { SPLITS_MAX = 1 + 16 * 20 }; /* --total-bpd up to 16, --step from 0.05 */
 
@@ -27,7 +27,7 @@ struct solve_sweep_split {
     char name[48];
 };
 
-/* Whether keys' and values' harm may be added: both are then in nats of the whole model. */
+/* Whether the distortions of keys and values may be added: both are then in nats of the whole model. */
 static bool solve_sweep_one_scale(const struct solve_options *o, const struct stats *s)
 {
     return o->metric == METRIC_FISHER ||
@@ -43,6 +43,7 @@ static size_t solve_sweep_list_splits(const struct solve_arguments *a, struct so
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "free");
         n++;
     }
+
     for (unsigned i = 1; n < SPLITS_MAX; i++) {
         double k = i * a->step, v = a->total_bpd - k;
 
@@ -50,15 +51,17 @@ static size_t solve_sweep_list_splits(const struct solve_arguments *a, struct so
             break;
         if (k > TABLE_BITS_MAX || v > TABLE_BITS_MAX)
             continue;
+
         ret[n] = (struct solve_sweep_split){.k_bpd = k, .v_bpd = v};
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "k%g-v%g", k, v);
         n++;
     }
+
     return n;
 }
 
-static int solve_split(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
-                       struct solve_sweep_split *x, struct errmsg *e)
+static int solve_sweep_split(const struct solve_arguments *a, const struct stats *s,
+                             const struct solve_options *o, struct solve_sweep_split *x, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct solve_options own = *o;
@@ -74,6 +77,7 @@ static int solve_split(const struct solve_arguments *a, const struct stats *s, c
         return r;
     if (snprintf(path, sizeof(path), "%s/%s.table", a->output, x->name) >= (int) sizeof(path))
         return fail(e, -ENAMETOOLONG, "the name of the directory %.40s... is too long", a->output);
+
     return atomic_file_write(path, bytes, n_bytes, e);
 }
 
@@ -81,8 +85,8 @@ static int solve_sweep_print_text(const struct solve_arguments *a, const struct 
                                   size_t n, bool added)
 {
     _cleanup_(report_freep) struct report *r =
-        report_new(added ? "<split\t>K bpd\t>V bpd\t>harm K\t>harm V\t>harm"
-                         : "<split\t>K bpd\t>V bpd\t>harm K\t>harm V");
+        report_new(added ? "<split\t>K bpd\t>V bpd\t>distortion K\t>distortion V\t>distortion"
+                         : "<split\t>K bpd\t>V bpd\t>distortion K\t>distortion V");
 
     for (size_t i = 0; i < n; i++) {
         const struct solve_report *x = &splits[i].report;
@@ -94,12 +98,13 @@ static int solve_sweep_print_text(const struct solve_arguments *a, const struct 
             report_row(r, "%s\t%.3f\t%.3f\t%.5g\t%.5g", splits[i].name, x->k_bpd, x->v_bpd, x->distortion_k,
                        x->distortion_v);
     }
+
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     if (!added)
-        command_note(&a->common,
-                     "this metric has no common scale for keys and values: compare each column with "
-                     "itself, and splits with 'kvcobra eval'");
+        command_note(&a->common, "this metric has no common scale for keys and values: compare within a "
+                                 "column, and compare splits "
+                                 "with 'kvcobra eval'");
     return COMMAND_OK;
 }
 
@@ -122,6 +127,7 @@ static int solve_sweep_print_json(const struct solve_arguments *a, const struct 
             return report_json(NULL);
         }
     }
+
     return report_json(json_pack("{s:f, s:s, s:o}", "total_bpd", a->total_bpd, "method",
                                  solve_method_name(a->method), "splits", all));
 }
@@ -138,12 +144,14 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
         return command_fail("out of memory");
     if (a->output && mkdir(a->output, 0777) < 0 && errno != EEXIST)
         return command_fail("cannot make the directory %s: %s", a->output, strerror(errno));
+
     n = solve_sweep_list_splits(a, splits);
     if (n == 0)
-        return command_fail("no split of %g in steps of %g leaves keys and values %d bits or less",
+        return command_fail("no split of %g in steps of %g gives keys and values at most %d bits each",
                             a->total_bpd, a->step, TABLE_BITS_MAX);
+
     for (size_t i = 0; i < n; i++)
-        if (solve_split(a, s, o, &splits[i], &e) < 0) {
+        if (solve_sweep_split(a, s, o, &splits[i], &e) < 0) {
             progress_end(p);
             return command_fail("split %s: %s", splits[i].name, e.text);
         }

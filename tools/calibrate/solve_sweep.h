@@ -1,4 +1,4 @@
-/* kvcobra solve --sweep: every split of a total budget between keys and values. */
+/* kvcobra solve --sweep: solves every split of a total budget between keys and values. */
 #pragma once
 
 struct progress;
@@ -7,12 +7,12 @@ struct solve_options;
 struct stats;
 
 /**
- * solve_sweep() - solve at every split and show what each does
+ * solve_sweep() - solve at every split and print the distortions
  * @o: the solver's options; its budgets are replaced
  * @p: started; ended before anything is printed
  *
- * Keys get step, 2 step, ... as long as both sides are within (0, 8]. Bands also get the split that one
- * budget over both sides finds. With an output directory, a table each: k2-v4.table, free.table.
+ * Keys get step, 2 step, ... while both sides are within (0, 8]. Method bands also solves one budget over
+ * both sides, named "free". With an output directory, each table is written there: k2-v4.table, free.table.
  *
  * Return: an exit code of command.h.
  */

@@ -1,4 +1,4 @@
-/* Time for rates and waits: monotonic, in seconds. */
+/* Monotonic time in seconds, for rates and timeouts. */
 #pragma once
 
 #include <time.h>

@@ -2,7 +2,6 @@
 #include "tools/command/command.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +30,7 @@ static error_t command_parse_common(int key, char *arg, struct argp_state *state
         o->quiet = true;
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -44,39 +44,13 @@ void command_parse(const struct argp *argp, int argc, char **argv, void *input)
 
     argp_err_exit_status = COMMAND_USAGE;
     r = argp_parse(argp, argc, argv, 0, NULL, input);
-    if (r != 0) { /* argp reports usage errors itself; what comes back is memory */
+    if (r != 0) { /* argp reports usage errors itself; it returns -1 or ENOMEM */
         (void) command_fail("cannot read the command line: %s", strerror(r));
         exit(COMMAND_FAILED);
     }
 }
 
-uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min,
-                     uint64_t max)
-{
-    unsigned long long v;
-    char *end;
-
-    errno = 0;
-    v = strtoull(arg, &end, 10);
-    if (errno != 0 || end == arg || *end != '\0' || strchr(arg, '-') || v < min || v > max)
-        argp_error(state, "%s takes a whole number from %ju to %ju, not '%s'", option, (uintmax_t) min,
-                   (uintmax_t) max, arg);
-    return v;
-}
-
-double option_double(const struct argp_state *state, const char *option, const char *arg, double min,
-                     double max)
-{
-    double v;
-    char *end;
-
-    v = strtod(arg, &end);
-    if (end == arg || *end != '\0' || !isfinite(v) || v < min || v > max)
-        argp_error(state, "%s takes a number from %g to %g, not '%s'", option, min, max, arg);
-    return v;
-}
-
-/* One write per sentence, so that sentences of several processes on one terminal do not mix. */
+/* One write per sentence: the sentences of several processes on one terminal do not mix. */
 static void command_say(const char *fmt, va_list ap, const char *after)
 {
     _cleanup_(freep) char *text = NULL;
@@ -86,6 +60,7 @@ static void command_say(const char *fmt, va_list ap, const char *after)
         fprintf(stderr, "kvcobra: out of memory%s\n", after);
         return;
     }
+
     fprintf(stderr, "kvcobra: %s%s\n", text, after);
 }
 
@@ -93,7 +68,7 @@ int command_fail(const char *fmt, ...)
 {
     va_list ap;
 
-    (void) fflush(stdout); /* what was printed before the failure stands before it */
+    (void) fflush(stdout); /* earlier output must stand before the sentence */
     va_start(ap, fmt);
     command_say(fmt, ap, "");
     va_end(ap);
@@ -116,6 +91,7 @@ void command_note(const struct common_options *o, const char *fmt, ...)
 
     if (o->quiet)
         return;
+
     va_start(ap, fmt);
     command_say(fmt, ap, "");
     va_end(ap);
@@ -126,7 +102,7 @@ static size_t command_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Levenshtein distance; names longer than any command are far from all of them. */
+/* Levenshtein distance; SIZE_MAX for names longer than any command. */
 static size_t command_edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 31 };
@@ -134,6 +110,7 @@ static size_t command_edit_distance(const char *a, const char *b)
 
     if (n > LONGEST || strlen(a) > LONGEST)
         return SIZE_MAX;
+
     for (size_t j = 0; j <= n; j++)
         row[j] = j;
     for (size_t i = 1; a[i - 1]; i++) {
@@ -147,10 +124,11 @@ static size_t command_edit_distance(const char *a, const char *b)
             row[j] = command_least(replace, command_least(row[j], row[j - 1]) + 1);
         }
     }
+
     return row[n];
 }
 
-/* A guess further off than half the name would be noise. NULL: none. */
+/* The command with the nearest name; NULL if more than half of the letters differ. */
 static const char *command_nearest(const struct command *const *commands, const char *name)
 {
     size_t best = strlen(name) / 2 + 1;
@@ -164,6 +142,7 @@ static const char *command_nearest(const struct command *const *commands, const 
             guess = (*commands)->name;
         }
     }
+
     return guess;
 }
 
@@ -179,13 +158,16 @@ int command_dispatch(const struct command *const *commands, const char *program,
             title = NULL;
             return command_fail("out of memory");
         }
-        argv[1] = title; /* argp and getopt begin their messages with it */
+
+        argv[1] = title; /* the beginning of messages of argp and getopt */
         return (*c)->run(argc - 1, argv + 1);
     }
+
     guess = command_nearest(commands, argv[1]);
     if (guess)
         return command_usage("'%s %s' does not exist; did you mean '%s %s'?", program, argv[1], program,
                              guess);
+
     return command_usage("'%s %s' does not exist", program, argv[1]);
 }
 
@@ -195,6 +177,7 @@ void command_list(const struct command *const *commands)
 
     for (size_t i = 0; commands[i]; i++)
         widest = strlen(commands[i]->name) > widest ? strlen(commands[i]->name) : widest;
-    for (; *commands; commands++) /* at least two blanks: man page and completion find the names by them */
+    for (; *commands;
+         commands++) /* two blanks at least: the man page and the completion scripts look for them */
         printf("  %-*s  %s\n", (int) widest, (*commands)->name, (*commands)->summary);
 }

@@ -1,8 +1,7 @@
 /*
- * The frame of the kvcobra command: what a subcommand is, the options all of them share, and how they fail.
- *
- * A subcommand is one file cmd_NAME.c that defines `const struct command cmd_NAME`; it is declared below,
- * listed in commands.c and built in meson.build. Its shape:
+ * The frame of the kvcobra command: struct command, the options that all subcommands share, failures, and
+ * dispatch. A subcommand is one file cmd_NAME.c that defines `const struct command cmd_NAME`; it is declared
+ * below, listed in commands.c and built in meson.build. Its shape:
  *
  *     struct eval_options { struct common_options common; const char *model; ... };
  *
@@ -32,10 +31,9 @@
  *             return command_fail("%s", e.text);
  *         return COMMAND_OK;
  *     }
- *     const struct command cmd_eval = { "eval", "what a table costs in quality", run };
+ *     const struct command cmd_eval = { "eval", "compare compressed caches with the exact model", run };
  *
- * Results go to stdout, everything else to stderr. One sentence explains a failure. Numbers for programs:
- * --json.
+ * Results go to stdout, everything else to stderr. A failure prints one sentence. Programs use --json.
  */
 #pragma once
 
@@ -43,11 +41,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Exit codes, all there are. */
+#include "tools/command/option.h"
+
+/* All exit codes; `recalibrate` adds one of its own. */
 enum {
     COMMAND_OK = 0,
-    COMMAND_FAILED = 1, /* the sentence on stderr says why */
-    COMMAND_USAGE = 2,  /* the command line makes no sense; nothing was done */
+    COMMAND_FAILED = 1, /* with a sentence on stderr */
+    COMMAND_USAGE = 2,  /* wrong command line; nothing was done */
 };
 
 struct command {
@@ -64,30 +64,24 @@ extern const struct command cmd_bench, cmd_calibrate, cmd_compare, cmd_demo, cmd
 
 struct common_options {
     bool json;  /* one JSON document on stdout instead of text */
-    bool quiet; /* no progress, no notes on stderr; results and errors remain */
+    bool quiet; /* no progress line and no notes on stderr; results and errors are printed */
 };
 
 /* For the children member of a subcommand's struct argp; child input 0 is a struct common_options. */
 extern const struct argp_child common_children[];
 
-/* argp_parse() with the exit codes above; --help and usage errors end the process here. */
+/* argp_parse() with the exit codes above. Does not return after --help or a usage error. */
 void command_parse(const struct argp *argp, int argc, char **argv, void *input);
-
-/* Value of an option. Anything but one number within [min, max] is a usage error that names @option. */
-uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min,
-                     uint64_t max);
-double option_double(const struct argp_state *state, const char *option, const char *arg, double min,
-                     double max);
 
 /* ---- results and failures ---- */
 
 /* Prints "kvcobra: SENTENCE" on stderr. Return: COMMAND_FAILED. */
 __attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);
 
-/* Prints "kvcobra: SENTENCE" and how to get help on stderr. Return: COMMAND_USAGE. */
+/* Prints "kvcobra: SENTENCE" and a hint at --help on stderr. Return: COMMAND_USAGE. */
 __attribute__((format(printf, 1, 2))) int command_usage(const char *fmt, ...);
 
-/* A remark on stderr, silent with --quiet. */
+/* Prints a remark on stderr, unless --quiet. */
 __attribute__((format(printf, 2, 3))) void command_note(const struct common_options *o, const char *fmt, ...);
 
 /* ---- dispatch ---- */
@@ -95,14 +89,14 @@ __attribute__((format(printf, 2, 3))) void command_note(const struct common_opti
 /**
  * command_dispatch() - run the command that argv[1] names
  * @commands: ends with NULL
- * @program:  "kvcobra" or "kvcobra bench": what stands before the name in messages
+ * @program:  "kvcobra" or "kvcobra bench": stands before the name in messages
  *
- * An unknown name is a usage error that suggests the nearest known one.
+ * An unknown name is a usage error that suggests the nearest known name.
  */
 int command_dispatch(const struct command *const *commands, const char *program, int argc, char **argv);
 
-/* One aligned line per command. */
+/* Prints one aligned line per command. */
 void command_list(const struct command *const *commands);
 
-/* The whole program but its entry: main() calls this. */
-int kvcobra_main(int argc, char **argv);
+/* The program without its entry: main() calls this. */
+int commands_main(int argc, char **argv);

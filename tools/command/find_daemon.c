@@ -19,8 +19,8 @@ static bool find_daemon_is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* @places: relative to this program's folder, ends with NULL. */
-static bool find_beside(const char *self, const char *const *places, char ret[PATH_MAX])
+/* @places: relative to the folder of this program; ends with NULL. */
+static bool find_program_beside(const char *self, const char *const *places, char ret[PATH_MAX])
 {
     char folder[PATH_MAX];
     const char *dir;
@@ -33,10 +33,11 @@ static bool find_beside(const char *self, const char *const *places, char ret[PA
         if (n > 0 && n < PATH_MAX && find_daemon_is_program(ret))
             return true;
     }
+
     return false;
 }
 
-static bool find_in_path(char ret[PATH_MAX])
+static bool find_daemon_in_path(char ret[PATH_MAX])
 {
     const char *path = getenv("PATH");
 
@@ -46,8 +47,10 @@ static bool find_in_path(char ret[PATH_MAX])
 
         if (n > 0 && n < PATH_MAX && find_daemon_is_program(ret))
             return true;
+
         p += bytes + (p[bytes] == ':');
     }
+
     return false;
 }
 
@@ -55,24 +58,28 @@ static int find_daemon_take_given(const char *given, char ret[PATH_MAX], struct 
 {
     if (snprintf(ret, PATH_MAX, "%s", given) >= PATH_MAX || !find_daemon_is_program(given))
         return fail(e, -ENOENT, "%s is not a program", given);
+
     return 0;
 }
 
 int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH_MAX], struct errmsg *e)
 {
-    static const char *const places[] = {"kvcobrad", "../daemon/kvcobrad",
-                                         NULL}; /* installed; in a build tree */
+    /* as installed; in a build tree */
+    static const char *const places[] = {"kvcobrad", "../daemon/kvcobrad", NULL};
     ssize_t n = readlink("/proc/self/exe", ret_self, PATH_MAX - 1);
 
     if (n < 0)
         return fail(e, -errno, "cannot find this program: %s", strerror(errno));
+
     ret_self[n] = '\0';
     if (given)
         return find_daemon_take_given(given, ret_daemon, e);
-    return find_beside(ret_self, places, ret_daemon) || find_in_path(ret_daemon)
-               ? 0
-               : fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; --daemon says where it is",
-                      ret_self);
+
+    if (find_program_beside(ret_self, places, ret_daemon) || find_daemon_in_path(ret_daemon))
+        return 0;
+
+    return fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; give its path with --daemon",
+                ret_self);
 }
 
 int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], struct errmsg *e)
@@ -82,11 +89,13 @@ int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], st
 
     if (given)
         return find_daemon_take_given(given, ret_mover, e);
-    return find_beside(self, places, ret_mover) ||
-                   find_daemon_take_given(KVCOBRA_MOVER_PATH, ret_mover, NULL) == 0
-               ? 0
-               : fail(e, -ENOENT,
-                      "there is no kvcobra-mover in ../mover or ../" KVCOBRA_LIBEXECDIR
-                      " of the folder of %s, nor " KVCOBRA_MOVER_PATH "; --mover says where it is",
-                      self);
+
+    if (find_program_beside(self, places, ret_mover) ||
+        find_daemon_take_given(KVCOBRA_MOVER_PATH, ret_mover, NULL) == 0)
+        return 0;
+
+    return fail(e, -ENOENT,
+                "there is no kvcobra-mover in ../mover or ../" KVCOBRA_LIBEXECDIR
+                " of the folder of %s, nor " KVCOBRA_MOVER_PATH "; give its path with --mover",
+                self);
 }

@@ -6,11 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t seen; /* signals have no other place to leave a note */
+static volatile sig_atomic_t seen; /* global, since a signal handler has no argument for it */
 
 static void interrupt_note(int number)
 {
-    static const char text[] = "\nkvcobra: finishing the window at hand; once more stops at once\n";
+    static const char text[] =
+        "\nkvcobra: stopping after the current window; interrupt again to stop at once\n";
 
     (void) number;
     seen = 1;
@@ -19,7 +20,7 @@ static void interrupt_note(int number)
 
 void interrupt_watch(void)
 {
-    /* SA_RESETHAND: the second one is not ours */
+    /* SA_RESETHAND: the second signal ends the process */
     struct sigaction action = {.sa_handler = interrupt_note, .sa_flags = (int) (SA_RESETHAND | SA_RESTART)};
 
     (void) sigemptyset(&action.sa_mask);

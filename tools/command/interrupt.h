@@ -1,13 +1,14 @@
 /*
- * Ctrl-C for work that can be continued: the first SIGINT or SIGTERM is noted, so that what is running can
- * come to a good end, and said so on stderr; the second one of its kind ends the process as it always does.
+ * Ctrl-C for work that can be resumed: the first SIGINT or SIGTERM sets a flag, which the work reads between
+ * windows, and prints a line on stderr. The second signal of the same number ends the process. For commands
+ * only, which own their process.
  */
 #pragma once
 
 #include <stdbool.h>
 
-/* From now on. For commands, which own their process. */
+/* Installs the handlers. */
 void interrupt_watch(void);
 
-/* Whether one came. */
+/* Whether a signal arrived. */
 bool interrupt_seen(void);

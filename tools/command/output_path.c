@@ -9,13 +9,15 @@
 
 int output_check(const char *output, const char *const *inputs, size_t n_inputs, struct errmsg *e)
 {
-    struct stat there, in;
+    struct stat target, in;
     int r = atomic_file_check(output, e);
 
-    if (r < 0 || stat(output, &there) < 0) /* what is not there yet is no input */
+    if (r < 0 || stat(output, &target) < 0) /* a file that does not exist is no input */
         return r;
+
     for (size_t i = 0; i < n_inputs; i++)
-        if (inputs[i] && stat(inputs[i], &in) == 0 && in.st_dev == there.st_dev && in.st_ino == there.st_ino)
-            return fail(e, -EINVAL, "%s is read: give what is written another name", output);
+        if (inputs[i] && stat(inputs[i], &in) == 0 && in.st_dev == target.st_dev &&
+            in.st_ino == target.st_ino)
+            return fail(e, -EINVAL, "%s is an input of this command: give the output another name", output);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Where a command is told to write, looked at before it works. */
+/* Checks of an output path before a command begins its work, which may take hours. */
 #pragma once
 
 #include <stddef.h>
@@ -6,10 +6,10 @@
 struct errmsg;
 
 /**
- * output_check() - whether @output can be written, and is none of the files that the command reads
- * @inputs: [n_inputs]; NULLs in it were not given, names that do not exist are told elsewhere
+ * output_check() - check that @output can be written and is none of the files that the command reads
+ * @inputs: [n_inputs]; entries may be NULL or paths that do not exist
  *
- * A slip like `solve m.stats -o m.stats` would otherwise end hours of calibrating. Links to one file count as
- * that file. Return: 0; -EINVAL; what atomic_file_check() returns; each with a sentence.
+ * `solve m.stats -o m.stats` would destroy the result of hours of calibration. Links to one file count as
+ * that file. Return: 0; -EINVAL; errors of atomic_file_check(); each with a sentence.
  */
 int output_check(const char *output, const char *const *inputs, size_t n_inputs, struct errmsg *e);

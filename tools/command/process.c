@@ -16,19 +16,19 @@
 #include "base/errmsg.h"
 
 enum {
-    OUT_BYTES_MAX = 1 << 20, /* more than any of our commands prints; the rest is read and dropped */
+    OUT_BYTES_MAX = 1 << 20, /* more than a command of ours prints; more output is read and dropped */
     STOP_MS = 5000,
     CHILDREN_MAX = 8,
     READY_FD = 3,
 };
 
-/* In the child: async-signal-safe calls only, and exit code 127 as shells give it. */
+/* In the child: async-signal-safe calls only, and exit code 127 like a shell. */
 static void process_become(const char *path, const char *const *argv, int from_fd, int to_fd, pid_t parent)
 {
     sigset_t none;
 
     (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) /* it died before the line above */
+    if (getppid() != parent) /* the parent died before prctl() */
         _exit(127);
     (void) sigemptyset(&none);
     (void) sigprocmask(SIG_SETMASK, &none, NULL);
@@ -37,7 +37,7 @@ static void process_become(const char *path, const char *const *argv, int from_f
         _exit(127);
     if (from_fd >= 0 && from_fd != to_fd && dup2(from_fd, to_fd) < 0)
         _exit(127);
-    (void) execv(path, (char *const *) argv); /* execv() does not write there; its type is older than const */
+    (void) execv(path, (char *const *) argv); /* execv() does not write to argv */
     _exit(127);
 }
 
@@ -49,6 +49,7 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
 
     if (output != PROCESS_SHOW && pipe2(fds, O_CLOEXEC) < 0)
         return fail(e, -errno, "cannot start %s: %s", p->label, strerror(errno));
+
     p->pid = fork();
     if (p->pid == 0)
         process_become(path, argv, fds[1], output == PROCESS_READY ? READY_FD : STDOUT_FILENO, parent);
@@ -59,9 +60,11 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
         p->pid = 0;
         return fail(e, -r, "cannot start %s: %s", p->label, strerror(r));
     }
+
     p->pidfd = pidfd_open(p->pid, 0);
     if (p->pidfd < 0)
         return fail(e, -errno, "cannot watch %s: %s", p->label, strerror(errno));
+
     return 0;
 }
 
@@ -83,11 +86,14 @@ static int process_take_output(struct process *p)
         process_close_fd(&p->out_fd);
         return 0;
     }
+
     if (p->n_out + (size_t) n > OUT_BYTES_MAX)
         return 0;
+
     out = realloc(p->out, p->n_out + (size_t) n + 1);
     if (!out)
         return -ENOMEM;
+
     memcpy(out + p->n_out, buf, (size_t) n);
     p->out = out;
     p->n_out += (size_t) n;
@@ -103,31 +109,36 @@ static void process_reap(struct process *p)
     process_close_fd(&p->pidfd);
 }
 
-/* One poll over all children: their output, their ends, and our signals. */
+/* One poll() over all children: their output, their exits, and our signals. */
 static int process_pump(struct process *const *ps, size_t n, int signal_fd, struct errmsg *e)
 {
     struct pollfd fds[2 * CHILDREN_MAX + 1] = {{.fd = signal_fd, .events = POLLIN}};
     int r;
 
     if (n > CHILDREN_MAX)
-        return fail(e, -E2BIG, "more children than one may watch");
-    for (size_t i = 0; i < n; i++) { /* poll() passes over negative descriptors */
+        return fail(e, -E2BIG, "more than 8 children to watch");
+
+    for (size_t i = 0; i < n; i++) { /* poll() ignores negative descriptors */
         fds[1 + 2 * i] = (struct pollfd){.fd = ps[i]->out_fd, .events = POLLIN};
         fds[2 + 2 * i] = (struct pollfd){.fd = ps[i]->pidfd, .events = POLLIN};
     }
+
     if (poll(fds, 2 * n + 1, -1) < 0)
         return errno == EINTR ? 0 : fail(e, -errno, "cannot wait: %s", strerror(errno));
     if (fds[0].revents)
         return -EINTR;
+
     for (size_t i = 0; i < n; i++) {
         if (fds[1 + 2 * i].revents) {
             r = process_take_output(ps[i]);
             if (r < 0)
-                return fail(e, r, "out of memory for what %s printed", ps[i]->label);
+                return fail(e, r, "out of memory for the output of %s", ps[i]->label);
         }
+
         if (fds[2 + 2 * i].revents)
             process_reap(ps[i]);
     }
+
     return 0;
 }
 
@@ -142,6 +153,7 @@ int process_wait(struct process *const *ps, size_t n, size_t which, enum process
 
         if (gone || (event == PROCESS_WRITES && p->n_out > 0))
             return 0;
+
         r = process_pump(ps, n, signal_fd, e);
         if (r < 0)
             return r;
@@ -165,7 +177,8 @@ bool process_succeeded(const struct process *p, struct errmsg *e)
     if (WEXITSTATUS(p->status) == 127)
         return fail(e, false, "%s could not be started", p->label);
     if (WEXITSTATUS(p->status) != 0)
-        return fail(e, false, "%s failed; it says why above", p->label);
+        return fail(e, false, "%s failed; its error message is above", p->label);
+
     return true;
 }
 
@@ -175,14 +188,15 @@ bool process_stop(struct process *p)
     bool was_there = p->pid > 0;
 
     if (p->pid > 0) {
-        (void) kill(p->pid, SIGTERM); /* ours and not reaped: the pid is nobody else's */
-        process_close_fd(&p->out_fd); /* nobody reads it any more: it must not wait for us */
+        (void) kill(p->pid, SIGTERM); /* not reaped yet: the pid cannot belong to another process */
+        process_close_fd(&p->out_fd); /* it must not block on a pipe that we do not read */
         while (poll(&fd, 1, STOP_MS) < 0 && errno == EINTR)
             ;
         if (!(fd.revents & POLLIN))
             (void) kill(p->pid, SIGKILL);
         process_reap(p);
     }
+
     process_close_fd(&p->out_fd);
     return was_there && WIFEXITED(p->status) && WEXITSTATUS(p->status) == 0;
 }

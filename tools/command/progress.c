@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "tools/command/clock.h"
-#include "tools/command/report.h"
+#include "tools/command/human.h"
 
-#define FIRST_AFTER_SECONDS 2.0 /* shorter work is not worth a line */
+#define FIRST_AFTER_SECONDS 2.0 /* shorter work shows no line */
 #define EVERY_SECONDS 0.1
 
 enum {
@@ -29,7 +29,7 @@ void progress_start(struct progress *p, const char *what, const char *unit, doub
     (void) snprintf(p->what, sizeof(p->what), "%s", what);
 }
 
-/* "#####.....": a full cell only when it is really done */
+/* "#####.....": a cell is filled when its whole part is done */
 static void progress_draw_bar(double fraction, char ret[static BAR_CELLS + 1])
 {
     int full = (int) floor(fraction * BAR_CELLS);
@@ -51,6 +51,7 @@ void progress_format(const struct progress *p, double done, double seconds, char
         (void) snprintf(ret, bytes, "%s  %.0f %s%s", p->what, done, p->unit ? p->unit : "", rate);
         return;
     }
+
     if (fraction > 0 && fraction < 1)
         (void) snprintf(left, sizeof(left), "  %s left",
                         human_seconds(seconds / fraction * (1 - fraction), duration));
@@ -65,11 +66,13 @@ void progress_update(struct progress *p, double done)
 
     if (!p->visible)
         return;
+
     now = clock_seconds();
     if (now - p->begun < FIRST_AFTER_SECONDS || (p->drawn && now - p->last_drawn < EVERY_SECONDS))
         return;
+
     progress_format(p, done, now - p->step, line, sizeof(line));
-    fprintf(stderr, "\r\033[K%s", line); /* \033[K: a shorter line leaves nothing of a longer one */
+    fprintf(stderr, "\r\033[K%s", line); /* \033[K erases the rest of a longer line */
     (void) fflush(stderr);
     p->drawn = true;
     p->last_drawn = now;
@@ -79,6 +82,7 @@ void progress_rename(struct progress *p, const char *what)
 {
     if (strncmp(p->what, what, sizeof(p->what) - 1) == 0)
         return;
+
     (void) snprintf(p->what, sizeof(p->what), "%s", what);
     p->step = clock_seconds();
 }
@@ -97,6 +101,7 @@ void progress_end(struct progress *p)
         fputs("\r\033[K", stderr);
         (void) fflush(stderr);
     }
+
     p->drawn = false;
     p->visible = false;
 }

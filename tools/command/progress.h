@@ -1,44 +1,42 @@
 /*
- * A progress line on stderr: what is being done, how far it is, the rate and the time left.
+ * A progress line on stderr: the name of the work, the part that is done, the rate and the time left.
  *
  * It appears only if stderr is a terminal and the work takes more than two seconds; otherwise, and with
- * --quiet, every call is nearly free and prints nothing. One at a time per process.
+ * --quiet, every call is cheap and prints nothing. One line at a time per process.
  */
 #pragma once
 
 #include <stdbool.h>
 
 struct progress {
-    bool visible; /* stderr is a terminal and nobody asked for silence */
-    bool drawn;   /* a line stands on the terminal */
+    bool visible; /* stderr is a terminal and --quiet was not given */
+    bool drawn;   /* the line is on the terminal */
     char what[64];
     const char *unit;
     double total;                   /* in units; 0 = unknown */
-    double begun, step, last_drawn; /* the line waits for the first, the rate counts from the second */
+    double begun, step, last_drawn; /* clock: the line appears after begun, the rate counts from step */
 };
 
 /**
  * progress_start() - begin a piece of work
  * @what:  "calibrating"; copied
- * @unit:  what is counted, plural: "tokens"; NULL = @total is a fraction of 1 and only percents are shown;
- * borrowed
+ * @unit:  plural: "tokens"; borrowed. NULL: @total is a fraction of 1 and only the percentage is shown
  * @total: in units; 0 if unknown
  * @quiet: print nothing
  */
 void progress_start(struct progress *p, const char *what, const char *unit, double total, bool quiet);
 
-/* @done units so far. Call as often as convenient: it draws ten times a second at most. */
+/* @done: units so far. May be called at any rate: it draws at most ten times a second. */
 void progress_update(struct progress *p, double done);
 
-/* The next step: another name, and the rate counts from here. Nothing happens if the name is the same. */
+/* Begins the next step: another name, and the rate counts from here. No change if the name is the same. */
 void progress_rename(struct progress *p, const char *what);
 
-/* progress_rename() and progress_update() in the shape that alloc/ calls back; @ctx is a struct progress with
- * unit NULL. */
+/* progress_rename() and progress_update() as a callback of alloc/; @ctx: a struct progress with unit NULL. */
 void progress_callback(void *ctx, const char *what, double fraction);
 
-/* Takes the line away. Also right as a cleanup: does nothing the second time. */
+/* Erases the line. May be called twice; usable with _cleanup_. */
 void progress_end(struct progress *p);
 
-/* The line itself, for tests: @ret has room for @bytes. @seconds since the start. */
+/* The text of the line, for tests. @ret: [bytes]; @seconds: since the start of the step. */
 void progress_format(const struct progress *p, double done, double seconds, char *ret, unsigned bytes);

@@ -1,8 +1,7 @@
-/* Tables, amounts and JSON; see report.h. */
+/* Tables and JSON; see report.h. */
 #include "tools/command/report.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -24,6 +23,7 @@ struct report *report_free(struct report *r)
 {
     if (!r)
         return NULL;
+
     for (size_t i = 0; i < r->n_cells; i++)
         free(r->cells[i]);
     free(r->cells);
@@ -41,9 +41,11 @@ static bool report_make_room(struct report *r, size_t n)
         return true;
     if (!checked_mul(r->room + n, 2, &room) || !checked_mul(room, sizeof(*cells), &bytes))
         return false;
+
     cells = realloc(r->cells, bytes);
     if (!cells)
         return false;
+
     r->cells = cells;
     r->room = room;
     return true;
@@ -54,15 +56,18 @@ static bool report_add_row(struct report *r, const char *line)
 {
     if (!report_make_room(r, r->n_columns))
         return false;
+
     for (size_t i = 0; i < r->n_columns; i++) {
         size_t n = i + 1 < r->n_columns ? strcspn(line, "\t") : strlen(line);
         char *cell = strndup(line, n);
 
         if (!cell)
             return false;
+
         r->cells[r->n_cells++] = cell;
         line += n + (line[n] == '\t');
     }
+
     return true;
 }
 
@@ -74,12 +79,14 @@ static bool report_set_columns(struct report *r, const char *columns)
 
     if (!header)
         return false;
+
     r->n_columns = 1;
     for (const char *p = columns; *p; p++)
         r->n_columns += *p == '\t';
     r->right = calloc(r->n_columns, sizeof(*r->right));
     if (!r->right)
         return false;
+
     for (size_t i = 0; i < r->n_columns; i++) {
         r->right[i] = *columns++ == '>';
         while (*columns && *columns != '\t')
@@ -87,6 +94,7 @@ static bool report_set_columns(struct report *r, const char *columns)
         if (*columns)
             *to++ = *columns++;
     }
+
     *to = '\0';
     return report_add_row(r, header);
 }
@@ -97,6 +105,7 @@ struct report *report_new(const char *columns)
 
     if (r && !report_set_columns(r, columns))
         return report_free(r);
+
     return r;
 }
 
@@ -108,6 +117,7 @@ void report_row(struct report *r, const char *fmt, ...)
 
     if (!r)
         return;
+
     va_start(ap, fmt);
     n = vasprintf(&line, fmt, ap);
     va_end(ap);
@@ -119,7 +129,7 @@ void report_row(struct report *r, const char *fmt, ...)
     }
 }
 
-/* Columns on a terminal, not bytes: names may be UTF-8. */
+/* Columns on a terminal; names may be UTF-8. */
 static int report_width_of(const char *text)
 {
     wchar_t wide[256];
@@ -135,14 +145,17 @@ int report_print(struct report *r, FILE *f)
 
     if (!r || r->out_of_memory)
         return -ENOMEM;
+
     widths = calloc(r->n_columns, sizeof(*widths));
     if (!widths)
         return -ENOMEM;
+
     for (size_t i = 0; i < r->n_cells; i++) {
         int *width = &widths[i % r->n_columns], w = report_width_of(r->cells[i]);
 
         *width = w > *width ? w : *width;
     }
+
     for (size_t i = 0; i < r->n_cells; i++) {
         size_t column = i % r->n_columns;
         int pad = widths[column] - report_width_of(r->cells[i]);
@@ -151,78 +164,8 @@ int report_print(struct report *r, FILE *f)
         fprintf(f, "%*s%s%*s%s", r->right[column] ? pad : 0, "", r->cells[i],
                 r->right[column] || last ? 0 : pad, "", last ? "\n" : "  ");
     }
+
     return 0;
-}
-
-const char *human_bytes(uint64_t bytes, char ret[static HUMAN_BYTES])
-{
-    static const char units[] = "KMGTPE";
-    double v = (double) bytes;
-    int unit = -1;
-
-    while (v >= 1023.95 && units[unit + 1]) { /* what would print as 1024.0 */
-        v /= 1024;
-        unit++;
-    }
-    if (unit < 0 || bytes < 1024)
-        (void) snprintf(ret, HUMAN_BYTES, "%u B", (unsigned) bytes);
-    else
-        (void) snprintf(ret, HUMAN_BYTES, "%.1f %ciB", v, units[unit]);
-    return ret;
-}
-
-const char *human_seconds(double seconds, char ret[static HUMAN_BYTES])
-{
-    double s = fmin(fmax(seconds, 0), 1e9); /* NaN becomes 0 */
-
-    if (s < 9.995)
-        (void) snprintf(ret, HUMAN_BYTES, "%.2f s", s);
-    else if (s < 59.5)
-        (void) snprintf(ret, HUMAN_BYTES, "%.0f s", s);
-    else if (s < 3599.5)
-        (void) snprintf(ret, HUMAN_BYTES, "%d min %02d s", (int) (s + 0.5) / 60, (int) (s + 0.5) % 60);
-    else
-        (void) snprintf(ret, HUMAN_BYTES, "%d h %02d min", (int) (s / 60 + 0.5) / 60,
-                        (int) (s / 60 + 0.5) % 60);
-    return ret;
-}
-
-/* Bytes of the character that @p begins with, as jansson sees it; 0 if it is none. */
-static size_t report_character_bytes(const char *p, size_t n)
-{
-    for (size_t bytes = 1; bytes <= 4 && bytes <= n; bytes++) {
-        json_t *json = json_stringn(p, bytes); /* refuses what is not whole UTF-8 */
-
-        json_decref(json);
-        if (json)
-            return bytes;
-    }
-    return 0;
-}
-
-json_t *utf8_json(const char *text, size_t bytes)
-{
-    static const char replacement[3] = "\xef\xbf\xbd"; /* U+FFFD */
-    _cleanup_(freep) char *clean = NULL;
-    json_t *whole = json_stringn(text, bytes);
-    size_t room, n = 0;
-
-    if (whole)
-        return whole;
-    if (!checked_mul(bytes, sizeof(replacement), &room))
-        return NULL;
-    clean = malloc(room + 1);
-    if (!clean)
-        return NULL;
-    while (bytes > 0) {
-        size_t step = report_character_bytes(text, bytes);
-
-        memcpy(clean + n, step ? text : replacement, step ? step : sizeof(replacement));
-        n += step ? step : sizeof(replacement);
-        text += step ? step : 1;
-        bytes -= step ? step : 1;
-    }
-    return json_stringn(clean, n);
 }
 
 int report_json(json_t *json)
@@ -230,13 +173,15 @@ int report_json(json_t *json)
     int r;
 
     if (!json)
-        return command_fail("cannot make the JSON document: out of memory, or a number in it is not finite");
+        return command_fail("cannot make the JSON document: out of memory, or a number is not finite");
+
     r = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(json);
-    if (r < 0 && ferror(stdout)) /* kvcobra_main() says so, once */
+    if (r < 0 && ferror(stdout)) /* commands_main() prints the sentence */
         return COMMAND_FAILED;
     if (r < 0)
         return command_fail("cannot make the JSON document: out of memory");
+
     putchar('\n');
     return COMMAND_OK;
 }

@@ -1,5 +1,6 @@
 /*
- * How results are shown: aligned tables and amounts for people, JSON for programs.
+ * Results on stdout: aligned tables for people, JSON documents for programs. Used by every command that
+ * prints more than a line. A command checks for errors once, at the end.
  */
 #pragma once
 
@@ -14,10 +15,10 @@ struct report;
 
 /**
  * report_new() - a table with these columns
- * @columns: "<name\t>bpd\t>bytes": a tab between columns, '<' or '>' says to which side the cells go
+ * @columns: "<name\t>bpd\t>bytes": a tab between columns; '<' aligns cells left, '>' right
  *
- * Return: the table, or NULL without memory. Every function below takes NULL, report_print() then fails with
- * -ENOMEM: a command checks once, at the end.
+ * Return: the table, or NULL when out of memory. The functions below accept NULL, and report_print() then
+ * returns -ENOMEM.
  */
 struct report *report_new(const char *columns);
 struct report *report_free(struct report *r);
@@ -26,26 +27,13 @@ static inline void report_freep(struct report **r)
     *r = report_free(*r);
 }
 
-/* One row: printf, cells separated by tabs; missing cells stay empty, the last column takes what is left. */
+/* Adds a row: printf, with tabs between cells. Missing cells are empty; the last column takes the rest. */
 __attribute__((format(printf, 2, 3))) void report_row(struct report *r, const char *fmt, ...);
 
-/* Prints header and rows. Return: 0; -ENOMEM if this or any call before ran out of memory. */
+/* Prints header and rows. Return: 0; -ENOMEM if this or an earlier call ran out of memory. */
 int report_print(struct report *r, FILE *f);
 
-/* ---- amounts ---- */
-
-#define HUMAN_BYTES 32 /* room for any of these */
-
-/* "0 B", "1023 B", "1.0 KiB", "3.2 GiB". Returns @ret. */
-const char *human_bytes(uint64_t bytes, char ret[static HUMAN_BYTES]);
-
-/* "0.42 s", "12 s", "3 min 05 s", "2 h 10 min". Returns @ret. */
-const char *human_seconds(double seconds, char ret[static HUMAN_BYTES]);
-
 /* ---- JSON ---- */
-
-/* A JSON string of bytes that ought to be UTF-8: what is not becomes U+FFFD. NULL without memory. */
-json_t *utf8_json(const char *text, size_t bytes);
 
 /* Prints @json and drops the reference. NULL (json_pack() ran out of memory, or a number was not finite) is a
  * failure with a sentence. Return: an exit code of command.h. */

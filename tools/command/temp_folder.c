@@ -22,6 +22,7 @@ int temp_folder_make(const char *parent, const char *what, char *ret, size_t byt
         r = mkdtemp(ret) ? 0 : -errno;
     if (r == 0)
         return 0;
+
     ret[0] = '\0';
     return fail(e, r, "cannot make a folder in %s: %s", parent, strerror(-r));
 }

@@ -1,4 +1,4 @@
-/* A fresh folder for what a command makes on the way, and its removal with everything in it. */
+/* Temporary folders of a command: created with mode 0700, removed with all their contents. */
 #pragma once
 
 #include <stddef.h>
@@ -6,13 +6,13 @@
 struct errmsg;
 
 /**
- * temp_folder_make() - make PARENT/kvcobra-WHAT-XXXXXX, for nobody else
- * @parent: NULL = $TMPDIR, or /tmp
+ * temp_folder_make() - make PARENT/kvcobra-WHAT-XXXXXX, which only this user can read
+ * @parent: NULL: $TMPDIR, or /tmp
  * @ret:    [bytes]; empty on failure
  *
  * Return: 0; a negative errno with a sentence.
  */
 int temp_folder_make(const char *parent, const char *what, char *ret, size_t bytes, struct errmsg *e);
 
-/* Empty: does nothing. Empties @folder. */
+/* Removes the folder and sets @folder to "". Does nothing if @folder is "". */
 void temp_folder_remove(char *folder);

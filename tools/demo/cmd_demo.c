@@ -1,11 +1,10 @@
 /*
- * kvcobra demo: everything once, on this machine, with nothing left behind. The steps are in demo_compress.c
- * and demo_share.c; here are the options, the folder, the signals and the children.
+ * kvcobra demo: calibrates, compresses, shares and swaps tables on this machine and removes everything it
+ * made. Options, the folder and the signals; the steps are in demo_compress.c and demo_share.c.
  */
 #include <errno.h>
 #include <libgen.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +15,12 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/clock.h"
-#include "tools/demo/demo.h"
 #include "tools/command/find_daemon.h"
-#include "tools/command/report.h"
+#include "tools/command/human.h"
 #include "tools/command/temp_folder.h"
+#include "tools/demo/demo.h"
 
 enum { OPT_TEXT = 1, OPT_EVAL_TEXT, OPT_DAEMON, OPT_QUICK };
-
-enum { ARGS_MAX = 24 };
-
-const char *const demo_budgets[DEMO_BUDGETS] = {"2", "3", "4"};
 
 static const char *const default_texts[2] = {
     "/usr/share/debian-reference/debian-reference.en.txt.gz",      /* package debian-reference-en */
@@ -38,13 +33,13 @@ struct demo_options {
 };
 
 static const char doc[] =
-    "Compress, measure, share and swap: everything that kvcobra does, once, in a few minutes.\v"
-    "MODEL is a GGUF file; without it, the small model that tools/fetch_model.sh fetches is used. The "
-    "demonstration "
-    "calibrates on one Debian document and measures on another (packages debian-reference-en and "
-    "developers-reference), runs its own kvcobrad on a private socket, and leaves neither process nor file "
-    "behind. "
-    "Every command line is printed before it runs.";
+    "Calibrate, compress, measure, share and swap tables: the main functions of kvcobra in a few minutes.\v"
+    "MODEL is a GGUF file; the default is the small model that tools/fetch_model.sh downloads. The "
+    "demonstration calibrates on one Debian document and measures on another (packages debian-reference-en "
+    "and "
+    "developers-reference). It runs its own kvcobrad on a private socket, prints every command line before "
+    "it "
+    "runs it, and removes all its processes and files at the end.";
 
 static const struct argp_option options[] = {
     {"text", OPT_TEXT, "FILE", 0, "Calibrate on this text instead of the Debian Reference", 1},
@@ -52,7 +47,7 @@ static const struct argp_option options[] = {
      "Measure on this text instead of the Debian Developer's Reference", 1},
     {"daemon", OPT_DAEMON, "PATH", 0,
      "The kvcobrad to run (default: the one beside this program, or in PATH)", 2},
-    {"quick", OPT_QUICK, NULL, 0, "A tenth of the tokens: shows the steps, proves little", 2},
+    {"quick", OPT_QUICK, NULL, 0, "Use a tenth of the tokens: shows the steps, measures little", 2},
     {0},
 };
 
@@ -92,68 +87,16 @@ static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (o->demo.common.json)
-            argp_error(state, "the demonstration is for people: there is no --json");
+            argp_error(state, "kvcobra demo prints text only: it has no --json");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp argp = {options, cmd_demo_parse, "[MODEL]", doc, common_children, NULL, NULL};
 
-/* ---- for both halves ---- */
-
-void demo_heading(const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    fputs("\n== ", stdout);
-    vprintf(fmt, ap);
-    puts("\n");
-    va_end(ap);
-    (void) fflush(stdout);
-}
-
-struct demo_path demo_path(const struct demo *d, const char *name)
-{
-    struct demo_path p;
-
-    (void) snprintf(p.text, sizeof(p.text), "%.*s/%.30s", PATH_MAX, d->dir, name);
-    return p;
-}
-
-int demo_start(const struct demo *d, struct process *p, enum process_output output, const char *const *args,
-               struct errmsg *e)
-{
-    const char *argv[ARGS_MAX + 1] = {"kvcobra"};
-    size_t n = 1;
-
-    fputs("$ kvcobra", stdout);
-    for (; args[n - 1]; n++) {
-        if (n == ARGS_MAX)
-            return fail(e, -E2BIG, "a step of the demonstration has too many arguments");
-        argv[n] = args[n - 1];
-        printf(" %s", argv[n]);
-    }
-    putchar('\n');
-    (void) fflush(stdout); /* what we print stands before what the child prints */
-    return process_start(p, d->self, argv, output, e);
-}
-
-int demo_run(const struct demo *d, struct process *p, enum process_output output, const char *const *args,
-             struct errmsg *e)
-{
-    struct process *const ps[] = {p};
-    int r = demo_start(d, p, output, args, e);
-
-    if (r == 0)
-        r = process_wait(ps, 1, 0, PROCESS_EXITS, d->signal_fd, e);
-    if (r == 0 && !process_succeeded(p, e))
-        r = -ECANCELED;
-    return r;
-}
-
-/* ---- what is needed ---- */
+/* ---- texts and model ---- */
 
 static int cmd_demo_find_texts(struct demo *d, struct errmsg *e)
 {
@@ -165,27 +108,29 @@ static int cmd_demo_find_texts(struct demo *d, struct errmsg *e)
             return fail(e, -errno, "cannot read %s: %s%s", d->text[i], strerror(errno),
                         d->is_default_text[i] ? "; 'sh tools/setup.sh demo' installs it" : "");
     }
+
     return 0;
 }
 
-/* Where tools/fetch_model.sh puts the small model. @room keeps the path. */
+/* The default is the path that tools/fetch_model.sh downloads to. @room: storage of that path. */
 static int cmd_demo_find_model(struct demo *d, char room[PATH_MAX], struct errmsg *e)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    bool xdg = cache && *cache;
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *below = "";
 
     if (d->model)
         return 0;
-    (void) snprintf(room, PATH_MAX, "%s%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf",
-                    xdg    ? cache
-                    : home ? home
-                           : "",
-                    xdg ? "" : "/.cache");
+
+    if (!cache || !*cache) {
+        cache = home ? home : "";
+        below = "/.cache";
+    }
+    (void) snprintf(room, PATH_MAX, "%s%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache, below);
     if (access(room, R_OK) != 0)
-        return fail(e, -ENOENT,
-                    "there is no model at %s; 'sh tools/fetch_model.sh' fetches it, or name another GGUF "
-                    "file",
-                    room);
+        return fail(
+            e, -ENOENT,
+            "there is no model at %s; 'sh tools/fetch_model.sh' downloads it, or name another GGUF file",
+            room);
+
     d->model = room;
     return 0;
 }
@@ -198,7 +143,7 @@ static void demo_deinit(struct demo *d)
     closep(&d->signal_fd);
 }
 
-/* From here on a signal is something that process_wait() reports. */
+/* From here on signals do not end the process: process_wait() reports them. */
 static int cmd_demo_take_signals(struct demo *d, struct errmsg *e)
 {
     sigset_t stop;
@@ -209,6 +154,7 @@ static int cmd_demo_take_signals(struct demo *d, struct errmsg *e)
     (void) sigaddset(&stop, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &stop, NULL) < 0)
         return fail(e, -errno, "cannot block signals: %s", strerror(errno));
+
     d->signal_fd = signalfd(-1, &stop, SFD_CLOEXEC);
     return d->signal_fd < 0 ? fail(e, -errno, "cannot watch for signals: %s", strerror(errno)) : 0;
 }
@@ -218,18 +164,26 @@ static int cmd_demo_play(struct demo *d, const char *daemon, struct errmsg *e)
     char model[PATH_MAX];
     int r = find_daemon(daemon, d->self, d->daemon, e);
 
-    if (r == 0)
-        r = cmd_demo_find_model(d, model, e);
-    if (r == 0)
-        r = cmd_demo_find_texts(d, e);
-    if (r == 0)
-        r = cmd_demo_take_signals(d, e);
-    if (r == 0)
-        r = temp_folder_make(NULL, "demo", d->dir, sizeof(d->dir), e);
     if (r < 0)
         return r;
-    printf("This takes a few minutes. Model: %s. Everything is kept in %s until the end.\n", d->model,
-           d->dir);
+
+    r = cmd_demo_find_model(d, model, e);
+    if (r < 0)
+        return r;
+
+    r = cmd_demo_find_texts(d, e);
+    if (r < 0)
+        return r;
+
+    r = cmd_demo_take_signals(d, e);
+    if (r < 0)
+        return r;
+
+    r = temp_folder_make(NULL, "demo", d->dir, sizeof(d->dir), e);
+    if (r < 0)
+        return r;
+
+    printf("This takes a few minutes. Model: %s. Files are in %s until the end.\n", d->model, d->dir);
     r = demo_compress(d, e);
     return r < 0 ? r : demo_share(d, e);
 }
@@ -262,9 +216,11 @@ static int cmd_demo_run(int argc, char **argv)
         return command_fail("%s", e.text);
     if (access(dir, F_OK) == 0)
         return command_fail("cannot remove %s", dir);
-    printf("\nDone in %s; kvcobrad has ended and %s is gone.\n", human_seconds(clock_seconds() - start, took),
-           dir);
+
+    printf("\nDone in %s; kvcobrad has ended and %s is removed.\n",
+           human_seconds(clock_seconds() - start, took), dir);
     return COMMAND_OK;
 }
 
-const struct command cmd_demo = {"demo", "all of this, once, on this machine", cmd_demo_run};
+const struct command cmd_demo = {"demo", "run a demonstration of these commands on this machine",
+                                 cmd_demo_run};

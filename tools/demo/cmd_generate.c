@@ -1,6 +1,5 @@
 /*
- * kvcobra generate: a prompt in, text out, through the exact cache, a table of one's own or a daemon's shared
- * pool.
+ * kvcobra generate: continues a prompt through the exact cache, a table file, or the shared pool of a daemon.
  */
 #include <errno.h>
 #include <math.h>
@@ -10,15 +9,19 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/utf8.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
-#include "tools/engine/engine.h"
-#include "tools/engine/tokenizer.h"
-#include "tools/demo/generation.h"
-#include "tools/command/handles.h"
+#include "tools/command/document.h"
+#include "tools/command/generation.h"
+#include "tools/command/human.h"
+#include "tools/command/option.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
-#include "tools/command/text_file.h"
+#include "tools/command/utf8_json.h"
+#include "tools/engine/engine.h"
+#include "tools/engine/tokenizer.h"
 
 enum {
     OPT_PROMPT = 1,
@@ -47,7 +50,7 @@ struct generate_options {
     uint64_t seed;
 };
 
-/* Where new tokens go: to stdout as they come, or into the JSON document at the end. */
+/* Destination of new tokens: stdout at once, or the JSON document at the end. */
 struct cmd_generate_output {
     const struct tokenizer *tokenizer;
     bool stream;
@@ -57,35 +60,35 @@ struct cmd_generate_output {
 };
 
 static const char doc[] =
-    "Continue a prompt, and say how fast.\v"
-    "With --socket, tokens that another process published are not computed again, and what is computed here "
-    "is "
-    "published. At the end: time to first token (opening the cache included, loading the model not), tokens "
-    "per "
-    "second, prompt tokens found, bytes shared.\n\n"
+    "Continue a prompt and measure the speed.\v"
+    "With --socket, tokens that another process published are not computed again, and tokens computed here "
+    "are published. The summary on standard error has the time to the first token (with opening the cache, "
+    "without loading the model), tokens per second, prompt tokens found, and bytes shared.\n\n"
     "Examples:\n\n"
     "  kvcobra generate model.gguf --prompt 'The capital of France is'\n"
     "  kvcobra generate model.gguf --prompt-file manual.txt --socket /run/kvcobra/kvcobra.sock";
 
 static const struct argp_option options[] = {
     {"prompt", OPT_PROMPT, "TEXT", 0,
-     "The text to continue; control tokens such as <|im_start|> count as such", 1},
-    {"prompt-file", OPT_PROMPT_FILE, "FILE", 0, "The text to continue, from a file; everything in it is text",
-     1},
-    {"exact", OPT_EXACT, NULL, 0, "Keep keys and values as they are (this is the default)", 2},
-    {"table", OPT_TABLE, "TABLE", 0, "Compress with this table, in this process", 2},
-    {"socket", OPT_SOCKET, "PATH", 0, "Compress with the active table of the daemon there, and share", 2},
+     "The text to continue; control tokens such as <|im_start|> are recognised", 1},
+    {"prompt-file", OPT_PROMPT_FILE, "FILE", 0,
+     "A file with the text to continue; control tokens in it are plain text", 1},
+    {"exact", OPT_EXACT, NULL, 0, "Do not compress keys and values (default)", 2},
+    {"table", OPT_TABLE, "TABLE", 0, "Compress with this table file, without a daemon", 2},
+    {"socket", OPT_SOCKET, "PATH", 0,
+     "Compress with the active table of the daemon at this socket, and share pages", 2},
     {"report", OPT_REPORT, "PERCENT", 0,
-     "With --socket: measure this share of new chunks and tell the daemon how the table "
-     "fits them (sums of errors; no text and no vector)",
+     "With --socket: measure the error on this share of new chunks and report sums of errors to the daemon "
+     "(no "
+     "text and no vectors)",
      2},
     {"moments", OPT_MOMENTS, NULL, 0,
-     "With --report: second moments of keys and values too, for kvcobra recalibrate", 2},
-    {"tokens", OPT_TOKENS, "N", 0, "Tokens to generate at most (default 128)", 3},
-    {"temperature", OPT_TEMPERATURE, "T", 0, "0 = always the likeliest token (default)", 3},
-    {"seed", OPT_SEED, "N", 0, "Of the draws at a temperature above 0 (default 0)", 3},
-    {"label", OPT_LABEL, "NAME", 0, "Put a name in front of the summary, to tell several runs apart", 3},
-    {"ignore-eos", OPT_IGNORE_EOS, NULL, 0, "Go on after the model's end-of-text token", 3},
+     "With --report: also report second moments of keys and values, for kvcobra recalibrate", 2},
+    {"tokens", OPT_TOKENS, "N", 0, "Maximum number of tokens to generate (default 128)", 3},
+    {"temperature", OPT_TEMPERATURE, "T", 0, "0: always the likeliest token (default)", 3},
+    {"seed", OPT_SEED, "N", 0, "Seed of sampling at a temperature above 0 (default 0)", 3},
+    {"label", OPT_LABEL, "NAME", 0, "Begin the summary with this name, to distinguish several runs", 3},
+    {"ignore-eos", OPT_IGNORE_EOS, NULL, 0, "Continue after the model's end-of-text token", 3},
     {0},
 };
 
@@ -98,9 +101,9 @@ static void cmd_generate_check(const struct generate_options *o, const struct ar
     if ((o->table != NULL) + (o->socket != NULL) + o->exact > 1)
         argp_error(state, "--table, --socket and --exact exclude each other");
     if (o->report > 0 && !o->socket)
-        argp_error(state, "--report tells a daemon: it needs --socket");
+        argp_error(state, "--report needs --socket");
     if (o->moments && o->report <= 0)
-        argp_error(state, "--moments goes with --report");
+        argp_error(state, "--moments needs --report");
 }
 
 static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
@@ -156,6 +159,7 @@ static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
         cmd_generate_check(o, state);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -167,6 +171,7 @@ static int cmd_generate_append_text(struct cmd_generate_output *out, const char 
 
     if (!text)
         return -ENOMEM;
+
     memcpy(text + out->n_text, piece, bytes);
     out->text = text;
     out->n_text += bytes;
@@ -180,13 +185,14 @@ static int cmd_generate_emit(void *ctx, uint32_t token)
     size_t bytes;
     const char *piece = tokenizer_piece(out->tokenizer, token, &bytes);
 
-    progress_end(&out->progress); /* the line must not stand in the text */
-    if (!piece)                   /* vocabularies are padded with ids that mean nothing */
+    progress_end(&out->progress); /* the progress line must not mix with the text */
+    if (!piece)                   /* padding of the vocabulary */
         return 0;
     if (!out->stream)
         return cmd_generate_append_text(out, piece, bytes);
     if (fwrite(piece, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
-        return -errno; /* nobody reads on, or the disk is full: kvcobra_main() says it */
+        return -errno; /* a closed pipe or a full disk; commands_main() prints the sentence */
+
     return 0;
 }
 
@@ -197,9 +203,9 @@ static void cmd_generate_prompt_progress(void *ctx, size_t n_done)
     progress_update(&out->progress, (double) n_done);
 }
 
-/* What the user asked to be told about this run, to the daemon. */
-static int cmd_generate_ask_for_reports(kvc_client *c, kvc_model *m, const struct generate_options *o,
-                                        struct errmsg *e)
+/* Turns reports to the daemon on if the options ask for them. */
+static int cmd_generate_enable_reports(kvc_client *c, kvc_model *m, const struct generate_options *o,
+                                       struct errmsg *e)
 {
     kvc_report_options ro = {
         .struct_bytes = sizeof(ro),
@@ -211,7 +217,7 @@ static int cmd_generate_ask_for_reports(kvc_client *c, kvc_model *m, const struc
     return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
 }
 
-/* The model's BOS, if it wants one, and the prompt. */
+/* The prompt, with a BOS in front if the model has one. */
 static int cmd_generate_load_prompt(const struct engine *en, const struct generate_options *o,
                                     struct document *ret, struct errmsg *e)
 {
@@ -233,16 +239,19 @@ static int cmd_generate_load_prompt(const struct engine *en, const struct genera
         tokens = realloc(d.tokens, (d.n_tokens + 1) * sizeof(*tokens));
         if (!tokens)
             return fail(e, -ENOMEM, "out of memory for a prompt of %zu tokens", d.n_tokens);
+
         memmove(tokens + 1, tokens, d.n_tokens * sizeof(*tokens));
         tokens[0] = info->token_bos;
         d.tokens = tokens;
         d.n_tokens++;
     }
+
     if (d.n_tokens == 0)
         return fail(e, -EINVAL, "the prompt is empty");
     if (d.n_tokens + o->n_tokens > info->n_context)
         return fail(e, -EINVAL, "the prompt has %zu tokens; with %zu more it exceeds the %u that %s can read",
                     d.n_tokens, o->n_tokens, info->n_context, o->model);
+
     *ret = d;
     d = (struct document){0};
     return 0;
@@ -259,8 +268,9 @@ static int cmd_generate_run_exact(struct engine *en, const struct document *prom
     r = exact_cache_new(engine_geometry(en), prompt->n_tokens + o->n_tokens, &exact, e);
     if (r < 0)
         return r;
+
     cache = exact_cache_ops(exact);
-    return generate(en, &cache, NULL, NULL, prompt->tokens, prompt->n_tokens, go, ret, e);
+    return generation_run(en, &cache, NULL, NULL, prompt->tokens, prompt->n_tokens, go, ret, e);
 }
 
 static int cmd_generate_run_compressed(struct engine *en, const struct document *prompt,
@@ -277,23 +287,31 @@ static int cmd_generate_run_compressed(struct engine *en, const struct document 
     int r;
 
     r = client_open(o->socket, &c, e);
-    if (r == 0)
-        r = model_open(c, en, o->table, &m, e);
-    if (r == 0)
-        r = cmd_generate_ask_for_reports(c, m, o, e);
     if (r < 0)
         return r;
+
+    r = model_open(c, en, o->table, &m, e);
+    if (r < 0)
+        return r;
+
+    r = cmd_generate_enable_reports(c, m, o, e);
+    if (r < 0)
+        return r;
+
     r = kvc_seq_new(m, NULL, 0, &s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
-    start = clock_seconds() - start; /* what opening took */
+
+    start = clock_seconds() - start; /* duration of opening */
     cache = kvcobra_cache_ops(c, s);
-    r = generate(en, &cache, c, s, prompt->tokens, prompt->n_tokens, go, &g, e);
+    r = generation_run(en, &cache, c, s, prompt->tokens, prompt->n_tokens, go, &g, e);
     if (r != 0)
         return r;
+
     r = kvc_seq_get_usage(s, &usage);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
+
     g.first_seconds += start;
     *ret = g;
     *ret_usage = usage;
@@ -321,13 +339,13 @@ static void cmd_generate_print_summary(const struct generate_options *o, const s
                      (uintmax_t) u->tokens, human_bytes(usage_bytes(u), held),
                      human_bytes(u->numbers * 2, exact), human_bytes(u->shared_bytes, shared));
     if (g->publish_err < 0)
-        command_note(&o->common, "%s%snot everything was published: %s", label, colon, g->publish_text);
+        command_note(&o->common, "%s%spublishing ended early: %s", label, colon, g->publish_text);
 }
 
 static int cmd_generate_print_json(const struct cmd_generate_output *out, const struct document *prompt,
                                    const struct generation *g, const kvc_usage *u)
 {
-    /* a model may stop in the middle of a character; JSON has whole ones only */
+    /* utf8_json(): the text may end inside a character */
     json_t *text = utf8_json(out->text ? out->text : "", out->n_text);
 
     return report_json(json_pack(
@@ -339,8 +357,8 @@ static int cmd_generate_print_json(const struct cmd_generate_output *out, const 
         (json_int_t) u->shared_bytes, "not_published_because", g->publish_text));
 }
 
-static int generate_and_print(struct engine *en, const struct document *prompt,
-                              const struct generate_options *o, struct cmd_generate_output *out)
+static int cmd_generate_and_print(struct engine *en, const struct document *prompt,
+                                  const struct generate_options *o, struct cmd_generate_output *out)
 {
     const struct generation_options go = {
         .n_tokens = o->n_tokens,
@@ -364,11 +382,12 @@ static int generate_and_print(struct engine *en, const struct document *prompt,
         r = cmd_generate_run_exact(en, prompt, o, &go, &g, &e);
     progress_end(&out->progress);
     if (r < 0 && ferror(stdout))
-        return COMMAND_FAILED; /* kvcobra_main() has the sentence */
+        return COMMAND_FAILED; /* commands_main() prints the sentence */
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
     if (o->common.json)
         return cmd_generate_print_json(out, prompt, &g, &usage);
+
     putchar('\n');
     (void) fflush(stdout);
     cmd_generate_print_summary(o, prompt, &g, &usage);
@@ -391,11 +410,12 @@ static int cmd_generate_run(int argc, char **argv)
         r = cmd_generate_load_prompt(en, &o, &prompt, &e);
     if (r < 0)
         return command_fail("%s", e.text);
+
     out = (struct cmd_generate_output){.tokenizer = engine_tokenizer(en), .stream = !o.common.json};
-    r = generate_and_print(en, &prompt, &o, &out);
+    r = cmd_generate_and_print(en, &prompt, &o, &out);
     free(out.text);
     return r;
 }
 
-const struct command cmd_generate = {"generate", "continue a prompt, alone or with others' help",
+const struct command cmd_generate = {"generate", "continue a prompt, also with the shared pages of a daemon",
                                      cmd_generate_run};

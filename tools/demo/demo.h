@@ -1,6 +1,7 @@
 /*
- * The two halves of `kvcobra demo` and what they share. Every step is a command line that the user could
- * type; it is printed before it runs.
+ * The demonstration, `kvcobra demo`: its options, its steps and its two halves. Every step is a command line
+ * that a user can type; it is printed before it runs as a child process. cmd_demo.c calls the halves
+ * (demo_compress.c, demo_share.c); these use the steps (demo_step.c).
  */
 #pragma once
 
@@ -13,8 +14,8 @@
 
 struct errmsg;
 
-/* The budgets compared, bits per number. The second is served first; the last replaces it while clients run.
- */
+/* The budgets compared, in bits per number. The daemon serves the second first; the last replaces it while
+ * clients run. */
 enum { DEMO_BUDGETS = 3 };
 extern const char *const demo_budgets[DEMO_BUDGETS];
 
@@ -22,12 +23,12 @@ struct demo {
     struct common_options common;
     const char *model;       /* a GGUF file */
     const char *text[2];     /* to calibrate on, to evaluate on; plain, or compressed by gzip */
-    bool is_default_text[2]; /* a Debian document: its table of contents is skipped */
+    bool is_default_text[2]; /* a Debian document, whose table of contents is skipped */
     const char *calibrate_tokens, *eval_tokens, *eval_window, *prompt_bytes, *generate_tokens; /* as typed */
     char self[PATH_MAX];   /* this program */
     char daemon[PATH_MAX]; /* kvcobrad */
-    char dir[PATH_MAX];    /* a fresh folder for everything below */
-    int signal_fd;         /* Ctrl-C and friends */
+    char dir[PATH_MAX];    /* temporary folder of all files below */
+    int signal_fd;         /* SIGINT, SIGTERM, SIGHUP */
 };
 
 /* A path in the demo's folder, from its file name. */
@@ -37,23 +38,23 @@ struct demo_path {
 struct demo_path demo_path(const struct demo *d, const char *name);
 
 /**
- * demo_start() - print and start `kvcobra ARG...`; the arguments end with NULL
+ * demo_start() - print and start `kvcobra ARG...`
  * demo_run()   - the same, and wait until it has succeeded
- * @d:       borrowed
- * @p:       PROCESS_INIT; demo_run() leaves what it captured in it
+ * @p:    PROCESS_INIT; afterwards p->out holds the captured output
+ * @args: ends with NULL
  *
- * Return: 0; -EINTR: the user wants to stop, no sentence; else a negative errno with a sentence.
+ * Return: 0; -EINTR: a signal to stop, no sentence; else a negative errno with a sentence.
  */
 int demo_start(const struct demo *d, struct process *p, enum process_output output, const char *const *args,
                struct errmsg *e);
 int demo_run(const struct demo *d, struct process *p, enum process_output output, const char *const *args,
              struct errmsg *e);
 
-/* Prints what follows as a heading. */
+/* Prints a heading. */
 __attribute__((format(printf, 1, 2))) void demo_heading(const char *fmt, ...);
 
-/* Texts, statistics, one table per budget, and the comparison with the exact model. */
+/* First half: texts, statistics, one table per budget, and the comparison with the exact model. */
 int demo_compress(const struct demo *d, struct errmsg *e);
 
-/* A daemon, two processes that share a prompt, and a swap of tables while they run. */
+/* Second half: a daemon, two processes that share a prompt, and a swap of tables while they run. */
 int demo_share(const struct demo *d, struct errmsg *e);

@@ -1,4 +1,4 @@
-/* First half of the demonstration: what compression saves and what it costs. */
+/* First half of the demonstration: the memory that compression saves and the accuracy that it costs. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -6,18 +6,19 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/demo/demo.h"
 #include "tools/command/report.h"
+#include "tools/demo/demo.h"
 
-/* Debian's longer documents begin with tables of contents, which is not prose: both end before this line. */
+/* Both Debian documents begin with a table of contents, which is no running text and ends before this line.
+ */
 #define FIRST_LINE "1200"
 
-/* What `kvcobra eval --json` said of one table. */
+/* The result of `kvcobra eval --json` for one table. */
 struct cost {
     double ppl_exact, ppl, kl, bpd_code, bpd_true, bytes, tokens, numbers;
 };
 
-/* The caller has printed what is run, without the script's quoting. */
+/* The caller has printed the command line, without the script's quoting. */
 static int demo_compress_run_shell(const struct demo *d, const char *label, const char *const *argv,
                                    struct errmsg *e)
 {
@@ -43,7 +44,10 @@ static int demo_compress_unpack(const struct demo *d, const char *from, bool ski
     static const char skipping[] = "gzip -dc -- \"$1\" | tail -n +" FIRST_LINE " > \"$2\"";
     size_t n = strlen(from);
     bool gz = n > 3 && strcmp(from + n - 3, ".gz") == 0;
-    const char *argv[] = {"sh", "-euc", skip_contents ? skipping : gz ? packed : plain, "sh", from, to, NULL};
+    const char *argv[] = {"sh", "-euc", gz ? packed : plain, "sh", from, to, NULL};
+
+    if (skip_contents)
+        argv[2] = skipping;
 
     printf("$ %s %s %s> %s\n", gz ? "gzip -dc" : "cat", from,
            skip_contents ? "| tail -n +" FIRST_LINE " " : "", to);
@@ -61,20 +65,20 @@ static int demo_compress_cut_prompt(const struct demo *d, const char *from, cons
 
 static int demo_compress_prepare_texts(const struct demo *d, struct errmsg *e)
 {
-    struct demo_path calibrate = demo_path(d, "calibrate.txt"),
-                     demo_compress_evaluate = demo_path(d, "evaluate.txt"),
+    struct demo_path calibrate = demo_path(d, "calibrate.txt"), evaluate = demo_path(d, "evaluate.txt"),
                      prompt = demo_path(d, "prompt.txt");
     int r;
 
     demo_heading("Two texts: one to calibrate on, %s, and another to measure on, %s", d->text[0], d->text[1]);
     r = demo_compress_unpack(d, d->text[0], d->is_default_text[0], calibrate.text, e);
-    if (r == 0)
-        r = demo_compress_unpack(d, d->text[1], d->is_default_text[1], demo_compress_evaluate.text, e);
-    return r < 0 ? r : demo_compress_cut_prompt(d, demo_compress_evaluate.text, prompt.text, e);
+    if (r < 0)
+        return r;
+
+    r = demo_compress_unpack(d, d->text[1], d->is_default_text[1], evaluate.text, e);
+    return r < 0 ? r : demo_compress_cut_prompt(d, evaluate.text, prompt.text, e);
 }
 
-/* By gradients: one pass back through the model costs a third of the time that depth weights take (2026-11).
- */
+/* Gradients: a backward pass through the model takes a third of the time of depth weights (2026-11). */
 static int demo_compress_calibrate(const struct demo *d, struct errmsg *e)
 {
     struct demo_path text = demo_path(d, "calibrate.txt"), stats = demo_path(d, "model.stats");
@@ -82,7 +86,7 @@ static int demo_compress_calibrate(const struct demo *d, struct errmsg *e)
                           "--metric",  "fisher", "-o",     stats.text, NULL};
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra calibrate");
 
-    demo_heading("Calibrate: which directions of the cache matter to this model, and how much");
+    demo_heading("Calibrate: measure which directions of the cache matter to this model, and how much");
     return demo_run(d, &p, PROCESS_SHOW, args, e);
 }
 
@@ -130,7 +134,7 @@ static int demo_compress_print_costs(const struct demo *d, const struct cost cos
                                      struct errmsg *e)
 {
     _cleanup_(report_freep) struct report *r = report_new(
-        "<cache\t>bits per number\t>all included\t>bytes per token\t>smaller\t>perplexity\t>KL, nats");
+        "<cache\t>bits per number\t>with overhead\t>bytes per token\t>smaller\t>perplexity\t>KL, nats");
 
     report_row(r, "exact, binary16\t16.000\t16.000\t%.0f\t1.0x\t%.3f\t0",
                costs[0].numbers * 2 / costs[0].tokens, costs[0].ppl_exact);
@@ -140,12 +144,14 @@ static int demo_compress_print_costs(const struct demo *d, const struct cost cos
         report_row(r, "%s bits\t%.3f\t%.3f\t%.0f\t%.1fx\t%.3f\t%.5f", demo_budgets[i], c->bpd_code,
                    c->bpd_true, c->bytes / c->tokens, c->numbers * 2 / c->bytes, c->ppl, c->kl);
     }
+
     putchar('\n');
     if (report_print(r, stdout) < 0)
         return fail(e, -ENOMEM, "out of memory");
-    printf("\nIncluded are the first and the newest tokens, which stay exact: in windows of %s they weigh "
-           "much, in longer\n"
-           "texts less.\n",
+
+    printf("\nThe overhead includes the first and the newest tokens, which stay exact: they are a large part "
+           "of a\n"
+           "window of %s tokens, and a small part of a longer text.\n",
            d->eval_window);
     return 0;
 }
@@ -155,16 +161,20 @@ int demo_compress(const struct demo *d, struct errmsg *e)
     struct cost costs[DEMO_BUDGETS];
     int r = demo_compress_prepare_texts(d, e);
 
-    if (r == 0)
-        r = demo_compress_calibrate(d, e);
     if (r < 0)
         return r;
+
+    r = demo_compress_calibrate(d, e);
+    if (r < 0)
+        return r;
+
     demo_heading("Solve: spend 2, 3 and 4 bits per number where they matter most");
     for (size_t i = 0; i < DEMO_BUDGETS && r == 0; i++)
         r = demo_compress_solve(d, demo_budgets[i], e);
     if (r < 0)
         return r;
-    demo_heading("Evaluate: what each costs on the other text, and what it weighs with everything included");
+
+    demo_heading("Evaluate: the accuracy of each table on the other text, and its size with overhead");
     for (size_t i = 0; i < DEMO_BUDGETS && r == 0; i++)
         r = demo_compress_evaluate(d, demo_budgets[i], &costs[i], e);
     return r < 0 ? r : demo_compress_print_costs(d, costs, e);

@@ -1,5 +1,5 @@
-/* Second half of the demonstration: one process reads a prompt, another finds it read, and the table is
- * swapped. */
+/* Second half of the demonstration: process A reads a prompt, process B finds its pages, and the table is
+ * swapped while both run. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,22 +8,23 @@
 #include "base/errmsg.h"
 #include "tools/demo/demo.h"
 
-/* Daemon, A, B: watched together from the start, so that none can fill a pipe and stand still. */
+/* All three are watched together from the start: none blocks on a full pipe. */
 enum { DAEMON, A, B, N_CHILDREN };
 
-struct cast {
+struct demo_children {
     const struct demo *d;
     struct process daemon, a, b;
 };
 
-static void demo_share_cast_deinit(struct cast *c)
+static void demo_share_deinit(struct demo_children *c)
 {
-    process_deinit(&c->b); /* clients first: nobody then misses his daemon */
+    process_deinit(&c->b); /* clients first, so that they do not lose their daemon */
     process_deinit(&c->a);
     process_deinit(&c->daemon);
 }
 
-static int demo_share_wait_for(struct cast *c, size_t which, enum process_event event, struct errmsg *e)
+static int demo_share_wait_for(struct demo_children *c, size_t which, enum process_event event,
+                               struct errmsg *e)
 {
     struct process *const ps[N_CHILDREN] = {&c->daemon, &c->a, &c->b};
 
@@ -31,7 +32,7 @@ static int demo_share_wait_for(struct cast *c, size_t which, enum process_event 
 }
 
 /* The daemon writes one byte when its sockets listen. */
-static int demo_share_start_daemon(struct cast *c, struct errmsg *e)
+static int demo_share_start_daemon(struct demo_children *c, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "kvcobra.sock"),
                      operator_socket = demo_path(c->d, "operator.sock");
@@ -61,11 +62,12 @@ static int demo_share_start_daemon(struct cast *c, struct errmsg *e)
         (void) process_succeeded(&c->daemon, e);
         r = -ECANCELED;
     }
+
     return r;
 }
 
-/* Hands the daemon the table of a budget and makes it the one that new sequences use. */
-static int demo_share_use_table(struct cast *c, const char *budget, struct errmsg *e)
+/* Stages and activates the table of a budget. */
+static int demo_share_use_table(struct demo_children *c, const char *budget, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "operator.sock"), table;
     char name[32];
@@ -80,10 +82,11 @@ static int demo_share_use_table(struct cast *c, const char *budget, struct errms
 
         r = demo_run(c->d, &p, PROCESS_SHOW, args, e);
     }
+
     return r;
 }
 
-static int demo_share_start_client(struct cast *c, struct process *p, struct errmsg *e)
+static int demo_share_start_client(struct demo_children *c, struct process *p, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "kvcobra.sock"), prompt = demo_path(c->d, "prompt.txt");
     const char *args[] = {"generate",     c->d->model, "--prompt-file", prompt.text,
@@ -93,8 +96,9 @@ static int demo_share_start_client(struct cast *c, struct process *p, struct err
     return demo_start(c->d, p, PROCESS_CAPTURE, args, e);
 }
 
-/* Its first token is on stdout: the prompt is read and published. */
-static int demo_share_first_token(struct cast *c, size_t which, const struct process *p, struct errmsg *e)
+/* Waits for the first token on stdout: the prompt is then read and published. */
+static int demo_share_first_token(struct demo_children *c, size_t which, const struct process *p,
+                                  struct errmsg *e)
 {
     int r = demo_share_wait_for(c, which, PROCESS_WRITES, e);
 
@@ -102,19 +106,21 @@ static int demo_share_first_token(struct cast *c, size_t which, const struct pro
         (void) process_succeeded(p, e);
         return -ECANCELED;
     }
+
     return r;
 }
 
-static int demo_share_finish(struct cast *c, size_t which, const struct process *p, struct errmsg *e)
+static int demo_share_finish(struct demo_children *c, size_t which, const struct process *p, struct errmsg *e)
 {
     int r = demo_share_wait_for(c, which, PROCESS_EXITS, e);
 
     if (r == 0 && !process_succeeded(p, e))
         return -ECANCELED;
+
     return r;
 }
 
-/* Enough of what it wrote to see that it is language, on one line. */
+/* The beginning of its output on one line. */
 static void demo_share_print_excerpt(const struct process *p)
 {
     enum { EXCERPT_BYTES = 160 };
@@ -122,20 +128,20 @@ static void demo_share_print_excerpt(const struct process *p)
 
     while (n < p->n_out && n > 0 && ((unsigned char) p->out[n] & 0xc0) == 0x80)
         n--; /* not in the middle of a character */
-    printf("%s wrote: ", p->label);
+    printf("%s generated: ", p->label);
     for (size_t i = 0; i < n; i++)
         putchar(p->out[i] == '\n' ? ' ' : p->out[i]);
     puts(n < p->n_out ? "..." : "");
 }
 
-static int demo_share_show(struct cast *c, const char *const *args, struct errmsg *e)
+static int demo_share_show(struct demo_children *c, const char *const *args, struct errmsg *e)
 {
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra");
 
     return demo_run(c->d, &p, PROCESS_SHOW, args, e);
 }
 
-static int demo_share_show_state(struct cast *c, struct errmsg *e)
+static int demo_share_show_state(struct demo_children *c, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "operator.sock");
     const char *tables[] = {"table", "list", "--socket", socket.text, NULL};
@@ -145,55 +151,63 @@ static int demo_share_show_state(struct cast *c, struct errmsg *e)
     return r < 0 ? r : demo_share_show(c, status, e);
 }
 
-static int demo_share_share(struct cast *c, struct errmsg *e)
+static int demo_share_share(struct demo_children *c, struct errmsg *e)
 {
     int r;
 
     demo_heading("Share: process A reads a prompt and publishes it");
     r = demo_share_start_client(c, &c->a, e);
-    if (r == 0)
-        r = demo_share_first_token(c, A, &c->a, e);
     if (r < 0)
         return r;
-    demo_heading("Process B has the same prompt: it finds A's pages, skips the reading, and goes on writing");
+
+    r = demo_share_first_token(c, A, &c->a, e);
+    if (r < 0)
+        return r;
+
+    demo_heading("Process B has the same prompt: it finds A's pages and starts to generate at once");
     r = demo_share_start_client(c, &c->b, e);
     return r < 0 ? r : demo_share_first_token(c, B, &c->b, e);
 }
 
 static const char *demo_share_activity(const struct process *p)
 {
-    return process_running(p) ? "is still writing" : "has finished";
+    return process_running(p) ? "is still generating" : "has finished";
 }
 
-static int demo_share_swap(struct cast *c, struct errmsg *e)
+static int demo_share_swap(struct demo_children *c, struct errmsg *e)
 {
     int r;
 
-    demo_heading("Swap: while both write, new sequences get a table of %s bits",
+    demo_heading("Swap: while both generate, new sequences get a table of %s bits",
                  demo_budgets[DEMO_BUDGETS - 1]);
     r = demo_share_use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
     if (r < 0)
         return r;
+
     r = demo_share_show_state(c, e);
     if (r < 0)
         return r;
-    printf("\nA %s, B %s; a sequence keeps the table it began with\n\n", demo_share_activity(&c->a),
+
+    printf("\nA %s, B %s; a sequence uses one table from beginning to end\n\n", demo_share_activity(&c->a),
            demo_share_activity(&c->b));
     (void) fflush(stdout);
     r = demo_share_finish(c, A, &c->a, e);
-    if (r == 0)
-        r = demo_share_finish(c, B, &c->b, e);
     if (r < 0)
         return r;
+
+    r = demo_share_finish(c, B, &c->b, e);
+    if (r < 0)
+        return r;
+
     demo_share_print_excerpt(&c->a);
     demo_share_print_excerpt(&c->b);
-    printf("not one of their 2 x %s tokens failed\n", c->d->generate_tokens);
+    printf("all of their 2 x %s tokens were generated\n", c->d->generate_tokens);
     return 0;
 }
 
 int demo_share(const struct demo *d, struct errmsg *e)
 {
-    _cleanup_(demo_share_cast_deinit) struct cast c = {
+    _cleanup_(demo_share_deinit) struct demo_children c = {
         .d = d,
         .daemon = PROCESS_INIT("kvcobrad"),
         .a = PROCESS_INIT("A"),
@@ -203,15 +217,22 @@ int demo_share(const struct demo *d, struct errmsg *e)
 
     demo_heading("Serve: a daemon on a private socket, with the table of %s bits", demo_budgets[1]);
     r = demo_share_start_daemon(&c, e);
-    if (r == 0)
-        r = demo_share_use_table(&c, demo_budgets[1], e);
-    if (r == 0)
-        r = demo_share_share(&c, e);
-    if (r == 0)
-        r = demo_share_swap(&c, e);
+    if (r < 0)
+        return r;
+
+    r = demo_share_use_table(&c, demo_budgets[1], e);
+    if (r < 0)
+        return r;
+
+    r = demo_share_share(&c, e);
+    if (r < 0)
+        return r;
+
+    r = demo_share_swap(&c, e);
     if (r < 0)
         return r;
     if (!process_stop(&c.daemon))
         return fail(e, -ECANCELED, "kvcobrad did not end cleanly");
+
     return 0;
 }

@@ -1,8 +1,8 @@
 /*
  * The reverse pass through the whole network; see backward.h.
  *
- * Forward: the engine's own layers, over a cache of one layer, with the hidden states kept twice per layer.
- * Head: logits, labels and d_logits for a few tokens at a time, since a vocabulary is long. Back:
+ * Forward: the engine's layers over a cache of one layer, which store the hidden states twice per layer.
+ * Head: logits, labels and d_logits for a few tokens at a time, since vocabularies are long. Backward:
  * backward_layer.c.
  */
 #include "tools/engine/backward_internal.h"
@@ -23,7 +23,7 @@ enum { HEAD_TOKENS = 128 };
 
 /* ---- memory ---- */
 
-/* Places in the arena, one after another. The first walk counts, the second has an arena. */
+/* Assigns parts of the arena in order. The first call counts without an arena, the second has one. */
 struct carver {
     float *arena;
     size_t n_floats;
@@ -108,26 +108,30 @@ int backward_new(struct engine *en, size_t n_max, struct backward **ret_backward
         return fail(e, -EINVAL, "gradients need at least one token");
     if (en->net.window_tokens > 0 && n_max > en->net.window_tokens)
         return fail(e, -EOPNOTSUPP,
-                    "%s: a window of %zu tokens, but its sliding window has %u, and this program computes "
-                    "full attention only",
+                    "%s: a window of %zu tokens, but its sliding window has %u, and only full attention is "
+                    "implemented",
                     en->info.name, n_max, en->net.window_tokens);
+
     b->en = en;
     b->n_max = n_max;
     b->n_parts = backward_attention_parts(&en->net.geometry);
     r = forward_reserve(en, n_max, e);
     if (r < 0)
         return r;
+
     backward_carve_all(b, &count);
     if (!count.too_large && checked_mul(count.n_floats, sizeof(float), &bytes))
         b->arena = fill.arena = malloc(bytes);
     if (!b->arena)
         return fail(e, -ENOMEM, "no memory for the gradients of %zu tokens", n_max);
+
     backward_carve_all(b, &fill);
     backward_fill_angles(b);
     one_layer.n_layers = 1;
     r = exact_cache_new(&one_layer, n_max, &b->exact, e);
     if (r < 0)
         return r;
+
     *ret_backward = take_ptr(b);
     return 0;
 }
@@ -136,6 +140,7 @@ struct backward *backward_free(struct backward *b)
 {
     if (!b)
         return NULL;
+
     (void) exact_cache_free(b->exact);
     free(b->arena);
     free(b);
@@ -144,7 +149,7 @@ struct backward *backward_free(struct backward *b)
 
 /* ---- forward ---- */
 
-/* A cache of the layer at hand: the next layer's keys take the place of the last one's. */
+/* A cache of the current layer: the keys of each layer replace those of the previous one. */
 static int backward_append_layer(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
                                  struct errmsg *e)
 {
@@ -164,7 +169,7 @@ static int backward_attend_layer(void *ctx, uint32_t layer, const float *q, size
     return exact.attend(exact.ctx, 0, q, n_q, out, e);
 }
 
-/* d_hidden holds the hidden states here, before gradients take its place. */
+/* Here d_hidden holds hidden states; the gradients replace them later. */
 static int backward_run_forward(struct backward *b, const uint32_t *tokens, size_t n, struct errmsg *e)
 {
     struct kv_cache exact = exact_cache_ops(b->exact);
@@ -180,9 +185,11 @@ static int backward_run_forward(struct backward *b, const uint32_t *tokens, size
         r = forward_attention(b->en, &cache, layer, n, hidden, e);
         if (r != 0)
             break;
+
         memcpy(b->between + layer * stride, hidden, bytes);
         forward_feed(b->en, layer, n, hidden);
     }
+
     exact.use_threads(exact.ctx, NULL);
     return r;
 }
@@ -207,7 +214,7 @@ static void backward_head_token(void *ctx, size_t t)
     z[r->labels[t]] += 1.0f;
 }
 
-/* d_hidden from the hidden states behind the last layer to the gradient by them. */
+/* Replaces the hidden states after the last layer in d_hidden by the gradient by them. */
 static int backward_run_head(struct backward *b, size_t n, struct sampler_state *sampler, uint32_t *labels,
                              struct errmsg *e)
 {
@@ -221,12 +228,14 @@ static int backward_run_head(struct backward *b, size_t n, struct sampler_state 
 
         if (r < 0)
             return r;
+
         for (size_t t = 0; sampler && t < some; t++)
-            labels[at + t] = sample_softmax(b->logits + t * n_vocab, n_vocab, 1.0f, sampler);
+            labels[at + t] = sampler_softmax(b->logits + t * n_vocab, n_vocab, 1.0f, sampler);
         backward_each_token(b, some, backward_head_token, &run);
         linear_run_transposed(&en->linear, &en->net.output, b->logits, some, false,
                               b->d_normed + at * n_embd);
     }
+
     return 0;
 }
 
@@ -236,7 +245,7 @@ static void backward_head_norm_token(void *ctx, size_t t)
     size_t n = b->en->net.n_embd;
     float *at = b->d_hidden + t * n;
 
-    /* element by element: what is read of @x is read before it is written over */
+    /* element by element: each element of @x is read before it is overwritten */
     backward_norm(at, b->en->net.output_norm, n, b->en->net.norm_epsilon, b->d_normed + t * n, false, at);
 }
 
@@ -247,7 +256,8 @@ int backward_run(struct backward *b, const uint32_t *tokens, size_t n, struct sa
 
     errmsg_clear(e);
     if (n == 0 || n > b->n_max)
-        return fail(e, -EINVAL, "gradients of %zu tokens; there is room for 1 to %zu", n, b->n_max);
+        return fail(e, -EINVAL, "gradients of %zu tokens; the window has 1 to %zu", n, b->n_max);
+
     for (size_t i = 0; !sampler && i < n; i++)
         if (labels[i] >= b->en->net.n_vocab)
             return fail(e, -EINVAL, "label %u of a vocabulary of %u", labels[i], b->en->net.n_vocab);
@@ -256,6 +266,7 @@ int backward_run(struct backward *b, const uint32_t *tokens, size_t n, struct sa
         r = backward_run_head(b, n, sampler, labels, e);
     if (r != 0)
         return r;
+
     backward_each_token(b, n, backward_head_norm_token, b);
     for (uint32_t layer = b->en->net.geometry.n_layers; r == 0 && layer-- > 0;)
         r = backward_layer(b, layer, n, tap, ctx);

@@ -1,13 +1,13 @@
 /*
- * Gradients of what a model says by what its cache holds: the reverse pass that the Fisher metric needs
- * (DESIGN 3.1).
+ * Gradients of a model's log-probabilities by the vectors of its cache: the reverse pass for the Fisher
+ * metric (DESIGN 3.1).
  *
- * For one window of tokens, L = sum over positions of log p(y | tokens up to here), each label y drawn from
- * the model's own distribution at its position or given. The result is dL/dk and dL/dv of every layer, k as
- * the cache stores it: after bias and norm per head, before RoPE, half-split. Weights get no gradients.
+ * For one window of tokens, L = sum over positions of log p(y | tokens up to here), each label y sampled from
+ * the model's distribution at its position, or given. The result is dL/dk and dL/dv of every layer, k as
+ * stored by the cache: after bias and norm per head, before RoPE, half-split. Weights get no gradients.
  *
  * The score functions of different positions are uncorrelated when y is drawn from the model, so one reverse
- * pass of the sum has the expected outer product that one pass per position would have.
+ * pass of the sum has the same expected outer product as one pass per position.
  */
 #pragma once
 
@@ -24,12 +24,12 @@ struct sampler_state;
 typedef int (*backward_tap)(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv);
 
 /* Bytes that backward_new() takes for windows of @n_max tokens: two hidden states per layer and token, and
- * what one layer needs. UINT64_MAX if that is more than memory can be. */
+ * what one layer needs. UINT64_MAX if that overflows. */
 uint64_t backward_bytes(const struct engine *en, size_t n_max);
 
 /**
  * backward_new() - prepare for windows of up to @n_max tokens
- * @en: borrowed; used by backward_run() as if by engine_layers(), its tap included
+ * @en: borrowed; used by backward_run() like by engine_layers(), with its tap
  *
  * Return: 0; -EINVAL: no tokens; -EOPNOTSUPP: more than the sliding window; -E2BIG, -ENOMEM.
  */
@@ -41,13 +41,13 @@ static inline void backward_freep(struct backward **b)
 }
 
 /**
- * backward_run() - one window, forward and back
+ * backward_run() - run one window forward and backward
  * @tokens:  [n] at positions 0 .. n - 1, 0 < n <= n_max
- * @sampler: draws the labels, in the order of positions; NULL: they are given
- * @labels:  [n]; read, or written if there is a @sampler
+ * @sampler: samples the labels in the order of positions; NULL: @labels is given
+ * @labels:  [n]; input, or output if there is a @sampler
  *
- * The engine's tap sees every layer on the way forward, before @tap sees it on the way back.
- * Return: 0; -EINVAL: a token or label outside the vocabulary, n; -ENOMEM; what a tap returned.
+ * The engine's tap gets every layer in the forward pass, before @tap gets it in the backward pass.
+ * Return: 0; -EINVAL: a token or label outside the vocabulary, n; -ENOMEM; the return value of a tap.
  */
 int backward_run(struct backward *b, const uint32_t *tokens, size_t n, struct sampler_state *sampler,
                  uint32_t *labels, backward_tap tap, void *ctx, struct errmsg *e);

@@ -1,16 +1,16 @@
 /*
- * Attention backwards. With q, k rotated, the scale in q, and for one head
+ * Backward pass of attention. With rotated q and k, the scale in q, and for one head
  *
- *     s = q k',  p = softmax(s) over the keys up to the query's own,  o = p v
+ *     s = q k',  p = softmax(s) over the keys up to the query's position,  o = p v
  *
  * it is   d_v = p' d_o,  d_p = d_o v',  d_s = p (d_p - sum_n p d_p),  d_q = d_s k,  d_k = d_s' q,
  *
- * d_k and d_v summed over the heads of a group. Probabilities are computed again, for one KV head and a block
- * of queries at a time: scores take [rows, n], never [n, n].
+ * d_k and d_v summed over the heads of a group. Probabilities are recomputed for one KV head and a block of
+ * queries at a time: scores need [rows, n], not [n, n].
  *
- * Queries are cut into parts, whose number depends on the model alone; a part of one KV head is an item for a
- * worker and has its own sums of d_k and d_v. They are added in order, so that the result does not depend on
- * the workers.
+ * Queries are cut into parts, whose number depends only on the model. A part of one KV head is a work item
+ * with its own sums of d_k and d_v. These are added in order, so that the result does not depend on the
+ * workers.
  */
 #include "tools/engine/backward_internal.h"
 
@@ -23,7 +23,7 @@
 
 enum {
     ROWS = 128,     /* (query, head) pairs of a block */
-    ITEMS_MIN = 16, /* of a layer: parts make up for few KV heads */
+    ITEMS_MIN = 16, /* of a layer: more parts if there are few KV heads */
 };
 
 struct attention_run {
@@ -32,7 +32,7 @@ struct attention_run {
     size_t n, part_queries, worker_floats;
 };
 
-/* Where an item's rows are gathered. */
+/* The gathered rows of an item. */
 struct backward_attention_block {
     float *q, *d_o, *d_q; /* [rows, d] */
     float *p, *d_p;       /* [rows, n_keys] */
@@ -53,7 +53,7 @@ size_t backward_attention_floats(const struct geometry *g, size_t n)
     return backward_attention_block_queries(g) * geometry_group(g) * (3 * (size_t) g->d + 2 * n);
 }
 
-/* x turned by @direction times the angles of its position; then times @scale. */
+/* Rotates x by @direction times the angles of its position, then multiplies it by @scale. */
 static void backward_attention_rotate(const struct backward *b, size_t position, float direction, float scale,
                                       float *x)
 {
@@ -67,6 +67,7 @@ static void backward_attention_rotate(const struct backward *b, size_t position,
         x[i] = scale * (first * cosine[i] - second * s);
         x[i + half] = scale * (first * s + second * cosine[i]);
     }
+
     for (size_t i = 2 * half; i < g->d; i++)
         x[i] *= scale;
 }
@@ -77,7 +78,7 @@ static void backward_attention_scale_unrotated(const struct backward *b, float *
         x[i] *= b->en->net.q_unrotated_scale;
 }
 
-/* The queries and keys of one token as attention multiplies them. */
+/* The rotated and scaled queries and keys of one token. */
 static void backward_attention_prepare_token(void *ctx, size_t t)
 {
     const struct attention_run *r = ctx;
@@ -94,6 +95,7 @@ static void backward_attention_prepare_token(void *ctx, size_t t)
         backward_attention_scale_unrotated(b, q + h * d);
         backward_attention_rotate(b, t, 1.0f, (float) g->attn_scale, q + h * d);
     }
+
     for (size_t h = 0; h < g->n_kv_heads; h++) {
         if (r->layer->k_norm)
             forward_norm(k + h * d, r->layer->k_norm, d, b->en->net.norm_epsilon, k + h * d);
@@ -101,7 +103,7 @@ static void backward_attention_prepare_token(void *ctx, size_t t)
     }
 }
 
-/* What went through the rotation goes back through it, and the parts' sums come together in the first. */
+/* Rotates gradients back, and adds the sums of all parts into the first. */
 static void backward_attention_finish_token(void *ctx, size_t t)
 {
     const struct attention_run *r = ctx;
@@ -114,12 +116,14 @@ static void backward_attention_finish_token(void *ctx, size_t t)
         backward_attention_rotate(b, t, -1.0f, (float) g->attn_scale, d_q + h * d);
         backward_attention_scale_unrotated(b, d_q + h * d);
     }
+
     for (size_t part = 1; part < b->n_parts; part++) {
         for (size_t i = 0; i < n_kv; i++) {
             d_k[i] += d_k[part * r->n * n_kv + i];
             d_v[i] += d_v[part * r->n * n_kv + i];
         }
     }
+
     for (size_t h = 0; h < g->n_kv_heads; h++)
         backward_attention_rotate(b, t, -1.0f, 1.0f, d_k + h * d);
 }
@@ -162,6 +166,7 @@ static void backward_attention_run_block(const struct attention_run *r,
         memcpy(x->d_o + i * d, b->d_mixed + backward_attention_row_at(g, kv_head, from, i),
                d * sizeof(float));
     }
+
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, x->q, dim, k, stride, 0.0f,
                 x->p, keys);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, x->d_o, dim, v, stride, 0.0f,
@@ -172,6 +177,7 @@ static void backward_attention_run_block(const struct attention_run *r,
         softmax_masked(x->p + i * n_keys, seen, n_keys);
         backward_attention_softmax_back(x->p + i * n_keys, x->d_p + i * n_keys, seen, n_keys);
     }
+
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, x->p, keys, x->d_o, dim, 1.0f,
                 d_v, stride);
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, x->d_p, keys, x->q, dim, 1.0f,
@@ -182,7 +188,7 @@ static void backward_attention_run_block(const struct attention_run *r,
         memcpy(b->d_q + backward_attention_row_at(g, kv_head, from, i), x->d_q + i * d, d * sizeof(float));
 }
 
-/* The last parts first: they see the most keys. */
+/* The last parts first: they have the most keys. */
 static void backward_attention_run_part(void *ctx, size_t item, unsigned worker)
 {
     const struct attention_run *r = ctx;

@@ -1,5 +1,5 @@
-/* The reverse pass from the inside: backward.c goes through the network, backward_layer.c and
- * backward_attention.c through its parts. d_x is dL/dx everywhere. */
+/* Internals of the reverse pass: backward.c runs the network, backward_layer.c and backward_attention.c its
+ * parts. d_x is dL/dx everywhere. */
 #pragma once
 
 #include "tools/engine/backward.h"
@@ -8,13 +8,12 @@
 struct backward {
     struct engine *en;
     size_t n_max;
-    size_t n_parts;            /* of the queries; each sums d_k and d_v of its own */
-    struct exact_cache *exact; /* of the layer that the forward pass is at */
+    size_t n_parts;            /* of the queries; each has its own sums of d_k and d_v */
+    struct exact_cache *exact; /* of the current layer of the forward pass */
     float *cosine, *sine;      /* [n_max, n_rot / 2] */
-    float *before,
-        *between;    /* [n_layers][n, n_embd] hidden states before a layer, and between its two halves */
-    float *d_hidden; /* [n, n_embd] by the hidden states at the place reached */
-    float *d_normed; /* [n, n_embd] */
+    float *before, *between;  /* [n_layers][n, n_embd] hidden states before a layer; between its two halves */
+    float *d_hidden;          /* [n, n_embd] by the hidden states at the current point */
+    float *d_normed;          /* [n, n_embd] */
     float *q, *d_q, *d_mixed; /* [n, n_heads, d]; q as attention multiplies it: normalised, rotated, scaled */
     float *k;                 /* [n, n_kv_heads, d] normalised, rotated */
     float *d_k, *d_v;         /* [n_parts][n, n_kv_heads, d] */
@@ -27,21 +26,23 @@ struct backward {
 /* Calls @one for tokens 0 .. n - 1 on the engine's workers. */
 void backward_each_token(struct backward *b, size_t n, void (*one)(void *ctx, size_t token), void *ctx);
 
-/* d_x from d_y of y = w x / sqrt(mean(x^2) + eps), vectors of @n; added to what is there if @add. @d_x may be
+/* d_x from d_y of y = w x / sqrt(mean(x^2) + eps), vectors of @n; added to @d_x if @add. @d_x may be
  * @d_y or @x. */
 void backward_norm(const float *x, const float *weight, size_t n, double epsilon, const float *d_y, bool add,
                    float *d_x);
 
-/* The same for all tokens, [n, n_embd], added to d_hidden: d_normed goes back through a norm of @x. */
+/* The same for all tokens, [n, n_embd], from d_normed through a norm of @x, added to d_hidden. */
 void backward_norm_all(struct backward *b, const float *x, const float *weight, size_t n);
 
-/* d_hidden from behind the layer to before it; @tap on the way. Layer 0 leaves nothing of use in it. */
+/* Takes d_hidden from the output of the layer to its input, and calls @tap. After layer 0, d_hidden is
+ * undefined. */
 int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap tap, void *ctx);
 
 /**
- * backward_attention() - d_mixed to d_q, and to d_k and d_v in the first part; all by unrotated vectors
+ * backward_attention() - compute d_q, d_k and d_v from d_mixed, by unrotated vectors; d_k and d_v are in the
+ * first part
  *
- * act.q, act.k and act.v hold the projections without norms per head; they stay.
+ * act.q, act.k and act.v hold the projections without norms per head and are not changed.
  */
 void backward_attention(struct backward *b, uint32_t layer, size_t n);
 

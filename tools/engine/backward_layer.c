@@ -1,6 +1,6 @@
 /*
- * One layer backwards, its second half first; see forward.c for the network. Hidden states were kept by the
- * forward pass; everything else of the layer is computed again.
+ * Backward pass of one layer, its second half first; see forward.c for the network. The forward pass stored
+ * the hidden states; all other values of the layer are recomputed.
  */
 #include "tools/engine/backward_internal.h"
 
@@ -49,6 +49,7 @@ void backward_norm(const float *x, const float *weight, size_t n, double epsilon
         squares += (double) x[i] * (double) x[i];
         dot += (double) weight[i] * (double) d_y[i] * (double) x[i];
     }
+
     s = 1.0 / sqrt(squares / (double) n + epsilon);
     along = s * s * dot / (double) n;
     for (size_t i = 0; i < n; i++) {
@@ -125,7 +126,7 @@ static void backward_layer_feed_back(struct backward *b, uint32_t layer, size_t 
 
 /* ---- the first half: h += W_O attention(q, k, v) ---- */
 
-/* Norm per head and order of the file, backwards; forward.c: arrange_heads(). @x: before the norm. */
+/* Backward pass of the norm per head and of the order of the file; see forward.c. @x: before the norm. */
 static void backward_layer_disarrange_heads(const struct network *net, const float *x, size_t n_heads,
                                             const float *weight, float *d_x)
 {
@@ -180,6 +181,7 @@ int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap ta
     r = tap(ctx, layer, n, b->d_k, b->d_v);
     if (r != 0 || layer == 0)
         return r;
+
     backward_each_token(b, n, backward_layer_disarrange_token, &run);
     linear_run_transposed(&en->linear, &l->q, b->d_q, n, false, b->d_normed);
     linear_run_transposed(&en->linear, &l->k, b->d_k, n, true, b->d_normed);

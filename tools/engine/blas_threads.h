@@ -1,6 +1,6 @@
 /*
- * OpenBLAS inside our own worker threads must not start threads of its own: for the scope of a parallel
- * section its number of threads is 1, afterwards what it was.
+ * OpenBLAS must not start threads inside our worker threads: its number of threads is 1 in the scope of a
+ * parallel section, and is restored afterwards.
  *
  *     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
  */

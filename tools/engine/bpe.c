@@ -1,11 +1,10 @@
 /*
  * Byte-pair merging; see bpe.h.
  *
- * The symbols of the piece form a doubly linked list; every neighbouring pair that a rule fits stands in a
- * heap by (rank, position). A merge changes two pairs; their old entries are left in the heap and recognised
- * as stale when they come up, because the pair they name is no longer there. Each merge adds at most two
- * entries, so a piece of n bytes needs at most 3 n of them: one allocation per piece size, and n log n steps
- * whatever the text is.
+ * The symbols of the piece form a doubly linked list; every neighbouring pair with a rule is in a heap by
+ * (rank, position). A merge changes two pairs; their old entries stay in the heap and are recognised as stale
+ * when popped, since their pair no longer exists. Each merge adds at most two entries, so a piece of n bytes
+ * needs at most 3 n entries: one allocation per piece size, and n log n steps for any text.
  */
 #include "tools/engine/bpe.h"
 
@@ -21,12 +20,12 @@
 struct bpe_symbol {
     uint32_t id;
     uint32_t previous, next; /* NO_SYMBOL at the ends */
-    bool gone;               /* merged into the one before it */
+    bool gone;               /* merged into the previous symbol */
 };
 
 struct bpe_candidate {
     uint32_t rank, left;        /* the heap's order */
-    uint32_t left_id, right_id; /* what stood there when it was entered */
+    uint32_t left_id, right_id; /* the pair when the entry was added */
     uint32_t merged;
 };
 
@@ -38,6 +37,7 @@ static int bpe_by_pair(const void *a, const void *b)
         return x->left < y->left ? -1 : 1;
     if (x->right != y->right)
         return x->right < y->right ? -1 : 1;
+
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
@@ -46,7 +46,7 @@ void bpe_sort_rules(struct bpe_rule *rules, size_t n_rules)
     qsort(rules, n_rules, sizeof(*rules), bpe_by_pair);
 }
 
-/* The first rule of the pair, which is the one of the lowest rank should it stand there twice. */
+/* The first rule of the pair: the lowest rank if the file has it twice. */
 static const struct bpe_rule *bpe_find_rule(const struct bpe_rule *rules, size_t n_rules, uint32_t left,
                                             uint32_t right)
 {
@@ -61,8 +61,10 @@ static const struct bpe_rule *bpe_find_rule(const struct bpe_rule *rules, size_t
         else
             high = mid;
     }
+
     if (low < n_rules && rules[low].left == left && rules[low].right == right)
         return &rules[low];
+
     return NULL;
 }
 
@@ -79,6 +81,7 @@ static void bpe_heap_push(struct bpe_candidate *heap, size_t *n, struct bpe_cand
         heap[i] = heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
+
     heap[i] = c;
 }
 
@@ -96,9 +99,11 @@ static struct bpe_candidate bpe_heap_pop(struct bpe_candidate *heap, size_t *n)
             child++;
         if (!bpe_before(&heap[child], &last))
             break;
+
         heap[i] = heap[child];
         i = child;
     }
+
     heap[i] = last;
     return top;
 }
@@ -113,13 +118,16 @@ static int bpe_reserve(struct bpe_scratch *s, size_t n)
         return 0;
     if (!checked_mul3(n, 3, sizeof(*heap), &heap_bytes))
         return -EOVERFLOW;
+
     symbols = realloc(s->symbols, n * sizeof(*symbols));
     if (!symbols)
         return -ENOMEM;
+
     s->symbols = symbols;
     heap = realloc(s->heap, heap_bytes);
     if (!heap)
         return -ENOMEM;
+
     s->heap = heap;
     s->capacity = n;
     return 0;
@@ -132,7 +140,7 @@ void bpe_scratch_deinit(struct bpe_scratch *s)
     *s = (struct bpe_scratch){0};
 }
 
-/* Enters the pair whose left half is @left, if a rule fits it. */
+/* Adds the pair whose left half is @left to the heap, if it has a rule. */
 static void bpe_consider(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *s, size_t *n_heap,
                          uint32_t left)
 {
@@ -141,6 +149,7 @@ static void bpe_consider(const struct bpe_rule *rules, size_t n_rules, struct bp
 
     if (right == NO_SYMBOL)
         return;
+
     rule = bpe_find_rule(rules, n_rules, s->symbols[left].id, s->symbols[right].id);
     if (rule)
         bpe_heap_push(s->heap, n_heap,
@@ -167,9 +176,11 @@ int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *
 
     if (n > INT32_MAX)
         return -EOVERFLOW;
+
     r = bpe_reserve(s, n);
     if (r < 0)
         return r;
+
     for (uint32_t i = 0; i < n; i++)
         s->symbols[i] = (struct bpe_symbol){
             .id = ids[i], .previous = i > 0 ? i - 1 : NO_SYMBOL, .next = i + 1 < n ? i + 1 : NO_SYMBOL};
@@ -182,6 +193,7 @@ int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *
 
         if (bpe_stale(s->symbols, &c))
             continue;
+
         right = &s->symbols[left->next];
         left->id = c.merged;
         left->next = right->next;

@@ -1,4 +1,5 @@
-/* Byte-pair merging of one piece of text: the rules of a vocabulary, and their application in n log n. */
+/* Byte-pair merging of a piece of text: the rules of a vocabulary and their application in n log n. For
+ * tokenizer.c. */
 #pragma once
 
 #include <stddef.h>
@@ -10,10 +11,10 @@ struct bpe_rule {
     uint32_t merged; /* … to this one */
 };
 
-/* Puts @rules into the order that bpe_merge() searches in. */
+/* Sorts @rules for bpe_merge(). */
 void bpe_sort_rules(struct bpe_rule *rules, size_t n_rules);
 
-/* Scratch of bpe_merge(), grown as needed. Zeroed = empty. */
+/* Scratch of bpe_merge(), grown as needed. Zeros: empty. */
 struct bpe_scratch {
     struct bpe_symbol *symbols;
     struct bpe_candidate *heap;
@@ -22,9 +23,9 @@ struct bpe_scratch {
 void bpe_scratch_deinit(struct bpe_scratch *s);
 
 /**
- * bpe_merge() - apply the rules to @n tokens until none fits
+ * bpe_merge() - apply the rules to @n tokens until no rule applies
  * @ids: in and out; @n > 0
- * @ret_n: how many are left
+ * @ret_n: number of tokens after merging
  *
  * Return: 0; -ENOMEM; -EOVERFLOW: more than 2^31 tokens.
  */

@@ -1,9 +1,9 @@
 /*
- * The exact cache: binary32 keys and values of every token, what compressed ones are compared with.
+ * The exact cache: binary32 keys and values of every token, with which compressed caches are compared.
  *
- * Keys are rotated when they come in, since a token never moves. Attention works on one KV head and a block
- * of queries at a time, so that scores take [rows, length] and never [length, length]; blocks are what
- * worker threads take. Prefill multiplies with sgemm; the few rows of a decode step with sgemv, which reads
+ * Keys are rotated when they are appended: a token keeps its position. Attention works on one KV head and a
+ * block of queries at a time, so that scores need [rows, length], not [length, length]; blocks are the items
+ * of worker threads. Prefill multiplies with sgemm; the few rows of a decode step with sgemv, which reads
  * keys and values in place.
  */
 #include "base/checked.h"
@@ -23,7 +23,7 @@
 enum {
     ROWS_MAX = 128,           /* (query, head) pairs of an item … */
     SCORES_MAX = 1024 * 1024, /* … and their scores: 4 MiB per worker */
-    GEMV_ROWS_MAX = 8,        /* up to so many rows, packing the keys for sgemm costs more than it gains */
+    GEMV_ROWS_MAX = 8,        /* up to this many rows sgemv is faster: sgemm first packs the keys */
 };
 
 struct exact_cache {
@@ -34,7 +34,7 @@ struct exact_cache {
     struct rotary rotary;
     float *scratch;
     size_t scratch_floats;   /* of all workers */
-    struct threads *threads; /* the engine's, while it is in a pass */
+    struct threads *threads; /* the engine's, during a pass */
 };
 
 int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache **ret_cache, struct errmsg *e)
@@ -45,22 +45,26 @@ int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache *
     errmsg_clear(e);
     if (!c)
         return fail(e, -ENOMEM, "no memory for an exact cache");
+
     c->g = *g;
     c->n_max = n_max;
     if (!checked_mul3(n_max, (size_t) g->n_kv_heads * g->d, sizeof(float), &bytes))
-        return fail(e, -EOVERFLOW, "an exact cache of %zu tokens is larger than memory can be", n_max);
+        return fail(e, -EOVERFLOW, "the size of an exact cache of %zu tokens overflows", n_max);
+
     c->n = calloc(g->n_layers, sizeof(*c->n));
     c->k = calloc(g->n_layers, sizeof(*c->k));
     c->v = calloc(g->n_layers, sizeof(*c->v));
     if (!c->n || !c->k || !c->v)
         return fail(e, -ENOMEM, "no memory for an exact cache");
-    for (uint32_t i = 0; i < g->n_layers; i++) { /* untouched pages cost nothing yet */
+
+    for (uint32_t i = 0; i < g->n_layers; i++) { /* untouched pages use no memory */
         c->k[i] = malloc(bytes + 1);
         c->v[i] = malloc(bytes + 1);
         if (!c->k[i] || !c->v[i])
             return fail(e, -ENOMEM, "no memory for an exact cache of %zu tokens (%zu bytes per layer)", n_max,
                         2 * bytes);
     }
+
     *ret_cache = take_ptr(c);
     return 0;
 }
@@ -69,12 +73,14 @@ struct exact_cache *exact_cache_free(struct exact_cache *c)
 {
     if (!c)
         return NULL;
+
     for (uint32_t i = 0; i < c->g.n_layers; i++) {
         if (c->k)
             free(c->k[i]);
         if (c->v)
             free(c->v[i]);
     }
+
     free(c->k);
     free(c->v);
     free(c->n);
@@ -97,21 +103,26 @@ static int cache_exact_append(void *ctx, uint32_t layer, const float *k, const f
     int r;
 
     if (layer >= c->g.n_layers)
-        return fail(e, -EINVAL, "layer %u of a cache with %u", layer, c->g.n_layers);
+        return fail(e, -EINVAL, "layer %u of a cache with %u layers", layer, c->g.n_layers);
+
     past = c->n[layer];
     if (n > c->n_max - past)
-        return fail(e, -ENOSPC, "the exact cache is full: %zu tokens, and %zu more", past, n);
+        return fail(e, -ENOSPC, "the exact cache is full: it has %zu tokens and cannot take %zu more", past,
+                    n);
+
     r = rotary_reserve(&c->rotary, &c->g, past + n, c->n_max, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < n; i++) {
         for (size_t h = 0; h < heads; h++) {
             size_t to = (h * c->n_max + past + i) * d, from = (i * heads + h) * d;
 
-            rotary_turn(&c->rotary, past + i, k + from, 1.0f, c->k[layer] + to);
+            rotary_rotate(&c->rotary, past + i, k + from, 1.0f, c->k[layer] + to);
             memcpy(c->v[layer] + to, v + from, d * sizeof(*v));
         }
     }
+
     c->n[layer] = past + n;
     return 0;
 }
@@ -168,9 +179,9 @@ static void cache_exact_attend_item(void *ctx, size_t item, unsigned worker)
     float *q = c->scratch + worker * r->worker_floats, *mixed = q + n_rows * d, *scores = mixed + n_rows * d;
 
     for (size_t i = 0; i < n_rows; i++)
-        rotary_turn(&c->rotary, r->first + from + i / group,
-                    r->q + ((from + i / group) * n_heads + kv_head * group + i % group) * d,
-                    (float) c->g.attn_scale, q + i * d);
+        rotary_rotate(&c->rotary, r->first + from + i / group,
+                      r->q + ((from + i / group) * n_heads + kv_head * group + i % group) * d,
+                      (float) c->g.attn_scale, q + i * d);
     if (n_rows <= GEMV_ROWS_MAX)
         cache_exact_multiply_few(q, k, v, n_rows, d, r->first + from + 1, group, n_keys, scores, mixed);
     else
@@ -188,9 +199,11 @@ static int cache_exact_reserve_scratch(struct exact_cache *c, const struct cache
 
     if (floats <= c->scratch_floats)
         return 0;
+
     p = realloc(c->scratch, floats * sizeof(*p));
     if (!p)
         return fail(e, -ENOMEM, "no memory for %zu attention scores", floats);
+
     c->scratch = p;
     c->scratch_floats = floats;
     return 0;
@@ -209,6 +222,7 @@ int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, si
         return fail(e, -EINVAL, "%zu queries of layer %u, which holds fewer tokens", n_q, layer);
     if (n_q == 0)
         return 0;
+
     n_keys = first + n_q;
     rows = SCORES_MAX / n_keys;
     rows = rows > ROWS_MAX ? ROWS_MAX : rows;
@@ -219,6 +233,7 @@ int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, si
     err = cache_exact_reserve_scratch(c, &r, e);
     if (err < 0)
         return err;
+
     threads_run(c->threads, cache_exact_attend_item, &r, r.n_blocks * c->g.n_kv_heads);
     return 0;
 }
@@ -230,6 +245,7 @@ static int cache_exact_attend(void *ctx, uint32_t layer, const float *q, size_t 
 
     if (layer >= c->g.n_layers || n_q > c->n[layer])
         return fail(e, -EINVAL, "%zu queries of layer %u, which holds fewer tokens", n_q, layer);
+
     return exact_cache_attend(c, layer, q, c->n[layer] - n_q, n_q, out, e);
 }
 
@@ -246,7 +262,7 @@ void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, 
             const float *from = x + (i * heads + h) * d;
 
             if (side == SIDE_K && !rotated)
-                rotary_turn(&c->rotary, first + i, from, 1.0f, to);
+                rotary_rotate(&c->rotary, first + i, from, 1.0f, to);
             else
                 memcpy(to, from, d * sizeof(*to));
         }

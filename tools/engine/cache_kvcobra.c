@@ -1,11 +1,11 @@
-/* The compressed cache: a sequence of the client library, seen as the engine's cache. Nothing but kvcobra.h.
+/* The compressed cache: a sequence of the client library as a struct kv_cache. Uses only kvcobra.h.
  */
 #include "client/kvcobra.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_internal.h"
 #include "tools/engine/threads.h"
 
-/* The client keeps the sentence of a failure; the engine asks cache_kvcobra_last_error() for it. */
+/* The client has the sentence of a failure; the engine gets it from cache_kvcobra_last_error(). */
 static int cache_kvcobra_append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
                                 struct errmsg *e)
 {

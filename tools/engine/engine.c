@@ -1,4 +1,4 @@
-/* Opening and closing a model, and what can be asked about it; see engine.h. */
+/* Opening and closing a model, and its information; see engine.h. */
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "client/kvcobra.h"
@@ -22,11 +22,11 @@ static void engine_read_name(struct engine *en)
         name = slash + 1;
     n = strlen(name);
     if (gguf_has(en->gguf, "general.name"))
-        /* of another type: the file's name will do */
+        /* of another type: use the file's name */
         (void) gguf_get_string(en->gguf, "general.name", &name, &n, NULL);
     if (n >= sizeof(en->info.name))
         n = sizeof(en->info.name) - 1;
-    for (size_t i = 0; i < n; i++) /* it is printed on terminals */
+    for (size_t i = 0; i < n; i++) /* control characters must not reach terminals */
         en->info.name[i] = (unsigned char) name[i] < 0x20 || name[i] == 0x7f ? '?' : name[i];
     en->info.name[n] = '\0';
 }
@@ -41,8 +41,9 @@ static int engine_read_special_token(struct engine *en, const char *key, uint32_
     if (r < 0)
         return r;
     if (token != UINT32_MAX && token >= en->net.n_vocab)
-        return fail(e, -EBADMSG, "%s: %s is %u, but there are %u tokens", gguf_label(en->gguf), key, token,
-                    en->net.n_vocab);
+        return fail(e, -EBADMSG, "%s: %s is %u, but the vocabulary has %u tokens", gguf_label(en->gguf), key,
+                    token, en->net.n_vocab);
+
     *ret_token = token;
     return 0;
 }
@@ -63,11 +64,16 @@ static int engine_read_info(struct engine *en, struct errmsg *e)
 
         info->n_parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
     }
+
     r = engine_read_special_token(en, "tokenizer.ggml.bos_token_id", &info->token_bos, e);
-    if (r == 0)
-        r = engine_read_special_token(en, "tokenizer.ggml.eos_token_id", &info->token_eos, e);
-    if (r == 0)
-        r = gguf_get_bool_or(en->gguf, "tokenizer.ggml.add_bos_token", false, &info->add_bos, e);
+    if (r < 0)
+        return r;
+
+    r = engine_read_special_token(en, "tokenizer.ggml.eos_token_id", &info->token_eos, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_bool_or(en->gguf, "tokenizer.ggml.add_bos_token", false, &info->add_bos, e);
     if (r < 0)
         return r;
     if (info->token_bos == UINT32_MAX)
@@ -84,21 +90,26 @@ static int engine_load(struct engine *en, const char *path, const struct engine_
     r = gguf_open(path, &en->gguf, e);
     if (r < 0)
         return r;
+
     r = network_init(&en->net, en->gguf, e);
     if (r < 0)
         return r;
+
     r = tokenizer_new(en->gguf, &en->tokenizer, e);
     if (r < 0)
         return r;
     if (tokenizer_size(en->tokenizer) != net->n_vocab)
         return fail(e, -EBADMSG, "%s: has %u tokens but embeddings for %u", path,
                     tokenizer_size(en->tokenizer), net->n_vocab);
+
     r = engine_read_info(en, e);
     if (r < 0)
         return r;
+
     r = threads_new(o ? o->n_threads : 0, &en->threads, e);
     if (r < 0)
         return r;
+
     max_cols = (size_t) net->geometry.n_heads * net->geometry.d;
     if (max_cols < net->n_embd)
         max_cols = net->n_embd;
@@ -116,9 +127,11 @@ int engine_open(const char *path, const struct engine_options *o, struct engine 
     errmsg_clear(e);
     if (!en)
         return fail(e, -ENOMEM, "%s: no memory to open it", path);
+
     r = engine_load(en, path, o, e);
     if (r < 0)
         return r;
+
     *ret_engine = take_ptr(en);
     return 0;
 }
@@ -127,6 +140,7 @@ struct engine *engine_free(struct engine *en)
 {
     if (!en)
         return NULL;
+
     free(en->act.normed);
     free(en->act.q);
     free(en->act.mixed);
@@ -191,8 +205,9 @@ int engine_output_projection(struct engine *en, uint32_t layer, float *ret_wo, s
     const struct matrix *w;
 
     if (layer >= en->net.geometry.n_layers)
-        return fail(e, -EINVAL, "layer %u of a model with %u", layer, en->net.geometry.n_layers);
+        return fail(e, -EINVAL, "layer %u of a model with %u layers", layer, en->net.geometry.n_layers);
+
     w = &en->net.layers[layer].o;
-    matrix_rows(w, 0, w->n_rows, ret_wo);
+    linear_rows(w, 0, w->n_rows, ret_wo);
     return 0;
 }

@@ -1,10 +1,9 @@
 /*
- * A small runner of dense Llama-family models from GGUF files: what calibration, evaluation and generation
- * need.
+ * A small runner of dense Llama-family models from GGUF files, for calibration, evaluation and generation.
  *
- * The KV cache is not here: the engine hands keys and values to a struct kv_cache and asks it for attention.
- * The exact cache (cache_exact.c) keeps binary32 vectors; the compressed one (cache_kvcobra.c) speaks
- * kvcobra.h. One engine serves one thread; its worker threads are its own (engine_options.n_threads).
+ * The engine has no KV cache of its own: it passes keys and values to a struct kv_cache, which computes
+ * attention. The exact cache (cache_exact.c) stores binary32 vectors; the compressed one (cache_kvcobra.c)
+ * uses kvcobra.h. One engine serves one thread and has its own worker threads (engine_options.n_threads).
  */
 #pragma once
 
@@ -20,7 +19,7 @@ struct threads; /* its workers */
 struct tokenizer;
 
 struct engine_options {
-    unsigned n_threads; /* 0 = online processors */
+    unsigned n_threads; /* 0: online processors */
 };
 
 /**
@@ -40,17 +39,17 @@ struct engine_info {
     char name[128]; /* general.name, or the file's base name */
     char architecture[32];
     uint32_t n_embd, n_vocab, n_context;
-    uint32_t window_tokens;        /* sliding window; 0 = none. Sequences longer than it are refused */
+    uint32_t window_tokens;        /* sliding window; 0: none. Longer sequences are refused */
     uint32_t token_bos, token_eos; /* UINT32_MAX if the file has none */
     bool add_bos;
     uint64_t n_parameters;
-    uint8_t model_digest[DIGEST_BYTES]; /* of hyperparameters and tensor bytes: what determines K and V */
+    uint8_t model_digest[DIGEST_BYTES]; /* of the hyperparameters and tensor bytes that determine K and V */
 };
 const struct engine_info *engine_info(const struct engine *en);
 const struct geometry *engine_geometry(const struct engine *en); /* half-split, rotary first */
 const struct tokenizer *engine_tokenizer(const struct engine *en);
 
-/* ---- the cache, as the engine sees it ---- */
+/* ---- cache ---- */
 
 struct kv_cache {
     void *ctx;
@@ -58,12 +57,11 @@ struct kv_cache {
     int (*append)(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e);
     /* @q, @out: [n_q, n_heads, d]; queries are the newest n_q positions of the layer. */
     int (*attend)(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e);
-    /* Tokens that every layer has. NULL: unknown; then the caller keeps to the model's window itself. */
+    /* Tokens that every layer has. NULL: unknown; the caller must then respect the model's window. */
     size_t (*length)(void *ctx);
-    /* The engine offers its idle workers for the attend() calls of this pass. NULL: not wanted. */
+    /* The engine's workers, idle during the attend() calls of this pass. NULL: not used. */
     void (*use_threads)(void *ctx, struct threads *t);
-    /* Where the sentence of a failure is found if append() and attend() cannot know it. NULL: they write it
-     * to @e. */
+    /* The sentence of a failure of append() and attend(). NULL: they write it to @e. */
     const char *(*last_error)(const void *error_ctx);
     const void *error_ctx;
 };
@@ -84,7 +82,7 @@ int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_laye
 /* Final norm and head: @logits [n, n_vocab]. */
 int engine_logits(struct engine *en, size_t n, const float *hidden, float *logits, struct errmsg *e);
 
-/* All three; @logits [n_vocab] of the last token only. NULL = not wanted (prefill). */
+/* All three; @logits [n_vocab] of the last token only. NULL: not computed (prefill). */
 int engine_forward(struct engine *en, struct kv_cache *cache, const uint32_t *tokens, size_t n, float *logits,
                    struct errmsg *e);
 
@@ -99,9 +97,8 @@ struct exact_cache *exact_cache_free(struct exact_cache *c);
 void exact_cache_clear(struct exact_cache *c);
 struct kv_cache exact_cache_ops(struct exact_cache *c);
 
-/* What a cache made of an exact one needs: queries at positions first .. first + n_q - 1, which see the
- * tokens up to themselves, in place of the newest; and other rows x [n, n_kv_heads, d] in place of tokens
- * that are there. */
+/* For caches built on an exact one. attend: queries at positions first .. first + n_q - 1, which see the
+ * tokens up to themselves. replace: overwrites tokens by rows x [n, n_kv_heads, d]. */
 int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, size_t first, size_t n_q,
                        float *out, struct errmsg *e);
 void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, size_t first, size_t n,
@@ -115,8 +112,8 @@ static inline void exact_cache_freep(struct exact_cache **c)
 struct kvc_client;
 struct kvc_seq;
 struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s);
-/* The client attends on the engine's threads, which idle then. The engine outlives the last attention of the
- * client. Return: 0; a negative errno, kvc_last_error(c) has the sentence. */
+/* The client attends on the engine's threads, which are idle then. The engine must outlive the last attention
+ * of the client. Return: 0; a negative errno, kvc_last_error(c) has the sentence. */
 int kvcobra_cache_lend_threads(const struct engine *en, struct kvc_client *c);
 /* The model id for kvc_model_open*(): rope_freq points into @en. */
 struct kvc_model_id;

@@ -1,4 +1,4 @@
-/* The engine from the inside: engine.c opens and closes it, forward.c computes, backward*.c goes back. */
+/* Internals of the engine: engine.c opens and closes it, forward.c and backward*.c compute. */
 #pragma once
 
 #include "tools/engine/engine.h"
@@ -11,13 +11,13 @@ struct gguf;
 struct activations {
     size_t n;         /* tokens that fit */
     float *normed;    /* [n, n_embd] */
-    float *q, *mixed; /* [n, n_heads, d]: queries; what attention gives */
+    float *q, *mixed; /* [n, n_heads, d]: queries; output of attention */
     float *k, *v;     /* [n, n_kv_heads, d] */
     float *gate, *up; /* [FF_TOKENS, n_ff] */
     float *projected; /* [n, n_embd] */
 };
 
-#define FF_TOKENS 512 /* the widest activations are held for so many tokens at a time */
+#define FF_TOKENS 512 /* tokens whose widest activations are held at a time */
 
 struct engine {
     struct gguf *gguf;
@@ -31,7 +31,7 @@ struct engine {
     void *tap_ctx;
 };
 
-/* ---- pieces of the forward pass (forward.c) that the backward pass runs by itself ---- */
+/* ---- parts of the forward pass (forward.c) that the backward pass calls ---- */
 
 /* Activations for @n tokens. */
 int forward_reserve(struct engine *en, size_t n, struct errmsg *e);
@@ -43,12 +43,12 @@ void forward_norm(const float *x, const float *weight, size_t n, double epsilon,
 void forward_normalise(struct engine *en, const float *x, const float *weight, size_t n, float *y);
 
 /*
- * act.q, act.k and act.v from @hidden [n, n_embd], in half-split order, before RoPE. Without @norm_heads they
- * stop short of the norms per head and of q_unrotated_scale.
+ * act.q, act.k and act.v from @hidden [n, n_embd], in half-split order, before RoPE. Without @norm_heads,
+ * before the norms per head and q_unrotated_scale.
  */
 void forward_project(struct engine *en, uint32_t layer, size_t n, const float *hidden, bool norm_heads);
 
-/* The two halves of a layer; @hidden is updated in place. Like engine_layers(), which is made of them. */
+/* The two halves of a layer; @hidden is updated in place. engine_layers() consists of them. */
 int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer, size_t n, float *hidden,
                       struct errmsg *e);
 void forward_feed(struct engine *en, uint32_t layer, size_t n, float *hidden);

@@ -4,8 +4,8 @@
  *     x = norm(h);  q, k, v = W x + b;  q, k = norm per head (Qwen3);  h += W_O attention(q, k, v)
  *     x = norm(h);  h += W_down (silu(W_gate x) * W_up x)
  *
- * with norm(x) = w x / sqrt(mean(x^2) + eps). Keys and queries leave this file before RoPE, in half-split
- * order; the cache rotates, since only it knows where a token stands.
+ * with norm(x) = w x / sqrt(mean(x^2) + eps). Keys and queries are passed on before RoPE, in half-split
+ * order; the cache rotates them, since it has the positions of the tokens.
  */
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -20,7 +20,7 @@
 #include <string.h>
 
 enum {
-    TOKENS_PER_ITEM = 16, /* of the work that is done token by token */
+    TOKENS_PER_ITEM = 16, /* of work per token */
     TOKENS_MAX = 1 << 24, /* of one pass */
 };
 
@@ -31,9 +31,11 @@ static int forward_resize(float **p, size_t n, size_t per_token)
 
     if (!checked_mul3(n, per_token, sizeof(float), &bytes))
         return -ENOMEM;
+
     grown = realloc(*p, bytes);
     if (!grown)
         return -ENOMEM;
+
     *p = grown;
     return 0;
 }
@@ -47,15 +49,17 @@ int forward_reserve(struct engine *en, size_t n, struct errmsg *e)
     size_t n_ff = n < FF_TOKENS ? n : FF_TOKENS;
 
     if (n > TOKENS_MAX)
-        return fail(e, -E2BIG, "a pass of %zu tokens; at most %d at once", n, TOKENS_MAX);
+        return fail(e, -E2BIG, "a pass of %zu tokens; the maximum is %d", n, TOKENS_MAX);
     if (n <= a->n)
         return 0;
-    a->n = 0; /* the sizes differ until all have grown */
+
+    a->n = 0; /* until all buffers have grown */
     if (forward_resize(&a->normed, n, net->n_embd) < 0 || forward_resize(&a->projected, n, net->n_embd) < 0 ||
         forward_resize(&a->q, n, n_q) < 0 || forward_resize(&a->mixed, n, n_q) < 0 ||
         forward_resize(&a->k, n, n_kv) < 0 || forward_resize(&a->v, n, n_kv) < 0 ||
         forward_resize(&a->gate, n_ff, net->n_ff) < 0 || forward_resize(&a->up, n_ff, net->n_ff) < 0)
         return fail(e, -ENOMEM, "no memory for the activations of %zu tokens", n);
+
     a->n = n;
     return 0;
 }
@@ -72,7 +76,7 @@ void forward_norm(const float *x, const float *weight, size_t n, double epsilon,
         y[i] = x[i] * scale * weight[i];
 }
 
-/* ---- work that is done token by token, shared out to the workers ---- */
+/* ---- work per token, on the workers ---- */
 
 struct tokens {
     struct engine *en;
@@ -148,8 +152,8 @@ static void forward_add_bias(float *x, const float *bias, size_t n)
 }
 
 /*
- * The heads of one token: pairs (2i, 2i + 1) of the rotary dimensions, as Llama files have them, become (i,
- * i + n/2); then the norm per head.
+ * The heads of one token: pairs (2i, 2i + 1) of the rotary dimensions, the order of Llama files, become (i, i
+ * + n/2); then the norm per head.
  */
 static void forward_arrange_heads(const struct network *net, float *x, size_t n_heads, const float *weight)
 {
@@ -165,6 +169,7 @@ static void forward_arrange_heads(const struct network *net, float *x, size_t n_
                 x[i + half] = pairs[2 * i + 1];
             }
         }
+
         if (weight)
             forward_norm(x, weight, d, net->norm_epsilon, x);
     }
@@ -216,6 +221,7 @@ int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer,
         r = cache->attend(cache->ctx, layer, a->q, n, a->mixed, e);
     if (r < 0)
         return cache->last_error ? fail(e, r, "%s", cache->last_error(cache->error_ctx)) : r;
+
     linear_run(&en->linear, &out, 1, a->mixed, n);
     forward_add_all(en, a->projected, l->o_bias, n, hidden);
     return en->tap ? en->tap(en->tap_ctx, layer, n, a->q, a->k, a->v, hidden) : 0;
@@ -249,9 +255,10 @@ static int forward_check_window(const struct engine *en, const struct kv_cache *
 
     if (window == 0 || (past <= window && n <= window - past))
         return 0;
+
     return fail(e, -EOPNOTSUPP,
-                "%s: a sequence of %zu tokens, but its sliding window has %zu, and this program computes "
-                "full attention only",
+                "%s: a sequence of %zu tokens, but its sliding window has %zu, and only full attention is "
+                "implemented",
                 en->info.name, past + n, window);
 }
 
@@ -261,11 +268,13 @@ int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_laye
     int r;
 
     if (first_layer > end_layer || end_layer > en->net.geometry.n_layers)
-        return fail(e, -EINVAL, "layers %u to %u of a model with %u", first_layer, end_layer,
+        return fail(e, -EINVAL, "layers %u to %u of a model with %u layers", first_layer, end_layer,
                     en->net.geometry.n_layers);
+
     r = forward_check_window(en, cache, n, e);
     if (r < 0)
         return r;
+
     r = forward_reserve(en, n, e);
     if (r < 0)
         return r;
@@ -276,6 +285,7 @@ int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_laye
         if (r == 0)
             forward_feed(en, layer, n, hidden);
     }
+
     if (cache->use_threads)
         cache->use_threads(cache->ctx, NULL);
     return r;
@@ -285,9 +295,11 @@ int engine_embed(struct engine *en, const uint32_t *tokens, size_t n, float *hid
 {
     for (size_t i = 0; i < n; i++) {
         if (tokens[i] >= en->net.n_vocab)
-            return fail(e, -EINVAL, "token %u of a vocabulary of %u", tokens[i], en->net.n_vocab);
-        matrix_rows(&en->net.embedding, tokens[i], 1, hidden + i * en->net.n_embd);
+            return fail(e, -EINVAL, "token %u is outside the vocabulary of %u", tokens[i], en->net.n_vocab);
+
+        linear_rows(&en->net.embedding, tokens[i], 1, hidden + i * en->net.n_embd);
     }
+
     return 0;
 }
 
@@ -299,6 +311,7 @@ int engine_logits(struct engine *en, size_t n, const float *hidden, float *logit
     r = forward_reserve(en, n, e);
     if (r < 0)
         return r;
+
     forward_normalise(en, hidden, en->net.output_norm, n, en->act.normed);
     linear_run(&en->linear, &head, 1, en->act.normed, n);
     return 0;
@@ -313,14 +326,18 @@ int engine_forward(struct engine *en, struct kv_cache *cache, const uint32_t *to
     errmsg_clear(e);
     if (n == 0)
         return fail(e, -EINVAL, "a forward pass needs at least one token");
+
     r = forward_resize(&hidden, n, en->net.n_embd);
     if (r < 0)
         return fail(e, r, "no memory for the activations of %zu tokens", n);
+
     r = engine_embed(en, tokens, n, hidden, e);
     if (r != 0)
         return r;
+
     r = engine_layers(en, cache, 0, en->net.geometry.n_layers, n, hidden, e);
     if (r != 0)
         return r;
+
     return logits ? engine_logits(en, 1, hidden + (n - 1) * en->net.n_embd, logits, e) : 0;
 }

@@ -6,9 +6,9 @@
  *     n_tensors x { string:name u32:n_dims u64:dims[n_dims] u32:type u64:offset }
  *     padding to general.alignment (32), then tensor data; offsets count from here
  *
- * One cursor walks the front; whatever it reads is bounded by the bytes that are left, so counts can never
- * make us allocate or walk more than the file's own size allows. Entries are sorted afterwards: duplicates
- * stand side by side, and finding is a binary search.
+ * One cursor reads the front of the file. Every read is bounded by the remaining bytes, so that counts cannot
+ * cause allocations or loops beyond a multiple of the file's size. Entries are sorted afterwards, to find
+ * duplicates and for binary search.
  */
 #include "tools/engine/gguf.h"
 
@@ -46,16 +46,7 @@ static size_t gguf_scalar_bytes(uint32_t type)
     return type < sizeof(bytes) ? bytes[type] : 0;
 }
 
-const char *gguf_type_name(uint32_t type)
-{
-    static const char *const names[] = {
-        "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64",
-    };
-
-    return type < sizeof(names) / sizeof(names[0]) ? names[type] : "unknown type";
-}
-
-/* Names end up in sentences and on terminals: no control characters, no NUL. */
+/* Names are printed in sentences on terminals: no control characters, no NUL. */
 static bool gguf_printable(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -69,8 +60,8 @@ static int gguf_shown(size_t n)
     return n < SHOWN_MAX ? (int) n : SHOWN_MAX;
 }
 
-/* Moves over one value. False: truncated, an unknown type, or arrays nested too deep. */
-static bool gguf_skip_value(struct cursor *c, uint32_t type, unsigned depth)
+/* Skips one value. False: truncated, an unknown type, or arrays nested too deep. */
+static bool gguf_skip_value(struct gguf_cursor *c, uint32_t type, unsigned depth)
 {
     const uint8_t *p;
     const char *text;
@@ -79,71 +70,78 @@ static bool gguf_skip_value(struct cursor *c, uint32_t type, unsigned depth)
     size_t bytes;
 
     if (type == GGUF_STRING)
-        return take_string(c, &text, &bytes);
+        return gguf_take_string(c, &text, &bytes);
     if (type != GGUF_ARRAY)
-        return gguf_scalar_bytes(type) > 0 && take(c, gguf_scalar_bytes(type), &p);
+        return gguf_scalar_bytes(type) > 0 && gguf_take(c, gguf_scalar_bytes(type), &p);
 
-    if (depth >= GGUF_ARRAY_DEPTH_MAX || !take_u32(c, &element) || !take_u64(c, &n))
+    if (depth >= GGUF_ARRAY_DEPTH_MAX || !gguf_take_u32(c, &element) || !gguf_take_u64(c, &n))
         return false;
     if (gguf_scalar_bytes(element) > 0)
         return n <= c->left / gguf_scalar_bytes(element) &&
-               take(c, (size_t) n * gguf_scalar_bytes(element), &p);
+               gguf_take(c, (size_t) n * gguf_scalar_bytes(element), &p);
     if (element != GGUF_STRING && element != GGUF_ARRAY)
         return false;
-    /* every element takes at least the 8 bytes of a count: a huge @n ends at the end of the file */
+
+    /* every element has at least 8 bytes: a huge @n ends at the end of the file */
     for (uint64_t i = 0; i < n; i++)
         if (!gguf_skip_value(c, element, depth + 1))
             return false;
     return true;
 }
 
-static int gguf_parse_keys(struct gguf *g, struct cursor *c, struct errmsg *e)
+static int gguf_parse_keys(struct gguf *g, struct gguf_cursor *c, struct errmsg *e)
 {
     for (size_t i = 0; i < g->n_entries; i++) {
-        struct entry *en = &g->entries[i];
+        struct gguf_entry *en = &g->entries[i];
 
-        if (!take_string(c, &en->key, &en->key_bytes))
+        if (!gguf_take_string(c, &en->key, &en->key_bytes))
             return fail(e, -EBADMSG, "%s: ends inside key %zu of %zu", g->label, i, g->n_entries);
         if (en->key_bytes > GGUF_KEY_MAX || !gguf_printable(en->key, en->key_bytes))
             return fail(e, -EBADMSG, "%s: key %zu has no printable name of at most %d bytes", g->label, i,
                         GGUF_KEY_MAX);
-        if (!take_u32(c, &en->type))
+        if (!gguf_take_u32(c, &en->type))
             return fail(e, -EBADMSG, "%s: ends inside key \"%.*s\"", g->label, gguf_shown(en->key_bytes),
                         en->key);
+
         en->value = c->p;
         if (!gguf_skip_value(c, en->type, 0))
             return fail(e, -EBADMSG,
                         "%s: the value of key \"%.*s\" (%s) is longer than the file or malformed", g->label,
                         gguf_shown(en->key_bytes), en->key, gguf_type_name(en->type));
+
         en->bytes = (size_t) (c->p - en->value);
     }
+
     return 0;
 }
 
-static int gguf_parse_tensor(struct gguf *g, struct cursor *c, size_t i, struct errmsg *e)
+static int gguf_parse_tensor(struct gguf *g, struct gguf_cursor *c, size_t i, struct errmsg *e)
 {
     struct gguf_tensor *t = &g->tensors[i];
 
-    if (!take_string(c, &t->name, &t->name_bytes))
+    if (!gguf_take_string(c, &t->name, &t->name_bytes))
         return fail(e, -EBADMSG, "%s: ends inside the entry of tensor %zu of %zu", g->label, i, g->n_tensors);
     if (t->name_bytes > GGUF_NAME_MAX || !gguf_printable(t->name, t->name_bytes))
         return fail(e, -EBADMSG, "%s: tensor %zu has no printable name of at most %d bytes", g->label, i,
                     GGUF_NAME_MAX);
-    if (!take_u32(c, &t->n_dims))
+    if (!gguf_take_u32(c, &t->n_dims))
         return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
                     (int) t->name_bytes, t->name);
     if (t->n_dims == 0 || t->n_dims > GGUF_DIMS_MAX)
         return fail(e, -EBADMSG, "%s: tensor \"%.*s\" has %u dimensions, not 1 to %d", g->label,
                     (int) t->name_bytes, t->name, t->n_dims, GGUF_DIMS_MAX);
+
     for (unsigned k = 0; k < GGUF_DIMS_MAX; k++) {
         t->dims[k] = 1;
-        if (k < t->n_dims && !take_u64(c, &t->dims[k]))
+        if (k < t->n_dims && !gguf_take_u64(c, &t->dims[k]))
             return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
                         (int) t->name_bytes, t->name);
     }
-    if (!take_u32(c, &t->type) || !take_u64(c, &g->offsets[i]))
+
+    if (!gguf_take_u32(c, &t->type) || !gguf_take_u64(c, &g->offsets[i]))
         return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
                     (int) t->name_bytes, t->name);
+
     return 0;
 }
 
@@ -155,6 +153,7 @@ static bool gguf_tensor_bytes(const struct gguf_tensor *t, const struct quant_ty
 
     if (t->dims[0] == 0 || t->dims[0] % q->block_weights != 0)
         return false;
+
     n = (size_t) (t->dims[0] / q->block_weights);
     for (unsigned k = 1; k < GGUF_DIMS_MAX; k++)
         if (t->dims[k] == 0 || !checked_mul(n, (size_t) t->dims[k], &n))
@@ -162,7 +161,7 @@ static bool gguf_tensor_bytes(const struct gguf_tensor *t, const struct quant_ty
     return checked_mul(n, q->block_bytes, ret_bytes);
 }
 
-static int gguf_place_tensors(struct gguf *g, const struct cursor *c, struct errmsg *e)
+static int gguf_place_tensors(struct gguf *g, const struct gguf_cursor *c, struct errmsg *e)
 {
     uint32_t alignment;
     size_t start;
@@ -182,7 +181,7 @@ static int gguf_place_tensors(struct gguf *g, const struct cursor *c, struct err
         struct gguf_tensor *t = &g->tensors[i];
         const struct quant_type *q = quant_type_of(t->type);
 
-        if (!q) /* readable or not is for the user of the tensor to say */
+        if (!q) /* whether the type can be read is checked when the tensor is used */
             continue;
         if (!gguf_tensor_bytes(t, q, &t->bytes))
             return fail(e, -EBADMSG, "%s: tensor \"%.*s\" (%s) has impossible dimensions", g->label,
@@ -192,23 +191,11 @@ static int gguf_place_tensors(struct gguf *g, const struct cursor *c, struct err
                         "%s: tensor \"%.*s\" lies outside the file or is not aligned: is the file "
                         "complete?",
                         g->label, (int) t->name_bytes, t->name);
+
         t->data = g->data + start + (size_t) g->offsets[i];
     }
+
     return 0;
-}
-
-int gguf_order(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
-{
-    int r = memcmp(a, b, a_bytes < b_bytes ? a_bytes : b_bytes);
-
-    return r ? r : (a_bytes > b_bytes) - (a_bytes < b_bytes);
-}
-
-int gguf_by_key(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-
-    return gguf_order(x->key, x->key_bytes, y->key, y->key_bytes);
 }
 
 static int gguf_by_name(const void *a, const void *b)
@@ -222,27 +209,27 @@ static int gguf_refuse_duplicates(const struct gguf *g, struct errmsg *e)
 {
     for (size_t i = 1; i < g->n_entries; i++)
         if (gguf_by_key(&g->entries[i - 1], &g->entries[i]) == 0)
-            return fail(e, -EBADMSG, "%s: key \"%.*s\" stands there twice", g->label,
+            return fail(e, -EBADMSG, "%s: key \"%.*s\" is there twice", g->label,
                         gguf_shown(g->entries[i].key_bytes), g->entries[i].key);
     for (size_t i = 1; i < g->n_tensors; i++)
         if (gguf_by_name(&g->tensors[i - 1], &g->tensors[i]) == 0)
-            return fail(e, -EBADMSG, "%s: tensor \"%.*s\" stands there twice", g->label,
+            return fail(e, -EBADMSG, "%s: tensor \"%.*s\" is there twice", g->label,
                         (int) g->tensors[i].name_bytes, g->tensors[i].name);
     return 0;
 }
 
-static int gguf_parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
+static int gguf_parse_header(struct gguf *g, struct gguf_cursor *c, struct errmsg *e)
 {
     const uint8_t *magic;
     uint32_t version;
     uint64_t n_tensors, n_keys;
 
-    if (!take(c, 4, &magic) || memcmp(magic, "GGUF", 4) != 0)
+    if (!gguf_take(c, 4, &magic) || memcmp(magic, "GGUF", 4) != 0)
         return fail(e, -EBADMSG, "%s: not a GGUF file", g->label);
-    if (!take_u32(c, &version) || !take_u64(c, &n_tensors) || !take_u64(c, &n_keys))
+    if (!gguf_take_u32(c, &version) || !gguf_take_u64(c, &n_tensors) || !gguf_take_u64(c, &n_keys))
         return fail(e, -EBADMSG, "%s: ends inside its header", g->label);
     if (version == __builtin_bswap32(2) || version == __builtin_bswap32(3))
-        return fail(e, -EOPNOTSUPP, "%s: a big-endian GGUF file; convert it to little-endian", g->label);
+        return fail(e, -EOPNOTSUPP, "%s: is a big-endian GGUF file; convert it to little-endian", g->label);
     if (version != 2 && version != 3)
         return fail(e, -EOPNOTSUPP, "%s: GGUF version %u; this program reads 2 and 3", g->label, version);
     if (n_keys > GGUF_ENTRIES_MAX || n_keys > c->left / KEY_BYTES_MIN)
@@ -258,30 +245,35 @@ static int gguf_parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
     g->offsets = calloc(g->n_tensors + 1, sizeof(*g->offsets));
     if (!g->entries || !g->tensors || !g->offsets)
         return fail(e, -ENOMEM, "%s: no memory for its %zu tensor entries", g->label, g->n_tensors);
+
     return 0;
 }
 
 static int gguf_parse_file(struct gguf *g, struct errmsg *e)
 {
-    struct cursor c = {g->data, g->bytes};
+    struct gguf_cursor c = {g->data, g->bytes};
     int r;
 
     r = gguf_parse_header(g, &c, e);
     if (r < 0)
         return r;
+
     r = gguf_parse_keys(g, &c, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < g->n_tensors; i++) {
         r = gguf_parse_tensor(g, &c, i, e);
         if (r < 0)
             return r;
     }
+
     /* before gguf_place_tensors(), which looks up the alignment */
     qsort(g->entries, g->n_entries, sizeof(*g->entries), gguf_by_key);
     r = gguf_place_tensors(g, &c, e);
     if (r < 0)
         return r;
+
     qsort(g->tensors, g->n_tensors, sizeof(*g->tensors), gguf_by_name);
     return gguf_refuse_duplicates(g, e);
 }
@@ -294,6 +286,7 @@ static int gguf_new(const char *label, struct gguf **ret_gguf, struct errmsg *e)
         g->label = strdup(label);
     if (!g || !g->label)
         return fail(e, -ENOMEM, "%s: no memory to open it", label);
+
     *ret_gguf = take_ptr(g);
     return 0;
 }
@@ -306,11 +299,13 @@ int gguf_parse(const void *data, size_t bytes, const char *label, struct gguf **
     r = gguf_new(label, &g, e);
     if (r < 0)
         return r;
+
     g->data = data;
     g->bytes = bytes;
     r = gguf_parse_file(g, e);
     if (r < 0)
         return r;
+
     *ret_gguf = take_ptr(g);
     return 0;
 }
@@ -320,7 +315,7 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
     _cleanup_(closep) int fd = -1;
     struct stat st;
 
-    fd = open(g->label, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us before it is refused */
+    fd = open(g->label, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not block */
     if (fd < 0)
         return fail(e, -errno, "%s: %s", g->label, strerror(errno));
     if (fstat(fd, &st) < 0)
@@ -330,12 +325,14 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
     if (st.st_size < 24)
         return fail(e, -EBADMSG, "%s: too short for a GGUF file (%lld bytes)", g->label,
                     (long long) st.st_size);
+
     g->bytes = (size_t) st.st_size;
     g->mapping = mmap(NULL, g->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (g->mapping == MAP_FAILED) {
         g->mapping = NULL;
         return fail(e, -errno, "%s: cannot map it: %s", g->label, strerror(errno));
     }
+
     g->data = g->mapping;
     return 0;
 }
@@ -348,12 +345,15 @@ int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *e)
     r = gguf_new(path, &g, e);
     if (r < 0)
         return r;
+
     r = gguf_map_file(g, e);
     if (r < 0)
         return r;
+
     r = gguf_parse_file(g, e);
     if (r < 0)
         return r;
+
     *ret_gguf = take_ptr(g);
     return 0;
 }

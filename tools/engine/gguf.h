@@ -2,8 +2,8 @@
  * GGUF files (versions 2 and 3, little-endian): keys with typed values, and tensors, memory-mapped.
  *
  * Every size, count, string and offset is checked against the file before use, so that a hostile file is
- * refused with a sentence. The mapping is private and read-only; a file that somebody shortens while it is
- * mapped raises SIGBUS, as with every mapped file: replace model files by renaming, never in place.
+ * refused with a sentence. The mapping is private and read-only; a file that is shortened while it is mapped
+ * raises SIGBUS, like every mapped file: replace model files by renaming, not in place.
  */
 #pragma once
 
@@ -39,7 +39,7 @@ enum gguf_type {
 struct gguf_tensor {
     const char *name; /* not NUL-terminated: @name_bytes printable ASCII characters */
     size_t name_bytes;
-    uint32_t type; /* as in the file; quant_type_of() knows whether it can be read */
+    uint32_t type; /* as in the file; quant_type_of() is NULL if it cannot be read */
     uint32_t n_dims;
     uint64_t dims[GGUF_DIMS_MAX]; /* dims[0] is the row length; 1 beyond n_dims */
     const uint8_t *data;          /* NULL if the type is unknown: its size cannot be checked */
@@ -56,12 +56,12 @@ struct gguf_array {
 
 /**
  * gguf_open() - map and check a file
- * Return: 0; -EBADMSG: malformed, the sentence says where; -EOPNOTSUPP: big-endian or another version; errno
- * of open() and mmap().
+ * Return: 0; -EBADMSG: malformed, with the place in the sentence; -EOPNOTSUPP: big-endian or another version;
+ * errno of open() and mmap().
  */
 int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *e);
 
-/* The same over bytes of the caller, which must outlive the result. @label names them in sentences; copied.
+/* The same for bytes of the caller, which must outlive the result. @label names them in sentences; copied.
  */
 int gguf_parse(const void *data, size_t bytes, const char *label, struct gguf **ret_gguf, struct errmsg *e);
 struct gguf *gguf_free(struct gguf *g);
@@ -79,8 +79,8 @@ bool gguf_has(const struct gguf *g, const char *key);
 
 /*
  * Typed values. Return: 0; -ENOENT: no such key; -EBADMSG: a value of another type or out of range; both with
- * a sentence naming the key. Integers of any width are taken where they fit. The _or forms give @fallback
- * instead of -ENOENT. Strings and arrays are borrowed; strings are not NUL-terminated.
+ * a sentence naming the key. Integers of any width are accepted if the value fits. The _or forms return
+ * @fallback instead of -ENOENT. Strings and arrays are borrowed; strings are not NUL-terminated.
  */
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e);
 int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, uint32_t *ret_value,

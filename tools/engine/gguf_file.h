@@ -1,5 +1,5 @@
 /*
- * What gguf.c (reading the file) and gguf_values.c (reading its keys) share: entries and the bounded cursor.
+ * Internals of the GGUF reader, for gguf.c and gguf_values.c: the entries of a file and the bounded cursor.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 
 struct gguf_tensor;
 
-struct entry {
+struct gguf_entry {
     const char *key;
     size_t key_bytes;
     uint32_t type;
@@ -22,57 +22,61 @@ struct gguf {
     char *label;
     const uint8_t *data;
     size_t bytes;
-    void *mapping; /* ours, or NULL for the caller's bytes */
-    struct entry *entries;
+    void *mapping; /* NULL: bytes of the caller */
+    struct gguf_entry *entries;
     size_t n_entries;
     struct gguf_tensor *tensors;
     uint64_t *offsets; /* of tensors while parsing: data[] comes after them */
     size_t n_tensors;
 };
 
-struct cursor {
+struct gguf_cursor {
     const uint8_t *p;
     size_t left;
 };
 
-static inline bool take(struct cursor *c, size_t n, const uint8_t **ret_p)
+static inline bool gguf_take(struct gguf_cursor *c, size_t n, const uint8_t **ret_p)
 {
     if (n > c->left)
         return false;
+
     *ret_p = c->p;
     c->p += n;
     c->left -= n;
     return true;
 }
 
-static inline bool take_u32(struct cursor *c, uint32_t *ret_v)
+static inline bool gguf_take_u32(struct gguf_cursor *c, uint32_t *ret_v)
 {
     const uint8_t *p;
 
-    if (!take(c, sizeof(*ret_v), &p))
+    if (!gguf_take(c, sizeof(*ret_v), &p))
         return false;
+
     memcpy(ret_v, p, sizeof(*ret_v));
     return true;
 }
 
-static inline bool take_u64(struct cursor *c, uint64_t *ret_v)
+static inline bool gguf_take_u64(struct gguf_cursor *c, uint64_t *ret_v)
 {
     const uint8_t *p;
 
-    if (!take(c, sizeof(*ret_v), &p))
+    if (!gguf_take(c, sizeof(*ret_v), &p))
         return false;
+
     memcpy(ret_v, p, sizeof(*ret_v));
     return true;
 }
 
-static inline bool take_string(struct cursor *c, const char **ret_text, size_t *ret_bytes)
+static inline bool gguf_take_string(struct gguf_cursor *c, const char **ret_text, size_t *ret_bytes)
 {
-    struct cursor try = *c;
+    struct gguf_cursor try = *c;
     const uint8_t *p;
     uint64_t n;
 
-    if (!take_u64(&try, &n) || n > try.left || !take(&try, (size_t) n, &p))
+    if (!gguf_take_u64(&try, &n) || n > try.left || !gguf_take(&try, (size_t) n, &p))
         return false;
+
     *c = try;
     *ret_text = (const char *) p;
     *ret_bytes = (size_t) n;

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static const struct entry *gguf_values_find_key(const struct gguf *g, const char *key)
+static const struct gguf_entry *gguf_values_find_key(const struct gguf *g, const char *key)
 {
-    struct entry wanted = {.key = key, .key_bytes = strlen(key)};
+    struct gguf_entry wanted = {.key = key, .key_bytes = strlen(key)};
 
     return bsearch(&wanted, g->entries, g->n_entries, sizeof(*g->entries), gguf_by_key);
 }
@@ -24,7 +24,7 @@ static int gguf_values_missing(const struct gguf *g, const char *key, struct err
     return fail(e, -ENOENT, "%s: has no key \"%s\"", g->label, key);
 }
 
-static int gguf_values_wrong_type(const struct gguf *g, const char *key, const struct entry *en,
+static int gguf_values_wrong_type(const struct gguf *g, const char *key, const struct gguf_entry *en,
                                   const char *wanted, struct errmsg *e)
 {
     return fail(e, -EBADMSG, "%s: key \"%s\" is of type %s, not %s", g->label, key, gguf_type_name(en->type),
@@ -32,7 +32,7 @@ static int gguf_values_wrong_type(const struct gguf *g, const char *key, const s
 }
 
 /* An integer of any width and sign. False: not an integer. */
-static bool integer_value(const struct entry *en, bool *ret_negative, uint64_t *ret_magnitude)
+static bool integer_value(const struct gguf_entry *en, bool *ret_negative, uint64_t *ret_magnitude)
 {
     bool is_signed =
         en->type == GGUF_I8 || en->type == GGUF_I16 || en->type == GGUF_I32 || en->type == GGUF_I64;
@@ -43,6 +43,7 @@ static bool integer_value(const struct entry *en, bool *ret_negative, uint64_t *
 
     if (!is_integer)
         return false;
+
     memcpy(&v, en->value, en->bytes);
     bits = 8 * (unsigned) en->bytes;
     *ret_negative = is_signed && v >> (bits - 1) != 0;
@@ -54,7 +55,7 @@ static bool integer_value(const struct entry *en, bool *ret_negative, uint64_t *
 
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e)
 {
-    const struct entry *en = gguf_values_find_key(g, key);
+    const struct gguf_entry *en = gguf_values_find_key(g, key);
     bool negative;
     uint64_t v;
 
@@ -64,6 +65,7 @@ int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, str
         return gguf_values_wrong_type(g, key, en, "an integer", e);
     if (negative || v > UINT32_MAX)
         return fail(e, -EBADMSG, "%s: key \"%s\" is out of range", g->label, key);
+
     *ret_value = (uint32_t) v;
     return 0;
 }
@@ -73,13 +75,14 @@ int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, ui
 {
     if (gguf_has(g, key))
         return gguf_get_u32(g, key, ret_value, e);
+
     *ret_value = fallback;
     return 0;
 }
 
 int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struct errmsg *e)
 {
-    const struct entry *en = gguf_values_find_key(g, key);
+    const struct gguf_entry *en = gguf_values_find_key(g, key);
     double v;
 
     if (!en)
@@ -94,8 +97,10 @@ int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struc
     } else {
         return gguf_values_wrong_type(g, key, en, "a floating-point number", e);
     }
+
     if (!__builtin_isfinite(v))
         return fail(e, -EBADMSG, "%s: key \"%s\" is not a finite number", g->label, key);
+
     *ret_value = v;
     return 0;
 }
@@ -105,16 +110,18 @@ int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, doub
 {
     if (gguf_has(g, key))
         return gguf_get_f64(g, key, ret_value, e);
+
     *ret_value = fallback;
     return 0;
 }
 
 int gguf_get_bool_or(const struct gguf *g, const char *key, bool fallback, bool *ret_value, struct errmsg *e)
 {
-    const struct entry *en = gguf_values_find_key(g, key);
+    const struct gguf_entry *en = gguf_values_find_key(g, key);
 
     if (en && en->type != GGUF_BOOL)
         return gguf_values_wrong_type(g, key, en, "bool", e);
+
     *ret_value = en ? *en->value != 0 : fallback;
     return 0;
 }
@@ -122,24 +129,26 @@ int gguf_get_bool_or(const struct gguf *g, const char *key, bool fallback, bool 
 int gguf_get_string(const struct gguf *g, const char *key, const char **ret_text, size_t *ret_bytes,
                     struct errmsg *e)
 {
-    const struct entry *en = gguf_values_find_key(g, key);
-    struct cursor c;
+    const struct gguf_entry *en = gguf_values_find_key(g, key);
+    struct gguf_cursor c;
 
     if (!en)
         return gguf_values_missing(g, key, e);
     if (en->type != GGUF_STRING)
         return gguf_values_wrong_type(g, key, en, "string", e);
-    c = (struct cursor){en->value, en->bytes};
-    if (!take_string(&c, ret_text, ret_bytes))
+
+    c = (struct gguf_cursor){en->value, en->bytes};
+    if (!gguf_take_string(&c, ret_text, ret_bytes))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
+
     return 0;
 }
 
 int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element,
                    struct gguf_array *ret_array, struct errmsg *e)
 {
-    const struct entry *en = gguf_values_find_key(g, key);
-    struct cursor c;
+    const struct gguf_entry *en = gguf_values_find_key(g, key);
+    struct gguf_cursor c;
     uint32_t type;
     uint64_t n;
 
@@ -147,22 +156,25 @@ int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element
         return gguf_values_missing(g, key, e);
     if (en->type != GGUF_ARRAY)
         return gguf_values_wrong_type(g, key, en, "array", e);
-    c = (struct cursor){en->value, en->bytes};
-    if (!take_u32(&c, &type) || !take_u64(&c, &n))
+
+    c = (struct gguf_cursor){en->value, en->bytes};
+    if (!gguf_take_u32(&c, &type) || !gguf_take_u64(&c, &n))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
     if (type != element)
         return fail(e, -EBADMSG, "%s: key \"%s\" is an array of %s, not of %s", g->label, key,
                     gguf_type_name(type), gguf_type_name(element));
+
     *ret_array = (struct gguf_array){.type = element, .n = n, .data = c.p, .bytes = c.left};
     return 0;
 }
 
 bool gguf_array_next_string(struct gguf_array *a, const char **ret_text, size_t *ret_bytes)
 {
-    struct cursor c = {a->data, a->bytes};
+    struct gguf_cursor c = {a->data, a->bytes};
 
-    if (a->type != GGUF_STRING || a->n == 0 || !take_string(&c, ret_text, ret_bytes))
+    if (a->type != GGUF_STRING || a->n == 0 || !gguf_take_string(&c, ret_text, ret_bytes))
         return false;
+
     a->data = c.p;
     a->bytes = c.left;
     a->n--;

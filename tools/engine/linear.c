@@ -1,9 +1,9 @@
 /*
  * Products with quantised weights; see linear.h.
  *
- * Few vectors: memory bandwidth is what costs, so the quantised blocks are read once and multiplied as they
- * are (matvec.h). Many vectors: a block of rows is decoded into scratch that fits the second-level cache and
- * multiplied by OpenBLAS. Either way blocks of rows are the items that worker threads take.
+ * Few vectors: memory bandwidth is the limit, so the quantised blocks are read once and multiplied without
+ * decoding (matvec.h). Many vectors: a block of rows is decoded into scratch that fits the second-level cache
+ * and multiplied by OpenBLAS. In both cases blocks of rows are the items of worker threads.
  */
 #include "tools/engine/linear.h"
 
@@ -21,7 +21,7 @@
 
 enum {
     VECTORS_MAX =
-        14, /* more are faster through decoding and OpenBLAS (2026-11-21: at 16 alike, Q4_1, Zen 5) */
+        14, /* above this, decoding and OpenBLAS are faster (2026-11-21: equal at 16, Q4_1, Zen 5) */
     SCRATCH_FLOATS = 128 * 1024, /* decoded weights per worker: 512 KiB */
     ROWS_MAX = 256,
     ROWS_MIN = 16,
@@ -37,10 +37,12 @@ int linear_init(struct linear *l, struct threads *t, size_t max_cols, struct err
     l->n_sums = VECTORS_MAX * (max_cols / MATVEC_SUM_RUN);
     if (!checked_mul3(threads_count(t), l->scratch_floats, sizeof(float), &bytes))
         return fail(e, -EOVERFLOW, "a weight matrix has rows of %zu numbers, too many", max_cols);
+
     l->scratch = malloc(bytes);
     l->sums = malloc((l->n_sums + 1) * sizeof(float));
     if (!l->scratch || !l->sums)
         return fail(e, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
+
     return 0;
 }
 
@@ -51,7 +53,7 @@ void linear_deinit(struct linear *l)
     *l = (struct linear){0};
 }
 
-void matrix_rows(const struct matrix *w, size_t first, size_t n, float *dst)
+void linear_rows(const struct matrix *w, size_t first, size_t n, float *dst)
 {
     for (size_t i = 0; i < n; i++)
         w->type->decode(w->data + (first + i) * w->row_bytes, w->n_cols / w->type->block_weights,
@@ -90,12 +92,13 @@ static void linear_run_item(void *ctx, size_t item, unsigned worker)
                       y + i * w->n_rows);
         return;
     }
-    matrix_rows(w, first, n_rows, scratch);
+
+    linear_rows(w, first, n_rows, scratch);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) r->n, (int) n_rows, (int) w->n_cols, 1.0f,
                 r->x, (int) w->n_cols, scratch, (int) w->n_cols, 0.0f, y, (int) w->n_rows);
 }
 
-/* Enough items for every thread to be busy until the end, not so many that taking them costs. */
+/* Enough items to keep all threads busy until the end, few enough that taking them is cheap. */
 static size_t linear_rows_per_item(const struct linear *l, size_t n_rows, size_t n_cols, bool direct)
 {
     size_t rows = n_rows / (threads_count(l->t) * 4) + 1;
@@ -118,6 +121,7 @@ void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, 
     assert(n_jobs > 0 && n_jobs <= LINEAR_JOBS_MAX);
     if (n == 0)
         return;
+
     for (size_t j = 0; j < n_jobs; j++)
         n_rows += jobs[j].w->n_rows;
     r.rows = linear_rows_per_item(l, n_rows, n_cols, r.direct);
@@ -132,10 +136,9 @@ void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, 
 /* ---- the transposed product ---- */
 
 /*
- * dx = dy W is a sum over the rows of W. Workers cannot share it out by rows without each having a dx of its
- * own, whose sum would depend on who took what. So a slab of rows is decoded by all of them into all of their
- * scratch, and then each adds the slab's share to its own tokens: every number is summed in the same order,
- * whoever computes it.
+ * dx = dy W is a sum over the rows of W. Dividing it by rows would need a dx per worker, and the sum would
+ * depend on which worker took which rows. Instead all workers decode a slab of rows into their joint scratch,
+ * and each adds the slab's part to its own tokens: every number is summed in the same order on any worker.
  */
 struct transposed_run {
     struct linear *l;
@@ -152,7 +155,7 @@ static void linear_decode_slab_item(void *ctx, size_t item, unsigned worker)
     size_t at = item * ROWS_MIN, n = r->n_rows - at < ROWS_MIN ? r->n_rows - at : ROWS_MIN;
 
     (void) worker;
-    matrix_rows(r->w, r->first + at, n, r->l->scratch + at * r->w->n_cols);
+    linear_rows(r->w, r->first + at, n, r->l->scratch + at * r->w->n_cols);
 }
 
 static void linear_add_slab_item(void *ctx, size_t item, unsigned worker)
@@ -175,6 +178,7 @@ void linear_run_transposed(struct linear *l, const struct matrix *w, const float
 
     if (n == 0)
         return;
+
     r.tokens = (n / (threads_count(l->t) * 2) + TOKENS_STEP) / TOKENS_STEP * TOKENS_STEP;
     for (; r.first < w->n_rows; r.first += r.n_rows) {
         r.n_rows = w->n_rows - r.first < slab ? w->n_rows - r.first : slab;

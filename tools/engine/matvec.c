@@ -18,6 +18,7 @@ static void matvec_rows_ref(const struct matrix *w, size_t first, size_t n_rows,
             for (size_t k = 0; k < t->block_weights; k++)
                 sum += (double) decoded[k] * (double) x[at + k];
         }
+
         y[i] = (float) sum;
     }
 }
@@ -31,7 +32,7 @@ size_t matvec_runnable(const struct matvec_ops *ret_ops[static 3])
     ret_ops[n++] = &matvec_ref;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") &&
-        __builtin_cpu_supports("fma")) /* every such processor has F16C too */
+        __builtin_cpu_supports("fma")) /* all processors with AVX2 and FMA have F16C */
         ret_ops[n++] = &matvec_avx2;
     if (n == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))

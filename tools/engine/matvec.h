@@ -1,9 +1,9 @@
 /*
- * Products of quantised rows with one binary32 vector: what a decode step does with every weight.
+ * Products of quantised rows with one binary32 vector, as in a decode step.
  *
- * Activations stay binary32 (no rounding to 8 bits): the tokens must be those of the exact model. With w = s
- * q + m over a run of weights, sum w x = s sum q x + m sum x, so the kernels multiply small integers and
- * take the sums of x, which are the same for every row, from outside.
+ * Activations stay binary32, without rounding to 8 bits: the tokens must be those of the exact model. With w
+ * = s q + m over a run of weights, sum w x = s sum q x + m sum x, so the kernels multiply small integers; the
+ * caller computes the sums of x, which are equal for all rows.
  */
 #pragma once
 
@@ -25,10 +25,11 @@ struct matvec_ops {
 extern const struct matvec_ops matvec_ref;                 /* decodes, then adds in binary64 */
 extern const struct matvec_ops matvec_avx2, matvec_avx512; /* x86-64 only */
 
-/* The best one that this processor runs. */
+/* The fastest kernel that this processor supports. */
 const struct matvec_ops *matvec_ops(void);
 
-/* All that this processor runs, the reference first; for tests. Return: their number, at most 3. */
+/* All kernels that this processor supports, the reference first; for tests. Return: their number, at most 3.
+ */
 size_t matvec_runnable(const struct matvec_ops *ret_ops[static 3]);
 
 /* n / MATVEC_SUM_RUN sums. */

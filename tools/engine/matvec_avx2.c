@@ -61,6 +61,7 @@ static float row_f32(const uint8_t *row, size_t n, const float *x, const float *
         memcpy(&w, row + 4 * i, sizeof(w));
         tail += w * x[i];
     }
+
     return vec_sum(acc) + tail;
 }
 
@@ -91,6 +92,7 @@ static float row_bf16(const uint8_t *row, size_t n, const float *x, const float 
 
         acc = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(w, 16)), _mm256_loadu_ps(x + i), acc);
     }
+
     for (; i < n; i++)
         tail += bf16_at(row + 2 * i) * x[i];
     return vec_sum(acc) + tail;

@@ -76,6 +76,7 @@ static float row_bf16(const uint8_t *row, size_t n, const float *x, const float 
         acc = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(w, 16)),
                               _mm512_maskz_loadu_ps(lanes(i, n), x + i), acc);
     }
+
     return vec_sum(acc);
 }
 

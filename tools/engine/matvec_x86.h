@@ -5,8 +5,8 @@
  *     vec                          a vector of binary32 numbers
  *     vec_zero(), vec_sum(v)       zeros; the sum of the elements
  *     vec_axpy(a, v, acc)          acc + a v
- *     dot32(q, x, acc)             acc + products of 32 int8 with 32 binary32, spread over the elements in
- * any order dot16(q, x, acc)             the same for 16
+ *     dot32(q, x, acc)             acc + products of 32 int8 with 32 binary32, in any elements
+ *     dot16(q, x, acc)             the same for 16
  *
  * matvec_avx2.c and matvec_avx512.c include it, each in a static library with its own compiler flags. The
  * formats are drawn in quants.c.
@@ -98,6 +98,7 @@ static float row_q4_1(const uint8_t *b, size_t n, const float *x, const float *s
         acc = vec_axpy(half_at(b), dot32(unpack4(b + 4), x + at, vec_zero()), acc);
         minima += half_at(b + 2) * sum32(sums, at);
     }
+
     return vec_sum(acc) + minima;
 }
 
@@ -112,6 +113,7 @@ static float row_q5_0(const uint8_t *b, size_t n, const float *x, const float *s
 
         acc = vec_axpy(half_at(b), dot32(_mm256_sub_epi8(q, sixteen), x + at, vec_zero()), acc);
     }
+
     return vec_sum(acc);
 }
 
@@ -125,6 +127,7 @@ static float row_q5_1(const uint8_t *b, size_t n, const float *x, const float *s
                        dot32(_mm256_or_si256(unpack4(b + 8), fifth_bits(b + 4)), x + at, vec_zero()), acc);
         minima += half_at(b + 2) * sum32(sums, at);
     }
+
     return vec_sum(acc) + minima;
 }
 
@@ -152,6 +155,7 @@ static float row_q4_k(const uint8_t *b, size_t n, const float *x, const float *s
             minima -= dmin * (float) m * sum32(sums, at + 32 * g);
         }
     }
+
     return vec_sum(acc) + minima;
 }
 
@@ -177,6 +181,7 @@ static float row_q5_k(const uint8_t *b, size_t n, const float *x, const float *s
             minima -= dmin * (float) m * sum32(sums, at + 32 * g);
         }
     }
+
     return vec_sum(acc) + minima;
 }
 
@@ -206,6 +211,7 @@ static float row_q6_k(const uint8_t *b, size_t n, const float *x, const float *s
                            dot16(_mm256_extracti128_si256(q, 1), x + at + 32 * run + 16, vec_zero()), acc);
         }
     }
+
     return vec_sum(acc);
 }
 

@@ -11,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of the walk over the tensors of the network; what it has not met in the end does not belong there. */
+/* State of binding the tensors of the network. A tensor of the file that is not met has no place in the
+ * network. */
 struct binder {
     struct network *m;
     const struct gguf *g;
     size_t n_met;     /* tensors of the file that have a place */
     size_t n_vectors; /* numbers in the vectors so far */
-    float *vectors;   /* NULL on the first walk, which only counts */
+    float *vectors;   /* NULL in the first pass, which only counts */
     struct errmsg *e;
 };
 
@@ -40,15 +41,16 @@ static int network_no_tensor(struct binder *b, const char *name, int layer)
 {
     if (layer < 0)
         return fail(b->e, -EBADMSG, "%s: has no tensor \"%s\"", gguf_label(b->g), name);
+
     return fail(b->e, -EBADMSG, "%s: has no tensor \"blk.%d.%s\"", gguf_label(b->g), layer, name);
 }
 
 static int network_check_readable(struct binder *b, const struct gguf_tensor *t)
 {
     if (!t->data)
-        return fail(b->e, -EOPNOTSUPP,
-                    "%s: tensor \"%.*s\" is of type %s (%u), which this program cannot read",
+        return fail(b->e, -EOPNOTSUPP, "%s: tensor \"%.*s\" is of type %s (%u), which is not supported",
                     gguf_label(b->g), (int) t->name_bytes, t->name, quant_type_name(t->type), t->type);
+
     return 0;
 }
 
@@ -61,6 +63,7 @@ static int network_bind_matrix(struct binder *b, const char *name, int layer, si
 
     if (!t)
         return network_no_tensor(b, name, layer);
+
     r = network_check_readable(b, t);
     if (r < 0)
         return r;
@@ -68,6 +71,7 @@ static int network_bind_matrix(struct binder *b, const char *name, int layer, si
         return fail(b->e, -EBADMSG,
                     "%s: tensor \"%.*s\" is %" PRIu64 " x %" PRIu64 "; the network needs %zu x %zu",
                     gguf_label(b->g), (int) t->name_bytes, t->name, t->dims[1], t->dims[0], n_rows, n_cols);
+
     type = quant_type_of(t->type);
     *ret_w = (struct matrix){.type = type,
                              .data = t->data,
@@ -85,11 +89,13 @@ static int network_bind_vector(struct binder *b, const char *name, int layer, si
 
     if (!t)
         return optional ? 0 : network_no_tensor(b, name, layer);
+
     r = network_check_readable(b, t);
     if (r < 0)
         return r;
     if (t->n_dims != 1 || t->dims[0] != n)
-        return fail(b->e, -EBADMSG, "%s: tensor \"%.*s\" has not the %zu numbers the network needs",
+        return fail(b->e, -EBADMSG,
+                    "%s: tensor \"%.*s\" does not have the %zu numbers that the network needs",
                     gguf_label(b->g), (int) t->name_bytes, t->name, n);
     if (b->vectors) {
         const struct quant_type *type = quant_type_of(t->type);
@@ -97,6 +103,7 @@ static int network_bind_vector(struct binder *b, const char *name, int layer, si
         type->decode(t->data, n / type->block_weights, b->vectors + b->n_vectors);
         *ret_v = b->vectors + b->n_vectors;
     }
+
     b->n_vectors += n;
     return 0;
 }
@@ -137,13 +144,15 @@ static int network_bind_layer(struct binder *b, int i)
         if (r < 0)
             return r;
     }
+
     if (b->m->family != NETWORK_QWEN3)
-        n_vectors -= 2; /* a norm that is there all the same stays unmet, and the file is refused */
+        n_vectors -= 2; /* a norm in the file is then not met, and the file is refused */
     for (size_t k = 0; k < n_vectors; k++) {
         r = network_bind_vector(b, vectors[k].name, i, vectors[k].n, vectors[k].optional, vectors[k].v);
         if (r < 0)
             return r;
     }
+
     return 0;
 }
 
@@ -155,6 +164,7 @@ static int network_bind_all(struct binder *b)
     r = network_bind_matrix(b, "token_embd.weight", -1, m->n_vocab, m->n_embd, &m->embedding);
     if (r < 0)
         return r;
+
     m->tied = !gguf_tensor_find(b->g, "output.weight");
     m->output = m->embedding;
     if (!m->tied) {
@@ -162,15 +172,18 @@ static int network_bind_all(struct binder *b)
         if (r < 0)
             return r;
     }
+
     r = network_bind_vector(b, "output_norm.weight", -1, m->n_embd, false, &m->output_norm);
     if (r < 0)
         return r;
+
     (void) network_meet(b, "rope_freqs.weight", -1); /* network_rope.c has read it */
     for (uint32_t i = 0; i < m->geometry.n_layers; i++) {
         r = network_bind_layer(b, (int) i);
         if (r < 0)
             return r;
     }
+
     return 0;
 }
 
@@ -201,6 +214,7 @@ static bool network_is_met(const struct network *m, const struct gguf_tensor *t)
             return true;
     if (sscanf(name, "blk.%u.%n", &layer, &at) != 1 || at == 0 || layer >= m->geometry.n_layers)
         return false;
+
     for (size_t i = 0; i < n_in_layer; i++)
         if (strcmp(name + at, in_layer[i]) == 0)
             return true;
@@ -211,16 +225,17 @@ static int network_refuse_unmet(const struct binder *b)
 {
     if (b->n_met == gguf_tensor_count(b->g))
         return 0;
+
     for (size_t i = 0; i < gguf_tensor_count(b->g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(b->g, i);
 
         if (!network_is_met(b->m, t))
-            return fail(b->e, -EOPNOTSUPP,
-                        "%s: tensor \"%.*s\" has no place in the %s network that this program computes",
+            return fail(b->e, -EOPNOTSUPP, "%s: tensor \"%.*s\" has no place in a %s network",
                         gguf_label(b->g), (int) t->name_bytes, t->name, b->m->architecture);
     }
+
     /* blk.0 and blk.00 */
-    return fail(b->e, -EBADMSG, "%s: a layer's tensors are named in two ways", gguf_label(b->g));
+    return fail(b->e, -EBADMSG, "%s: the tensors of a layer are named in two ways", gguf_label(b->g));
 }
 
 int network_init(struct network *ret_network, const struct gguf *g, struct errmsg *e)
@@ -233,25 +248,31 @@ int network_init(struct network *ret_network, const struct gguf *g, struct errms
     r = network_read_sizes(m, g, e);
     if (r < 0)
         return r;
+
     r = network_read_rope(m, g, e);
     if (r < 0)
         return r;
     if (!embedding || embedding->dims[1] > INT32_MAX)
         return fail(e, -EBADMSG, "%s: has no tensor \"token_embd.weight\" of a sensible size", gguf_label(g));
+
     m->n_vocab = (uint32_t) embedding->dims[1];
 
     m->layers = calloc(m->geometry.n_layers, sizeof(*m->layers));
     if (!m->layers)
         return fail(e, -ENOMEM, "%s: no memory for its layers", gguf_label(g));
+
     r = network_bind_all(&count);
     if (r < 0)
         return r;
+
     r = network_refuse_unmet(&count);
     if (r < 0)
         return r;
+
     m->vectors = fill.vectors = calloc(count.n_vectors, sizeof(float));
     if (!m->vectors)
         return fail(e, -ENOMEM, "%s: no memory for its norms and biases", gguf_label(g));
+
     return network_bind_all(&fill);
 }
 

@@ -1,9 +1,9 @@
 /*
- * A model as it stands in a GGUF file: hyperparameters, and tensors by their place in the network.
+ * A model from a GGUF file: hyperparameters, and tensors by their place in the network.
  *
  * network_sizes.c reads the keys, network_rope.c the rotation, network.c binds the tensors, network_digest.c
- * names the result.
- * Whatever would change the arithmetic and is not known here is refused: better no answer than a wrong one.
+ * computes the digest. Keys and tensors that would change the arithmetic in an unknown way are refused: an
+ * error is better than a wrong result.
  */
 #pragma once
 
@@ -30,7 +30,7 @@ struct matrix {
     size_t n_rows, n_cols, row_bytes;
 };
 
-/* Vectors are decoded once; NULL = the model has none. */
+/* Vectors are decoded at opening; NULL: the model has none. */
 struct network_layer {
     const float *attn_norm, *ffn_norm; /* [n_embd] */
     struct matrix q, k, v, o, gate, up, down;
@@ -49,10 +49,10 @@ struct network {
     bool tied;
     const float *output_norm;
     struct network_layer *layers;
-    float *vectors; /* owns what the vector pointers point to */
+    float *vectors; /* memory of all vectors above */
 };
 
-/* @ret_network is zeroed by the caller and deinitialised by it, also after a failure. @g must outlive it. */
+/* The caller zeroes @ret_network and deinitialises it, also after a failure. @g must outlive it. */
 int network_init(struct network *ret_network, const struct gguf *g, struct errmsg *e);
 void network_deinit(struct network *m);
 

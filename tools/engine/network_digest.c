@@ -1,9 +1,9 @@
 /*
- * The name of a model: BLAKE2b-256 over a fixed encoding of what determines its keys and values.
+ * The digest of a model: BLAKE2b-256 over a fixed encoding of everything that determines its keys and values.
  *
  * Geometry with frequencies, the sizes of the network, and the bytes of every tensor but the final norm and
- * an untied head. Names, vocabulary and templates are left out: two files with the same weights share their
- * caches. BLAKE2b rather than SHA-256 because it reads about a gigabyte per second in libsodium.
+ * an untied head. Names, vocabulary and templates are not included: two files with the same weights share
+ * their caches. BLAKE2b rather than SHA-256 because it reads about a gigabyte per second in libsodium.
  */
 #include "tools/engine/network.h"
 
@@ -14,7 +14,7 @@
 #include <sodium.h>
 #include <string.h>
 
-_Static_assert(crypto_generichash_BYTES == DIGEST_BYTES, "the default size is ours");
+_Static_assert(crypto_generichash_BYTES == DIGEST_BYTES, "libsodium's default size");
 
 struct digest_encoding {
     char tag[16];
@@ -58,10 +58,12 @@ int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_di
 
     if (sodium_init() < 0)
         return fail(e, -EIO, "libsodium cannot be initialised");
+
     memcpy(&d.q_unrotated_scale, &m->q_unrotated_scale, sizeof(float));
     geometry_digest(&m->geometry, d.geometry);
     if (crypto_generichash_init(&h, NULL, 0, DIGEST_BYTES) != 0)
         return fail(e, -EIO, "libsodium cannot compute BLAKE2b");
+
     (void) crypto_generichash_update(&h, (const uint8_t *) &d, sizeof(d));
     for (size_t i = 0; i < gguf_tensor_count(g); i++)
         if (!network_digest_is_output(gguf_tensor_at(g, i)))

@@ -1,12 +1,12 @@
 /*
  * The rotary frequencies of a model, scaling applied.
  *
- * Plane i of n_rot/2 turns by theta_i = base^(-2i/n_rot) radians per position. On top of it
+ * Plane i of n_rot/2 rotates by theta_i = base^(-2i/n_rot) radians per position. Scaling changes it:
  *   linear   theta_i / factor
- *   YaRN     planes that turn often within the original context keep theta_i, planes that turn seldom are
- * divided by the factor, with a ramp between; scores grow by (attn_factor (1 + 0.1 ln factor))^2 Llama 3
- * theta_i / rope_freqs.weight[i], the factors having been worked out by whoever wrote the file (Peng et al.,
- * "YaRN", equations 17 to 23, with the ramp's ends rounded outwards as in its reference code.)
+ *   YaRN     planes with many rotations within the original context keep theta_i, planes with few are divided
+ * by the factor, with a ramp between; scores grow by (attn_factor (1 + 0.1 ln factor))^2 Llama 3  theta_i /
+ * rope_freqs.weight[i], factors that the converter computed (Peng et al., "YaRN", equations 17 to 23, with
+ * the ramp's ends rounded outwards as in its reference code.)
  */
 #include "tools/engine/network.h"
 
@@ -36,23 +36,26 @@ static int network_rope_read_scaling_kind(const struct network *m, const struct 
     int r;
 
     if (!gguf_has(g, network_key(m, "rope.scaling.type", key))) {
-        /* files from before that key gave the factor alone, and meant linear scaling */
+        /* older files have only the factor, of linear scaling */
         *ret_kind = gguf_has(g, network_key(m, "rope.scale_linear", key)) ||
                             gguf_has(g, network_key(m, "rope.scaling.factor", key))
                         ? SCALING_LINEAR
                         : SCALING_NONE;
         return 0;
     }
+
     r = gguf_get_string(g, network_key(m, "rope.scaling.type", key), &name, &bytes, e);
     if (r < 0)
         return r;
+
     for (unsigned i = 0; i < 3; i++) {
         if (strlen(names[i]) == bytes && memcmp(names[i], name, bytes) == 0) {
             *ret_kind = (enum scaling) i;
             return 0;
         }
     }
-    return fail(e, -EOPNOTSUPP, "%s: RoPE scaling of kind \"%.*s\"; this program knows none, linear and yarn",
+
+    return fail(e, -EOPNOTSUPP, "%s: RoPE scaling of kind \"%.*s\"; supported are none, linear and yarn",
                 gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
 
@@ -65,29 +68,40 @@ static int network_rope_read_yarn(const struct network *m, const struct gguf *g,
 
     r = gguf_get_u32_or(g, network_key(m, "rope.scaling.original_context_length", key), m->n_context,
                         &s->original_context, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_log_multiplier", key), 0.0, &multiplier, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.attn_factor", key), 1.0, &s->attn_factor, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_attn_factor", key), s->attn_factor,
-                            &s->attn_factor, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_ext_factor", key), 1.0, &s->extrapolation,
-                            e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_fast", key), 32.0, &s->beta_fast, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_slow", key), 1.0, &s->beta_slow, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_log_multiplier", key), 0.0, &multiplier, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.attn_factor", key), 1.0, &s->attn_factor, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_attn_factor", key), s->attn_factor,
+                        &s->attn_factor, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_ext_factor", key), 1.0, &s->extrapolation, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_fast", key), 32.0, &s->beta_fast, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_slow", key), 1.0, &s->beta_slow, e);
     if (r < 0)
         return r;
     if (multiplier != 0.0)
-        return fail(e, -EOPNOTSUPP,
-                    "%s: sets rope.scaling.yarn_log_multiplier, which this program cannot compute",
+        return fail(e, -EOPNOTSUPP, "%s: sets rope.scaling.yarn_log_multiplier, which is not supported",
                     gguf_label(g));
     if (s->original_context == 0 || !(s->attn_factor > 0.0) || !(s->beta_slow > 0.0) ||
         !(s->beta_fast >= s->beta_slow) || !(s->extrapolation >= 0.0 && s->extrapolation <= 1.0))
         return fail(e, -EBADMSG, "%s: its YaRN parameters contradict each other", gguf_label(g));
+
     return 0;
 }
 
@@ -101,25 +115,31 @@ static int network_rope_read_scaling(const struct network *m, const struct gguf 
     r = network_rope_read_scaling_kind(m, g, &s->kind, e);
     if (r < 0)
         return r;
+
     s->factor = 1.0;
     if (s->kind == SCALING_NONE)
         return 0;
+
     r = gguf_get_f64_or(g, network_key(m, "rope.scale_linear", key), 1.0, &old, e);
-    if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.factor", key), old, &s->factor, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_f64_or(g, network_key(m, "rope.scaling.factor", key), old, &s->factor, e);
     if (r < 0)
         return r;
     if (s->factor == 0.0) /* some converters write 0 for "none" */
         s->factor = 1.0;
     if (!(s->factor >= 1e-3 && s->factor <= 1e6))
-        return fail(e, -EBADMSG, "%s: %s is %g, no sensible factor", gguf_label(g), key, s->factor);
+        return fail(e, -EBADMSG, "%s: %s is %g, which is no valid factor", gguf_label(g), key, s->factor);
+
     return s->kind == SCALING_YARN ? network_rope_read_yarn(m, g, s, e) : 0;
 }
 
-/* The plane that turns @turns times within the original context, as a real number. */
-static double network_rope_plane_of(const struct rope_scaling *s, uint32_t n_rot, double base, double turns)
+/* The plane with @rotations rotations within the original context, as a real number. */
+static double network_rope_plane_of(const struct rope_scaling *s, uint32_t n_rot, double base,
+                                    double rotations)
 {
-    return n_rot * log(s->original_context / (turns * 2.0 * M_PI)) / (2.0 * log(base));
+    return n_rot * log(s->original_context / (rotations * 2.0 * M_PI)) / (2.0 * log(base));
 }
 
 static void network_rope_apply_scaling(struct network *m, const struct rope_scaling *s, double base)
@@ -133,6 +153,7 @@ static void network_rope_apply_scaling(struct network *m, const struct rope_scal
             geo->freq[i] /= s->factor;
         return;
     }
+
     first = fmax(0.0, floor(network_rope_plane_of(s, geo->n_rot, base, s->beta_fast)));
     last = fmin(geo->n_rot - 1.0, ceil(network_rope_plane_of(s, geo->n_rot, base, s->beta_slow)));
     for (uint32_t i = 0; i < n; i++) {
@@ -141,11 +162,12 @@ static void network_rope_apply_scaling(struct network *m, const struct rope_scal
 
         geo->freq[i] = geo->freq[i] * keep + geo->freq[i] / s->factor * (1.0 - keep);
     }
+
     magnitude = s->attn_factor;
     if (s->extrapolation != 0.0)
         magnitude *= 1.0 + 0.1 * log(s->factor);
-    /* The magnitude belongs to rotated dimensions only. Folded into the scale of all of them, what it adds
-     * to the others is taken out of the query again. */
+    /* The magnitude is for rotated dimensions only. It is part of the scale of all dimensions, so the query's
+     * other dimensions are divided by it. */
     geo->attn_scale *= magnitude * magnitude;
     m->q_unrotated_scale = (float) (1.0 / (magnitude * magnitude));
 }
@@ -161,13 +183,16 @@ static int network_rope_apply_factors(struct network *m, const struct gguf *g, s
     if (t->type != QUANT_F32 || t->n_dims != 1 || t->dims[0] != n)
         return fail(e, -EBADMSG, "%s: tensor \"rope_freqs.weight\" is not a list of %u F32 numbers",
                     gguf_label(g), n);
+
     memcpy(factors, t->data, n * sizeof(*factors));
     for (uint32_t i = 0; i < n; i++) {
         if (!(factors[i] >= 1e-6f && factors[i] <= 1e6f))
-            return fail(e, -EBADMSG, "%s: factor %u of tensor \"rope_freqs.weight\" is no sensible factor",
+            return fail(e, -EBADMSG, "%s: factor %u of tensor \"rope_freqs.weight\" is not valid",
                         gguf_label(g), i);
+
         m->geometry.freq[i] /= (double) factors[i];
     }
+
     return 0;
 }
 
@@ -184,13 +209,15 @@ int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e)
     if (r < 0)
         return r;
     if (!(base > 1.0 && base < 1e15))
-        return fail(e, -EBADMSG, "%s: %s is %g, no sensible base", gguf_label(g), key, base);
+        return fail(e, -EBADMSG, "%s: %s is %g, which is no valid base", gguf_label(g), key, base);
+
     r = gguf_get_u32_or(g, network_key(m, "rope.dimension_count", key), geo->d, &geo->n_rot, e);
     if (r < 0)
         return r;
     if (geo->n_rot > geo->d || geo->n_rot % 2 != 0)
         return fail(e, -EBADMSG, "%s: %s is %u, not even or above the head dimension %u", gguf_label(g), key,
                     geo->n_rot, geo->d);
+
     r = network_rope_read_scaling(m, g, &s, e);
     if (r < 0)
         return r;
@@ -200,6 +227,7 @@ int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e)
     r = network_rope_apply_factors(m, g, e);
     if (r < 0)
         return r;
+
     network_rope_apply_scaling(m, &s, base);
     return geometry_validate(geo, e);
 }

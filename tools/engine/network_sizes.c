@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Far above any model there is; they keep sizes of buffers far from overflow. */
+/* Far above existing models; buffer sizes cannot overflow within them. */
 enum { EMBD_MAX = 1 << 16, FF_MAX = 1 << 20, CONTEXT_MAX = 1 << 28 };
 
 const char *network_key(const struct network *m, const char *suffix, char ret_key[static NETWORK_KEY_BYTES])
@@ -35,14 +35,17 @@ static int network_sizes_read_architecture(struct network *m, const struct gguf 
     r = gguf_get_string(g, "general.architecture", &name, &bytes, e);
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
+
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strlen(known[i].name) != bytes || memcmp(known[i].name, name, bytes) != 0)
             continue;
+
         m->family = known[i].family;
         (void) snprintf(m->architecture, sizeof(m->architecture), "%s", known[i].name);
         return 0;
     }
-    return fail(e, -EOPNOTSUPP, "%s: is of architecture \"%.*s\"; this program runs llama, qwen2 and qwen3",
+
+    return fail(e, -EOPNOTSUPP, "%s: is of architecture \"%.*s\"; supported are llama, qwen2 and qwen3",
                 gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
 
@@ -58,6 +61,7 @@ static int network_sizes_read_count(const struct network *m, const struct gguf *
         return r == -ENOENT ? -EBADMSG : r;
     if (n == 0 || n > max)
         return fail(e, -EBADMSG, "%s: %s is %u, not 1 to %u", gguf_label(g), key, n, max);
+
     *ret_n = n;
     return 0;
 }
@@ -72,21 +76,24 @@ static int network_sizes_read_head_dimension(struct network *m, const struct ggu
     r = gguf_get_u32_or(g, network_key(m, "attention.key_length", key), m->n_embd / geo->n_heads, &geo->d, e);
     if (r < 0)
         return r;
+
     r = gguf_get_u32_or(g, network_key(m, "attention.value_length", key), m->n_embd / geo->n_heads, &d_v, e);
     if (r < 0)
         return r;
     if (geo->d != d_v)
-        return fail(e, -EOPNOTSUPP, "%s: keys of %u and values of %u dimensions per head; they must be alike",
+        return fail(e, -EOPNOTSUPP, "%s: keys of %u and values of %u dimensions per head; they must be equal",
                     gguf_label(g), geo->d, d_v);
     if (geo->d < GEOMETRY_DIM_MIN || geo->d > GEOMETRY_DIM_MAX || geo->d % 2 != 0)
-        return fail(e, -EOPNOTSUPP, "%s: heads of %u dimensions; this program runs even ones from %d to %d",
+        return fail(e, -EOPNOTSUPP, "%s: heads of %u dimensions; supported are even numbers from %d to %d",
                     gguf_label(g), geo->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX);
+
     r = gguf_get_f64_or(g, network_key(m, "attention.scale", key), 1.0 / sqrt((double) geo->d),
                         &geo->attn_scale, e);
     if (r < 0)
         return r;
     if (!(geo->attn_scale > 0.0))
         return fail(e, -EBADMSG, "%s: %s is not above 0", gguf_label(g), key);
+
     return 0;
 }
 
@@ -97,26 +104,36 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
     int r;
 
     r = network_sizes_read_count(m, g, "block_count", GEOMETRY_LAYERS_MAX, &geo->n_layers, e);
-    if (r == 0)
-        r = network_sizes_read_count(m, g, "embedding_length", EMBD_MAX, &m->n_embd, e);
-    if (r == 0)
-        r = network_sizes_read_count(m, g, "feed_forward_length", FF_MAX, &m->n_ff, e);
-    if (r == 0)
-        r = network_sizes_read_count(m, g, "context_length", CONTEXT_MAX, &m->n_context, e);
-    if (r == 0)
-        r = network_sizes_read_count(m, g, "attention.head_count", GEOMETRY_HEADS_MAX, &geo->n_heads, e);
     if (r < 0)
         return r;
+
+    r = network_sizes_read_count(m, g, "embedding_length", EMBD_MAX, &m->n_embd, e);
+    if (r < 0)
+        return r;
+
+    r = network_sizes_read_count(m, g, "feed_forward_length", FF_MAX, &m->n_ff, e);
+    if (r < 0)
+        return r;
+
+    r = network_sizes_read_count(m, g, "context_length", CONTEXT_MAX, &m->n_context, e);
+    if (r < 0)
+        return r;
+
+    r = network_sizes_read_count(m, g, "attention.head_count", GEOMETRY_HEADS_MAX, &geo->n_heads, e);
+    if (r < 0)
+        return r;
+
     r = gguf_get_u32_or(g, network_key(m, "attention.head_count_kv", key), geo->n_heads, &geo->n_kv_heads, e);
     if (r < 0)
         return r;
     if (geo->n_kv_heads == 0 || geo->n_heads % geo->n_kv_heads != 0)
         return fail(e, -EBADMSG, "%s: %s is %u, which does not divide %u query heads", gguf_label(g), key,
                     geo->n_kv_heads, geo->n_heads);
+
     return network_sizes_read_head_dimension(m, g, e);
 }
 
-/* Keys that change the arithmetic in ways the forward pass does not know; 0 and 1 are the neutral values. */
+/* Keys that would change the arithmetic and are not implemented; 0 and 1 are the neutral values. */
 static int network_sizes_refuse_other_arithmetic(const struct network *m, const struct gguf *g,
                                                  struct errmsg *e)
 {
@@ -147,18 +164,20 @@ static int network_sizes_refuse_other_arithmetic(const struct network *m, const 
         if (r < 0)
             return r;
         if (i == 0 ? n != 0 : x != 0.0 && (i > 3 || x != 1.0))
-            return fail(e, -EOPNOTSUPP, "%s: sets %s, which this program cannot compute", gguf_label(g), key);
+            return fail(e, -EOPNOTSUPP, "%s: sets %s, which is not supported", gguf_label(g), key);
     }
+
     r = gguf_get_bool_or(g, network_key(m, "use_parallel_residual", key), false, &parallel, e);
-    if (r == 0)
-        r = gguf_get_bool_or(g, network_key(m, "attention.causal", key), true, &causal, e);
+    if (r < 0)
+        return r;
+
+    r = gguf_get_bool_or(g, network_key(m, "attention.causal", key), true, &causal, e);
     if (r < 0)
         return r;
     if (parallel || !causal)
-        return fail(
-            e, -EOPNOTSUPP,
-            "%s: parallel residuals or attention that is not causal cannot be computed by this program",
-            gguf_label(g));
+        return fail(e, -EOPNOTSUPP, "%s: parallel residuals and non-causal attention are not supported",
+                    gguf_label(g));
+
     return 0;
 }
 
@@ -170,21 +189,25 @@ int network_read_sizes(struct network *m, const struct gguf *g, struct errmsg *e
     r = network_sizes_read_architecture(m, g, e);
     if (r < 0)
         return r;
+
     r = read_sizes(m, g, e);
     if (r < 0)
         return r;
+
     r = network_sizes_refuse_other_arithmetic(m, g, e);
     if (r < 0)
         return r;
+
     r = gguf_get_f64(g, network_key(m, "attention.layer_norm_rms_epsilon", key), &m->norm_epsilon, e);
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
     if (!(m->norm_epsilon >= 0.0 && m->norm_epsilon < 1.0))
         return fail(e, -EBADMSG, "%s: %s is not in 0 to 1", gguf_label(g), key);
+
     r = gguf_get_u32_or(g, network_key(m, "attention.sliding_window", key), 0, &m->window_tokens, e);
     if (r < 0)
         return r;
-    if (m->window_tokens >= m->n_context) /* never closes before the context ends */
+    if (m->window_tokens >= m->n_context) /* as long as the context */
         m->window_tokens = 0;
     return 0;
 }

@@ -1,27 +1,28 @@
 /*
  * Pre-tokenisers on PCRE2; see pretokenizer.h.
  *
- * A pre-tokeniser is one or two patterns. Each cuts its input into matches and what lies between them; the
- * second works inside the pieces of the first and sees their ends as the ends of the text, as the originals
- * do.
+ * A pre-tokeniser is one or two patterns. Each cuts its input into matches and the text between them. The
+ * second works inside the pieces of the first, whose ends it treats as the ends of the text, like the
+ * originals.
  *
  * White space is spelled out as Unicode's White_Space property: PCRE2's own \s differs from it in U+180E. The
- * matcher runs with a step limit, so that hostile text ends in an error instead of an endless search.
+ * matcher runs with a step limit, so that hostile text causes an error instead of an endless search.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tools/engine/pretokenizer.h"
-
-#include "base/cleanup.h"
-#include "base/errmsg.h"
 
 #include <errno.h>
 #include <pcre2.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "base/utf8.h"
+
 enum {
     STAGES_MAX = 2,
-    MATCH_LIMIT = 50 * 1000 * 1000, /* steps of one match; ordinary text takes tens */
+    MATCH_LIMIT = 50 * 1000 * 1000, /* steps of one match; ordinary text needs tens */
     HEAP_LIMIT_KIB = 64 * 1024,
 };
 
@@ -45,7 +46,7 @@ static const struct family {
     {"gpt2", {GPT2}, false},
     {"gpt-2", {GPT2}, false},
     {"default", {GPT2}, false},
-    /* Digits stand alone. The model's own tokeniser isolates every \p{N}; transformers reading the same GGUF
+    /* Digits are isolated. The model's own tokeniser isolates every \p{N}; transformers reading the same GGUF
      * file, our golden reference, does not isolate at all. With \p{Nd} all decimal text is cut as both cut
      * it, and "½" or "²" as the reference does (one place in the 312144 tokens of WikiText-2 test,
      * 2026-11-21). */
@@ -79,6 +80,7 @@ struct pretokenizer *pretokenizer_free(struct pretokenizer *p)
 {
     if (!p)
         return NULL;
+
     for (unsigned i = 0; i < p->n_stages; i++)
         pcre2_code_free(p->codes[i]);
     free(p);
@@ -102,9 +104,11 @@ int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **
         return fail(e, -EOPNOTSUPP,
                     "the pre-tokeniser \"%.*s\" is not one of gpt2, default, smollm, llama-bpe, qwen2",
                     name_bytes < 64 ? (int) name_bytes : 64, name);
+
     p = calloc(1, sizeof(*p));
     if (!p)
         return fail(e, -ENOMEM, "no memory for the pre-tokeniser");
+
     p->family = f;
     for (unsigned i = 0; i < STAGES_MAX && f->patterns[i]; i++) {
         PCRE2_SIZE at;
@@ -115,10 +119,12 @@ int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **
         if (!p->codes[i])
             return fail(e, -ENOMEM, "PCRE2 refused the pattern of the pre-tokeniser %s (error %d)", f->name,
                         error);
+
         p->n_stages++;
-        /* where it cannot, the interpreter matches */
+        /* without it, the interpreter matches */
         (void) pcre2_jit_compile(p->codes[i], PCRE2_JIT_COMPLETE);
     }
+
     *ret_pre = take_ptr(p);
     return 0;
 }
@@ -128,54 +134,26 @@ bool pretokenizer_ignores_merges(const struct pretokenizer *p)
     return p->family->ignores_merges;
 }
 
-/* Length of the valid UTF-8 character at @s (RFC 3629: no surrogates, nothing overlong), 0 if there is none.
- */
-static size_t pretokenize_character_bytes(const unsigned char *s, size_t left)
-{
-    unsigned char lowest = 0x80, highest = 0xbf;
-    size_t n;
-
-    if (s[0] < 0x80)
-        return 1;
-    if (s[0] < 0xc2 || s[0] > 0xf4)
-        return 0;
-    n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (n > left)
-        return 0;
-    if (s[0] == 0xe0)
-        lowest = 0xa0;
-    if (s[0] == 0xed)
-        highest = 0x9f;
-    if (s[0] == 0xf0)
-        lowest = 0x90;
-    if (s[0] == 0xf4)
-        highest = 0x8f;
-    if (s[1] < lowest || s[1] > highest)
-        return 0;
-    for (size_t i = 2; i < n; i++)
-        if (s[i] < 0x80 || s[i] > 0xbf)
-            return 0;
-    return n;
-}
-
-/* Bytes of the run at @s in which every character is valid (@valid) or every byte is not part of one. */
+/* Bytes of the run at @s of valid characters (@valid), or of invalid bytes. */
 static size_t pretokenize_run_bytes(const char *s, size_t left, bool valid)
 {
     size_t n = 0;
 
     while (n < left) {
-        size_t c = pretokenize_character_bytes((const unsigned char *) s + n, left - n);
+        size_t c = utf8_length(s + n, left - n);
 
         if ((c > 0) != valid)
             break;
+
         n += c > 0 ? c : 1;
     }
+
     return n;
 }
 
 struct pretokenizer_split {
     const struct pretokenizer *p;
-    pcre2_match_data *match[STAGES_MAX]; /* one each: the stages nest */
+    pcre2_match_data *match[STAGES_MAX]; /* one per stage: they nest */
     pcre2_match_context *limits;
     pretokenizer_piece piece;
     void *ctx;
@@ -191,6 +169,7 @@ static int pretokenize_hand_on(struct pretokenizer_split *s, unsigned stage, con
         return 0;
     if (stage < s->p->n_stages)
         return pretokenize_split_stage(s, stage, text, bytes);
+
     return s->piece(s->ctx, text, bytes);
 }
 
@@ -210,15 +189,18 @@ static int pretokenize_split_stage(struct pretokenizer_split *s, unsigned stage,
             return fail(s->e, -ENOMEM, "no memory to split the text into words");
         if (r < 0)
             return fail(s->e, -E2BIG,
-                        "a run of %zu bytes of text is too tangled to split into words (PCRE2 error %d)",
+                        "splitting %zu bytes of text into words exceeds the step limit (PCRE2 error %d)",
                         bytes, r);
+
         r = pretokenize_hand_on(s, stage + 1, text + at, range[0] - at);
         if (r == 0)
             r = pretokenize_hand_on(s, stage + 1, text + range[0], range[1] - range[0]);
         if (r != 0)
             return r;
+
         at = range[1];
     }
+
     return pretokenize_hand_on(s, stage + 1, text + at, bytes - at);
 }
 
@@ -233,6 +215,7 @@ int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t by
 
     if (!limits || !first || !second)
         return fail(e, -ENOMEM, "no memory to split the text into words");
+
     (void) pcre2_set_match_limit(limits, MATCH_LIMIT);
     (void) pcre2_set_heap_limit(limits, HEAP_LIMIT_KIB);
 
@@ -246,9 +229,12 @@ int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t by
             n = pretokenize_run_bytes(text + at, bytes - at, false);
             r = piece(ctx, text + at, n);
         }
+
         if (r != 0)
             return r;
+
         at += n;
     }
+
     return 0;
 }

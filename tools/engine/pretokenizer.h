@@ -1,6 +1,6 @@
 /*
- * Cutting text into the pieces that byte-pair merging works on: the patterns of the model families, by the
- * name that stands in tokenizer.ggml.pre.
+ * Cutting text into the pieces for byte-pair merging, by the patterns of the model families, which
+ * tokenizer.ggml.pre names.
  */
 #pragma once
 
@@ -13,16 +13,17 @@ struct pretokenizer;
 /* Called for every piece, in order; together they are the text. A non-zero return stops with that value. */
 typedef int (*pretokenizer_piece)(void *ctx, const char *piece, size_t bytes);
 
-/* Return: 0; -EOPNOTSUPP: a name we have no pattern for; -ENOMEM. */
+/* Return: 0; -EOPNOTSUPP: an unknown name; -ENOMEM. */
 int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **ret_pre, struct errmsg *e);
 struct pretokenizer *pretokenizer_free(struct pretokenizer *p);
 
-/* Whole pieces that are tokens are taken as they are, without merging (Llama 3). */
+/* Whether pieces that are whole tokens are not merged (Llama 3). */
 bool pretokenizer_ignores_merges(const struct pretokenizer *p);
 
 /*
- * Invalid UTF-8 is no part of any pattern: each run of invalid bytes is a piece of its own.
- * Return: 0; -ENOMEM; -E2BIG: a run of text needs more steps than the limit allows; what @piece returned.
+ * No pattern matches invalid UTF-8: each run of invalid bytes is a piece.
+ * Return: 0; -ENOMEM; -E2BIG: a run of text needs more steps than the limit allows; the return value of
+ * @piece.
  */
 int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t bytes, pretokenizer_piece piece,
                        void *ctx, struct errmsg *e);

@@ -1,8 +1,8 @@
 /*
  * Block formats of GGUF tensors, decoded to binary32. Plain C: the oracle of the kernels in matvec_*.c, and
- * the path of prefill, where the matrix product that follows costs far more than the decoding.
+ * the path of prefill, where the matrix product takes far longer than the decoding.
  *
- * All numbers are little-endian; h(x) is the binary16 number at x; bytes are written in the order they stand.
+ * All numbers are little-endian; h(x) is the binary16 number at x; bytes are listed in file order.
  */
 #include "tools/engine/quants.h"
 
@@ -214,5 +214,6 @@ const char *quant_type_name(uint32_t id)
         return t->name;
     if (id < sizeof(others) / sizeof(others[0]) && others[id])
         return others[id];
+
     return "unknown type";
 }

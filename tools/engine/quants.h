@@ -1,14 +1,15 @@
 /*
  * The tensor types of GGUF files that the engine can read, and how their blocks decode to binary32.
  *
- * A row of a tensor is a run of blocks; a block holds a fixed number of weights. quants.c draws every block.
+ * A row of a tensor is a run of blocks; a block holds a fixed number of weights. quants.c describes every
+ * block.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers as they stand in the file. */
+/* Numbers of the types in the file. */
 enum quant_id {
     QUANT_F32 = 0,
     QUANT_F16 = 1,

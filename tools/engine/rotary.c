@@ -8,7 +8,7 @@
 #include "alloc/geometry.h"
 #include "base/errmsg.h"
 
-/* Products in binary64: at position 10^5 a binary32 angle is off by a hundredth. */
+/* Products in binary64: at position 10^5 the error of a binary32 angle is 0.01. */
 int rotary_reserve(struct rotary *r, const struct geometry *g, size_t n, size_t n_max, struct errmsg *e)
 {
     size_t half = g->n_rot / 2, capacity;
@@ -26,8 +26,10 @@ int rotary_reserve(struct rotary *r, const struct geometry *g, size_t n, size_t 
             r->sine = sine;
         if (!cosine || !sine)
             return fail(e, -ENOMEM, "no memory for the angles of %zu positions", capacity);
+
         r->capacity = capacity;
     }
+
     for (; r->n_positions < n; r->n_positions++) {
         for (size_t i = 0; i < half; i++) {
             double angle = (double) r->n_positions * g->freq[i];
@@ -36,10 +38,11 @@ int rotary_reserve(struct rotary *r, const struct geometry *g, size_t n, size_t 
             r->sine[r->n_positions * half + i] = (float) sin(angle);
         }
     }
+
     return 0;
 }
 
-void rotary_turn(const struct rotary *r, size_t position, const float *x, float scale, float *y)
+void rotary_rotate(const struct rotary *r, size_t position, const float *x, float scale, float *y)
 {
     size_t half = r->half;
     const float *cosine = r->cosine + position * half, *sine = r->sine + position * half;
@@ -50,6 +53,7 @@ void rotary_turn(const struct rotary *r, size_t position, const float *x, float 
         y[i] = scale * (a * cosine[i] - b * sine[i]);
         y[i + half] = scale * (a * sine[i] + b * cosine[i]);
     }
+
     for (size_t i = 2 * half; i < r->d; i++)
         y[i] = scale * x[i];
 }

@@ -1,5 +1,5 @@
-/* Choosing the next token, and comparing distributions; see sampler.h. Sums in binary64: a vocabulary is
- * long. */
+/* Choosing the next token, and comparing distributions; see sampler.h. Sums are in binary64, since
+ * vocabularies are long. */
 #include "tools/engine/sampler.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 #include <sodium.h>
 #include <string.h>
 
-uint32_t sample_greedy(const float *logits, size_t n_vocab)
+uint32_t sampler_greedy(const float *logits, size_t n_vocab)
 {
     size_t best = 0;
 
@@ -35,9 +35,9 @@ static double sampler_draw(struct sampler_state *st)
     return (double) (bits >> 11) * 0x1p-53;
 }
 
-uint32_t sample_softmax(const float *logits, size_t n_vocab, float temperature, struct sampler_state *st)
+uint32_t sampler_softmax(const float *logits, size_t n_vocab, float temperature, struct sampler_state *st)
 {
-    uint32_t best = sample_greedy(logits, n_vocab);
+    uint32_t best = sampler_greedy(logits, n_vocab);
     double max = (double) logits[best], inverse = 1.0 / (double) temperature, sum = 0.0, left;
 
     assert(temperature > 0.0f);
@@ -49,26 +49,27 @@ uint32_t sample_softmax(const float *logits, size_t n_vocab, float temperature, 
         if (left < 0.0)
             return (uint32_t) i;
     }
-    return best; /* rounding ate the last crumb */
+
+    return best; /* the sum was rounded below the draw */
 }
 
 /* log sum exp, without overflow */
 static double sampler_log_sum(const float *logits, size_t n_vocab)
 {
-    double max = (double) logits[sample_greedy(logits, n_vocab)], sum = 0.0;
+    double max = (double) logits[sampler_greedy(logits, n_vocab)], sum = 0.0;
 
     for (size_t i = 0; i < n_vocab; i++)
         sum += exp((double) logits[i] - max);
     return max + log(sum);
 }
 
-double nll_of(const float *logits, size_t n_vocab, uint32_t token)
+double sampler_nll(const float *logits, size_t n_vocab, uint32_t token)
 {
     assert(token < n_vocab);
     return sampler_log_sum(logits, n_vocab) - (double) logits[token];
 }
 
-double kl_of(const float *logits_p, const float *logits_q, size_t n_vocab)
+double sampler_kl(const float *logits_p, const float *logits_q, size_t n_vocab)
 {
     double log_p = sampler_log_sum(logits_p, n_vocab), log_q = sampler_log_sum(logits_q, n_vocab), sum = 0.0;
 
@@ -78,5 +79,6 @@ double kl_of(const float *logits_p, const float *logits_q, size_t n_vocab)
         if (p > 0.0)
             sum += p * (lp - ((double) logits_q[i] - log_q));
     }
+
     return sum;
 }

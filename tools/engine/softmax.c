@@ -15,6 +15,7 @@ void softmax_masked(float *s, size_t n, size_t width)
         s[i] = expf(s[i] - max);
         sum += (double) s[i];
     }
+
     scale = (float) (1.0 / sum);
     for (size_t i = 0; i < n; i++)
         s[i] *= scale;

@@ -1,4 +1,4 @@
-/* Softmax over the keys a query may see; shared by attention forward and backward and by the head. */
+/* Softmax over the keys that a query sees. For attention, forward and backward, and for the head. */
 #pragma once
 
 #include <stddef.h>

@@ -2,8 +2,8 @@
  * Worker threads; see threads.h.
  *
  * A job has a generation. The ticket holds the generation in its upper and the next free item in its lower
- * half, and an item is taken by moving the ticket on with compare-and-swap: a worker that read an older job
- * can never take an item of a newer one. The caller waits for items, not for workers.
+ * half, and compare-and-swap on the ticket takes an item: a worker with an older job cannot take an item of a
+ * newer one. The caller waits for items, not for workers.
  */
 #include "tools/engine/threads.h"
 
@@ -22,7 +22,7 @@
 
 enum {
     THREADS_MAX = 256,
-    LOOKOUTS = 2000, /* looks at the ticket before sleeping: about 20 microseconds */
+    POLLS = 2000, /* polls of the ticket before sleeping: about 20 microseconds */
 };
 
 struct threads_job {
@@ -32,7 +32,7 @@ struct threads_job {
 };
 
 struct threads {
-    unsigned n; /* the caller included */
+    unsigned n; /* with the caller */
     unsigned n_started;
     pthread_t *ids;
     pthread_mutex_t lock;
@@ -53,7 +53,7 @@ static void threads_relax(void)
 #endif
 }
 
-/* Takes items of @job until none is left. */
+/* Runs items of @job until all are taken. */
 static void threads_work_on(struct threads *t, const struct threads_job *job, unsigned worker)
 {
     uint64_t ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
@@ -62,6 +62,7 @@ static void threads_work_on(struct threads *t, const struct threads_job *job, un
         if (!atomic_compare_exchange_weak_explicit(&t->ticket, &ticket, ticket + 1, memory_order_acq_rel,
                                                    memory_order_acquire))
             continue;
+
         job->run(job->ctx, (uint32_t) ticket, worker);
         /* releases what the item wrote to the caller's load in threads_run() */
         if (atomic_fetch_add_explicit(&t->n_done, 1, memory_order_acq_rel) + 1 == job->n_items) {
@@ -69,6 +70,7 @@ static void threads_work_on(struct threads *t, const struct threads_job *job, un
             (void) pthread_cond_signal(&t->done);
             (void) pthread_mutex_unlock(&t->lock);
         }
+
         ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
     }
 }
@@ -84,7 +86,7 @@ static void *threads_worker_main(void *arg)
         bool stop;
 
         for (unsigned i = 0;
-             i < LOOKOUTS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == seen; i++)
+             i < POLLS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == seen; i++)
             threads_relax();
         (void) pthread_mutex_lock(&t->lock);
         while (!t->stop && t->job.generation == seen)
@@ -94,6 +96,7 @@ static void *threads_worker_main(void *arg)
         (void) pthread_mutex_unlock(&t->lock);
         if (stop)
             return NULL;
+
         seen = job.generation;
         threads_work_on(t, &job, worker);
     }
@@ -112,11 +115,11 @@ static void threads_run_job(struct threads *t, threads_item run, void *ctx, uint
     (void) pthread_mutex_unlock(&t->lock);
 
     threads_work_on(t, &job, 0);
-    for (unsigned i = 0; i < LOOKOUTS && atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items;
-         i++)
+    for (unsigned i = 0; i < POLLS && atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items; i++)
         threads_relax();
     if (atomic_load_explicit(&t->n_done, memory_order_acquire) == n_items)
         return;
+
     (void) pthread_mutex_lock(&t->lock);
     while (atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items)
         (void) pthread_cond_wait(&t->done, &t->lock);
@@ -130,6 +133,7 @@ void threads_run(struct threads *t, threads_item run, void *ctx, size_t n_items)
             run(ctx, i, 0);
         return;
     }
+
     threads_run_job(t, run, ctx, (uint32_t) n_items);
 }
 
@@ -143,7 +147,7 @@ static int threads_start_workers(struct threads *t, struct errmsg *e)
     sigset_t all, before;
     int r = 0;
 
-    /* signals are for the program's own threads */
+    /* signals go to the program's own threads */
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && t->n_started + 1 < t->n) {
@@ -151,10 +155,12 @@ static int threads_start_workers(struct threads *t, struct errmsg *e)
         if (r == 0)
             t->n_started++;
     }
+
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0)
         return fail(e, -r, "cannot start worker thread %u of %u: %s", t->n_started + 1, t->n - 1,
                     strerror(r));
+
     return 0;
 }
 
@@ -166,13 +172,16 @@ int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
     if (n == 0) {
         long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-        n = online < 1 ? 1 : online > THREADS_MAX ? THREADS_MAX : (unsigned) online;
+        n = online < 1 ? 1 : (unsigned) (online < THREADS_MAX ? online : THREADS_MAX);
     }
+
     if (n > THREADS_MAX)
-        return fail(e, -EINVAL, "%u threads asked for; at most %d can be used", n, THREADS_MAX);
+        return fail(e, -EINVAL, "%u threads were requested; the maximum is %d", n, THREADS_MAX);
+
     t = calloc(1, sizeof(*t));
     if (!t)
         return fail(e, -ENOMEM, "no memory for worker threads");
+
     t->n = n;
     (void) pthread_mutex_init(&t->lock, NULL);
     (void) pthread_cond_init(&t->work, NULL);
@@ -180,9 +189,11 @@ int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
     t->ids = calloc(n, sizeof(*t->ids));
     if (!t->ids)
         return fail(e, -ENOMEM, "no memory for worker threads");
+
     r = threads_start_workers(t, e);
     if (r < 0)
         return r;
+
     *ret_threads = take_ptr(t);
     return 0;
 }
@@ -191,6 +202,7 @@ struct threads *threads_free(struct threads *t)
 {
     if (!t)
         return NULL;
+
     (void) pthread_mutex_lock(&t->lock);
     t->stop = true;
     (void) pthread_cond_broadcast(&t->work);

@@ -1,9 +1,8 @@
 /*
- * The engine's own worker threads: one job at a time, cut into items that threads take as they get to them.
+ * The engine's worker threads: one job at a time, cut into items, which free threads take.
  *
- * Workers look out for the next job for some ten microseconds, which is what lies between two matrix
- * products of a decode step, and then sleep. A worker that wakes late finds nothing to do; nobody waits for
- * it.
+ * Workers poll for the next job for about ten microseconds, the time between two matrix products of a decode
+ * step, and then sleep. The caller does not wait for a worker that wakes too late to take an item.
  */
 #pragma once
 
@@ -15,7 +14,7 @@ struct threads;
 /* @worker: 0 .. threads_count() - 1, for scratch that threads must not share. */
 typedef void (*threads_item)(void *ctx, size_t item, unsigned worker);
 
-/* @n: 1..256 threads, the caller's own included; 0 = online processors. */
+/* @n: 1..256 threads, with the caller's; 0: online processors. */
 int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e);
 struct threads *threads_free(struct threads *t);
 static inline void threads_freep(struct threads **t)

@@ -1,4 +1,4 @@
-/* Encoding text and giving out the bytes of tokens; see tokenizer.h. */
+/* Encoding text, and the bytes of tokens; see tokenizer.h. */
 #include "tools/engine/tokenizer.h"
 
 #include "base/checked.h"
@@ -16,7 +16,7 @@ struct tokenizer_output {
     const struct tokenizer *t;
     uint32_t *ids;
     size_t n, capacity;
-    uint32_t *piece; /* ids of the piece at hand before they are merged */
+    uint32_t *piece; /* ids of the current piece before merging */
     size_t piece_capacity;
     struct bpe_scratch scratch;
 };
@@ -35,14 +35,17 @@ static int tokenizer_grow(uint32_t **ids, size_t *capacity, size_t wanted)
 
     if (wanted <= *capacity)
         return 0;
+
     while (n < wanted)
         if (!checked_mul(n, 2, &n))
             return -ENOMEM;
     if (!checked_mul(n, sizeof(*p), &bytes))
         return -ENOMEM;
+
     p = realloc(*ids, bytes);
     if (!p)
         return -ENOMEM;
+
     *ids = p;
     *capacity = n;
     return 0;
@@ -54,6 +57,7 @@ static int tokenizer_put(struct tokenizer_output *o, const uint32_t *ids, size_t
 
     if (r < 0)
         return r;
+
     memcpy(o->ids + o->n, ids, n * sizeof(*ids));
     o->n += n;
     return 0;
@@ -72,14 +76,17 @@ static int tokenizer_encode_piece(void *ctx, const char *piece, size_t bytes)
         if (whole != TOKENIZER_NONE)
             return tokenizer_put(o, &whole, 1);
     }
+
     r = tokenizer_grow(&o->piece, &o->piece_capacity, bytes);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < bytes; i++)
         o->piece[i] = t->byte_ids[(unsigned char) piece[i]];
     r = bpe_merge(t->rules, t->n_rules, &o->scratch, o->piece, bytes, &n);
     if (r < 0)
         return r;
+
     return tokenizer_put(o, o->piece, n);
 }
 
@@ -106,6 +113,7 @@ static const struct special_token *tokenizer_find_special(const struct tokenizer
         else
             high = mid;
     }
+
     return NULL;
 }
 
@@ -118,10 +126,12 @@ static const struct special_token *tokenizer_special_at(const struct tokenizer *
 
         if (t->special_lengths[i] > left)
             continue;
+
         s = tokenizer_find_special(t, text, t->special_lengths[i]);
         if (s && (s->always || control))
             return s;
     }
+
     return NULL;
 }
 
@@ -144,14 +154,19 @@ static int tokenizer_encode_text(struct tokenizer_output *o, const char *text, s
             at++;
             continue;
         }
+
         r = pretokenizer_split(o->t->pre, text + from, at - from, tokenizer_encode_piece, o, e);
-        if (r == 0)
-            r = tokenizer_put(o, &s->id, 1);
         if (r < 0)
             return r;
+
+        r = tokenizer_put(o, &s->id, 1);
+        if (r < 0)
+            return r;
+
         at += tokenizer_token_bytes(o->t, s->id);
         from = at;
     }
+
     return pretokenizer_split(o->t->pre, text + from, bytes - from, tokenizer_encode_piece, o, e);
 }
 
@@ -163,7 +178,8 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, 
 
     errmsg_clear(e);
     if (bytes > TEXT_MAX)
-        return fail(e, -E2BIG, "a text of %zu bytes; at most %zu can be encoded at once", bytes, TEXT_MAX);
+        return fail(e, -E2BIG, "a text of %zu bytes; the maximum is %zu", bytes, TEXT_MAX);
+
     r = tokenizer_grow(&o.ids, &o.capacity, 1); /* an empty text gives an empty array, not NULL */
     if (r == 0)
         r = tokenizer_encode_text(&o, text, bytes, parse_special, e);
@@ -171,6 +187,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, 
         return fail(e, r, "no memory to encode a text of %zu bytes", bytes);
     if (r < 0)
         return r;
+
     *ret_ids = take_ptr(o.ids);
     *ret_n = o.n;
     return 0;
@@ -180,6 +197,7 @@ const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *ret_
 {
     if (id >= t->n_vocab)
         return NULL;
+
     *ret_bytes = tokenizer_token_bytes(t, id);
     return t->pool + t->offsets[id];
 }

@@ -10,8 +10,8 @@ struct gguf;
 struct tokenizer;
 
 /**
- * tokenizer_new() - build the tokeniser that stands in a GGUF file
- * @g: borrowed during the call; nothing of it is kept
+ * tokenizer_new() - build the tokeniser of a GGUF file
+ * @g: used during the call only
  *
  * Return: 0; -EOPNOTSUPP: another kind of tokeniser or pre-tokeniser, named; -EBADMSG: its keys contradict
  * each other; -ENOMEM.
@@ -28,7 +28,7 @@ static inline void tokenizer_freep(struct tokenizer **t)
  * @parse_special: recognise control tokens ("<|im_start|>") in the text; never set it for untrusted documents
  * @ret_ids:       malloc'ed, caller frees
  *
- * Invalid UTF-8 bytes are encoded as the bytes they are. No BOS is added.
+ * Invalid UTF-8 is encoded as single bytes. No BOS is added.
  * Return: 0; -ENOMEM; -E2BIG: text above 1 GiB.
  */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special,

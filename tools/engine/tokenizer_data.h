@@ -1,4 +1,4 @@
-/* What tokenizer_load.c builds and tokenizer.c reads. */
+/* The tokeniser's data: tokenizer_load.c builds it, tokenizer.c reads it. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,8 +13,8 @@ struct pretokenizer;
 
 struct special_token {
     uint32_t id;
-    bool
-        always; /* "user-defined": part of any text; others are control tokens, only where they are allowed */
+    bool always; /* "user-defined": recognised in any text; others are control tokens, recognised only if
+                    allowed */
 };
 
 struct tokenizer {
@@ -25,9 +25,9 @@ struct tokenizer {
     size_t n_sorted;
     struct special_token *specials; /* in the order of their bytes */
     size_t n_specials;
-    size_t *special_lengths; /* the lengths that occur among them, longest first */
+    size_t *special_lengths; /* their different lengths, longest first */
     size_t n_special_lengths;
-    uint32_t byte_ids[256]; /* the token of each byte, or of "unknown" */
+    uint32_t byte_ids[256]; /* the token of each byte, or the unknown token */
     struct bpe_rule *rules;
     size_t n_rules;
     struct pretokenizer *pre;

@@ -3,7 +3,7 @@
  *
  * Byte-level vocabularies are written in an alphabet of 256 printable characters, one per byte: bytes that
  * are printable in Latin-1 stand for themselves, the other 68 are U+0100 and up in ascending order. Tokens
- * are turned into the bytes they mean once, here; nothing later knows of the alphabet.
+ * are converted to their bytes here; no other file uses the alphabet.
  */
 #include "tools/engine/tokenizer.h"
 
@@ -42,7 +42,7 @@ static void tokenizer_load_alphabet_init(struct alphabet *a)
     }
 }
 
-/* The bytes that @text means, at most as many as it has. False: it holds a character outside the alphabet. */
+/* Converts @text to its bytes, at most as many. False: it has a character outside the alphabet. */
 static bool tokenizer_load_to_bytes(const struct alphabet *a, const char *text, size_t n, char *dst,
                                     size_t *ret_n)
 {
@@ -52,15 +52,19 @@ static bool tokenizer_load_to_bytes(const struct alphabet *a, const char *text, 
     for (size_t i = 0; i < n;) {
         unsigned c = s[i++];
 
-        if (c >= 0x80) { /* the alphabet ends below U+0800: two bytes are all there is */
+        if (c >= 0x80) { /* the alphabet ends below U+0800: at most two bytes */
             if (c < 0xc2 || c > 0xdf || i == n || (s[i] & 0xc0) != 0x80)
                 return false;
+
             c = (c & 31) << 6 | (s[i++] & 63);
         }
+
         if (c >= ALPHABET_END || a->byte_of[c] < 0)
             return false;
+
         dst[n_dst++] = (char) a->byte_of[c];
     }
+
     *ret_n = n_dst;
     return true;
 }
@@ -80,11 +84,13 @@ static int load_types(const struct gguf *g, uint32_t n_vocab, int32_t **ret_type
         if (a.n != n_vocab)
             return fail(e, -EBADMSG, "%s: tokenizer.ggml.token_type does not have one entry per token",
                         gguf_label(g));
+
         memcpy(types, a.data, n_vocab * sizeof(*types));
     } else {
         for (uint32_t i = 0; i < n_vocab; i++)
             types[i] = TOKEN_NORMAL;
     }
+
     *ret_types = take_ptr(types);
     return 0;
 }
@@ -94,7 +100,7 @@ static int load_tokens(struct tokenizer *t, const struct gguf *g, const struct a
 {
     size_t used = 0;
 
-    t->pool = malloc(tokens.bytes + 1); /* the texts and their counts: no smaller than what the texts mean */
+    t->pool = malloc(tokens.bytes + 1); /* texts and counts: at least the size of the converted texts */
     t->offsets = calloc((size_t) t->n_vocab + 1, sizeof(*t->offsets));
     t->sorted = calloc(t->n_vocab, sizeof(*t->sorted));
     t->specials = calloc(t->n_vocab, sizeof(*t->specials));
@@ -112,6 +118,7 @@ static int load_tokens(struct tokenizer *t, const struct gguf *g, const struct a
             memcpy(t->pool + used, text, bytes);
             n = bytes;
         }
+
         used += n;
         t->offsets[i + 1] = used;
         if (types[i] == TOKEN_NORMAL && n > 0)
@@ -119,6 +126,7 @@ static int load_tokens(struct tokenizer *t, const struct gguf *g, const struct a
         if ((types[i] == TOKEN_CONTROL || types[i] == TOKEN_USER) && n > 0)
             t->specials[t->n_specials++] = (struct special_token){.id = i, .always = types[i] == TOKEN_USER};
     }
+
     return 0;
 }
 
@@ -183,12 +191,13 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t byte
         else
             high = mid;
     }
+
     return low < t->n_sorted && tokenizer_load_compare_bytes(t, t->sorted[low], text, bytes) == 0
                ? t->sorted[low]
                : TOKENIZER_NONE;
 }
 
-/* Bytes without a token of their own (there are vocabularies that never saw some) become the unknown token.
+/* Bytes without a token (some vocabularies lack a few) become the unknown token.
  */
 static int tokenizer_load_find_bytes(struct tokenizer *t, const struct gguf *g, struct errmsg *e)
 {
@@ -198,6 +207,7 @@ static int tokenizer_load_find_bytes(struct tokenizer *t, const struct gguf *g, 
     r = gguf_get_u32_or(g, "tokenizer.ggml.unknown_token_id", TOKENIZER_NONE, &unknown, e);
     if (r < 0)
         return r;
+
     for (unsigned b = 0; b < 256; b++) {
         char c = (char) b;
 
@@ -208,10 +218,11 @@ static int tokenizer_load_find_bytes(struct tokenizer *t, const struct gguf *g, 
             return fail(e, -EBADMSG, "%s: its vocabulary has no token for byte %u and no unknown token",
                         gguf_label(g), b);
     }
+
     return 0;
 }
 
-/* "left right": neither half holds a space, since the alphabet writes it as another character. */
+/* "left right": neither half has a space, which the alphabet writes as another character. */
 static int tokenizer_load_parse_merge(const struct tokenizer *t, const struct alphabet *a, const char *text,
                                       size_t bytes, char *scratch, struct bpe_rule *ret_rule)
 {
@@ -223,11 +234,13 @@ static int tokenizer_load_parse_merge(const struct tokenizer *t, const struct al
         !tokenizer_load_to_bytes(a, space + 1, bytes - (size_t) (space - text) - 1, scratch + n_left,
                                  &n_right))
         return -EBADMSG;
+
     rule = (struct bpe_rule){.left = tokenizer_find(t, scratch, n_left),
                              .right = tokenizer_find(t, scratch + n_left, n_right),
                              .merged = tokenizer_find(t, scratch, n_left + n_right)};
     if (rule.left == TOKENIZER_NONE || rule.right == TOKENIZER_NONE || rule.merged == TOKENIZER_NONE)
         return -EBADMSG;
+
     *ret_rule = rule;
     return 0;
 }
@@ -243,12 +256,14 @@ static int load_merges(struct tokenizer *t, const struct gguf *g, const struct a
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
     if (merges.n > VOCAB_MAX)
-        return fail(e, -EBADMSG, "%s: has %llu merges, more than any vocabulary needs", gguf_label(g),
+        return fail(e, -EBADMSG, "%s: has %llu merges, which is above the limit", gguf_label(g),
                     (unsigned long long) merges.n);
+
     scratch = malloc(merges.bytes + 1);
     t->rules = calloc((size_t) merges.n + 1, sizeof(*t->rules));
     if (!scratch || !t->rules)
         return fail(e, -ENOMEM, "%s: no memory for its merges", gguf_label(g));
+
     for (size_t n = (size_t) merges.n; t->n_rules < n; t->n_rules++) {
         const char *text;
         size_t bytes;
@@ -256,10 +271,12 @@ static int load_merges(struct tokenizer *t, const struct gguf *g, const struct a
         if (!gguf_array_next_string(&merges, &text, &bytes))
             return fail(e, -EBADMSG, "%s: tokenizer.ggml.merges changed while it was read", gguf_label(g));
         if (tokenizer_load_parse_merge(t, alphabet, text, bytes, scratch, &t->rules[t->n_rules]) < 0)
-            return fail(e, -EBADMSG, "%s: merge %zu does not join two tokens to a third", gguf_label(g),
+            return fail(e, -EBADMSG, "%s: merge %zu does not join two tokens into a third", gguf_label(g),
                         t->n_rules);
+
         t->rules[t->n_rules].rank = (uint32_t) t->n_rules;
     }
+
     bpe_sort_rules(t->rules, t->n_rules);
     return 0;
 }
@@ -275,14 +292,15 @@ static int load_pretokenizer(struct tokenizer *t, const struct gguf *g, struct e
         return r == -ENOENT ? -EBADMSG : r;
     if (model_bytes != 4 || memcmp(model, "gpt2", 4) != 0)
         return fail(e, -EOPNOTSUPP,
-                    "%s: its tokeniser is of kind \"%.*s\"; only byte-level BPE (\"gpt2\") can be run%s",
+                    "%s: its tokeniser is of kind \"%.*s\"; only byte-level BPE (\"gpt2\") is supported%s",
                     gguf_label(g), model_bytes < SHOWN_MAX ? (int) model_bytes : SHOWN_MAX, model,
-                    model_bytes == 5 && memcmp(model, "llama", 5) == 0 ? ", SentencePiece cannot" : "");
+                    model_bytes == 5 && memcmp(model, "llama", 5) == 0 ? ", SentencePiece is not" : "");
     if (gguf_has(g, "tokenizer.ggml.pre")) {
         r = gguf_get_string(g, "tokenizer.ggml.pre", &pre, &pre_bytes, e);
         if (r < 0)
             return r;
     }
+
     return pretokenizer_new(pre, pre_bytes, &t->pre, e);
 }
 
@@ -296,15 +314,18 @@ int tokenizer_new(const struct gguf *g, struct tokenizer **ret_tokenizer, struct
 
     if (!t)
         return fail(e, -ENOMEM, "%s: no memory for its tokeniser", gguf_label(g));
+
     r = load_pretokenizer(t, g, e);
     if (r < 0)
         return r;
+
     r = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, e);
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
     if (tokens.n == 0 || tokens.n > VOCAB_MAX)
         return fail(e, -EBADMSG, "%s: has a vocabulary of %llu tokens, not 1 to %d", gguf_label(g),
                     (unsigned long long) tokens.n, VOCAB_MAX);
+
     t->n_vocab = (uint32_t) tokens.n;
     r = load_types(g, t->n_vocab, &types, e);
     if (r < 0)
@@ -314,13 +335,16 @@ int tokenizer_new(const struct gguf *g, struct tokenizer **ret_tokenizer, struct
     r = load_tokens(t, g, &alphabet, types, tokens, e);
     if (r < 0)
         return r;
+
     tokenizer_load_sort_tokens(t);
     r = tokenizer_load_find_bytes(t, g, e);
     if (r < 0)
         return r;
+
     r = load_merges(t, g, &alphabet, e);
     if (r < 0)
         return r;
+
     *ret_tokenizer = take_ptr(t);
     return 0;
 }
@@ -329,6 +353,7 @@ struct tokenizer *tokenizer_free(struct tokenizer *t)
 {
     if (!t)
         return NULL;
+
     (void) pretokenizer_free(t->pre);
     free(t->rules);
     free(t->special_lengths);

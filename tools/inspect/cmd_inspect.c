@@ -1,6 +1,6 @@
 /*
- * kvcobra inspect FILE: what an allocation table or a statistics file holds, as text, as JSON, or as a page.
- * The first bytes say which of the two it is.
+ * kvcobra inspect FILE: shows an allocation table or a statistics file as text, as JSON, or as an HTML page.
+ * The first bytes of the file tell which of the two it is.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +14,11 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
-#include "tools/inspect/inspect.h"
+#include "tools/command/option.h"
 #include "tools/command/output_path.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
+#include "tools/inspect/inspect.h"
 
 struct inspect_options {
     struct common_options common;
@@ -31,38 +32,32 @@ enum { OPT_STATS = 0x100, OPT_HTML, OPT_BUDGETS };
 
 static const struct argp_option options[] = {
     {"stats", OPT_STATS, "STATS", 0,
-     "With a table: the statistics to look at it with, best those it was solved from", 0},
-    {"html", OPT_HTML, "OUT", 0, "Write a page with figures: one file that loads nothing", 0},
+     "With a table: statistics to analyse it with, preferably those it was solved from", 0},
+    {"html", OPT_HTML, "OUT", 0, "Write an HTML page with plots, which loads no other file", 0},
     {"budgets", OPT_BUDGETS, "LIST", 0,
-     "Bits per number at which every method is solved for the rate-distortion curves; none: no curves "
-     "(default: 1,2,3,4 for a page, none for --json alone)",
+     "Ascending bits per number at which all methods are solved for rate-distortion curves; none: no curves "
+     "(default: 1,2,3,4 with --html, none with --json alone)",
      0},
     {0},
 };
 
-static const char doc[] = "Show what an allocation table or a statistics file holds.\v"
-                          "Of a table: what it was made from and how, what it costs per token and per page, "
-                          "and how the bits are spread over "
-                          "layers and heads (number of stored coordinates, then bits per original number). "
-                          "The file is checked completely "
-                          "first, as the daemon does.\n\n"
-                          "With --html a page for a browser, which prints well: spectra, ranks and bits as "
-                          "maps, harm head by head with equal "
-                          "and with solved budgets, rate-distortion curves of all methods, how Gaussian the "
-                          "coordinates are, levels, and where "
-                          "the bytes go. With --json every number behind it. A table alone has maps, levels "
-                          "and bytes; the rest comes from the "
-                          "statistics. Solving for the curves takes some 25 s per budget for a model of 30 "
-                          "layers and 3 KV heads on two cores; "
-                          "--budgets none leaves it out, and --json without a page has curves only where "
-                          "--budgets asks for them.\n\n"
-                          "Example:\n\n"
-                          "  kvcobra inspect model-3.table\n"
-                          "  kvcobra inspect model-3.table --json | jq .bpd_code\n"
-                          "  kvcobra inspect model-3.table --stats model.stats --html model-3.html\n"
-                          "  kvcobra inspect model.stats --budgets none --html model.html";
+static const char doc[] =
+    "Show the contents of an allocation table or a statistics file.\v"
+    "For a table: its provenance, its bytes per token and per page, and the distribution of bits over layers "
+    "and heads (number of stored coordinates, then bits per original number). The file is checked completely "
+    "first, as by the daemon.\n\n"
+    "--html writes a page with spectra, maps of ranks and bits, the distortion of each head with equal and "
+    "with solved budgets, rate-distortion curves of all methods, the Gaussianity of coordinates, levels, and "
+    "bytes. --json prints all numbers of that page. A table alone has maps, levels and bytes; the other "
+    "parts need statistics. The curves take about 25 s per budget for a model of 30 layers and 3 KV heads on "
+    "two cores; --budgets none omits them.\n\n"
+    "Example:\n\n"
+    "  kvcobra inspect model-3.table\n"
+    "  kvcobra inspect model-3.table --json | jq .bpd_code\n"
+    "  kvcobra inspect model-3.table --stats model.stats --html model-3.html\n"
+    "  kvcobra inspect model.stats --budgets none --html model.html";
 
-/* "1,1.5,3": ascending; "none": no budget at all. */
+/* "1,1.5,3": ascending; "none": no budgets. */
 static void cmd_inspect_take_budgets(struct inspect_options *o, const char *arg, struct argp_state *state)
 {
     _cleanup_(freep) char *copy = strdup(arg);
@@ -74,13 +69,14 @@ static void cmd_inspect_take_budgets(struct inspect_options *o, const char *arg,
         argp_failure(state, COMMAND_FAILED, ENOMEM, "--budgets");
     if (strcmp(arg, "none") == 0)
         return;
+
     for (const char *word; (word = strsep(&rest, ","));) {
         double bpd = option_double(state, "--budgets", word, 0.05, TABLE_BITS_MAX);
 
         if (o->n_budgets == INSPECT_BUDGETS_MAX)
-            argp_error(state, "--budgets: more than %d of them", INSPECT_BUDGETS_MAX);
+            argp_error(state, "--budgets takes at most %d budgets", INSPECT_BUDGETS_MAX);
         if (o->n_budgets > 0 && bpd <= o->budgets[o->n_budgets - 1])
-            argp_error(state, "--budgets: %s does not ascend", arg);
+            argp_error(state, "--budgets: '%s' is not ascending", arg);
         o->budgets[o->n_budgets++] = bpd;
     }
 }
@@ -104,25 +100,25 @@ static error_t cmd_inspect_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->path)
-            argp_error(state, "inspect looks at one file, and with --stats at the statistics of a table");
+            argp_error(state, "inspect takes one file, and statistics with --stats");
         o->path = arg;
         return 0;
     case ARGP_KEY_END:
         if (!o->path)
             argp_error(state, "a file is needed");
         if (o->has_budgets && !o->html && !o->common.json)
-            argp_error(state, "--budgets are those of the curves, which --html and --json have");
-        if (!o->has_budgets && !o->html) /* who pipes numbers on does not expect minutes of solving */
+            argp_error(state, "--budgets needs --html or --json");
+        if (!o->has_budgets && !o->html) /* curves take minutes: a script must ask for them */
             o->n_budgets = 0;
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp argp = {options, cmd_inspect_parse, "FILE", doc, common_children, NULL, NULL};
 
-/* The first 8 bytes of a file; zeros where it is shorter. Non-blocking, or a FIFO would wait for its writer.
- */
+/* The first 8 bytes of a file, padded with zeros. Non-blocking: opening a FIFO must not wait for a writer. */
 static int cmd_inspect_read_magic(const char *path, char ret[8], struct errmsg *e)
 {
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -135,29 +131,33 @@ static int cmd_inspect_read_magic(const char *path, char ret[8], struct errmsg *
         return fail(e, -EINVAL, "%s is not a regular file", path);
     if (read(fd, magic, sizeof(magic)) < 0)
         return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
+
     memcpy(ret, magic, sizeof(magic));
     return 0;
 }
 
-/* Which of the two FILE is. */
-static int cmd_inspect_tell_apart(const struct inspect_options *o, struct inspect_request *ret,
-                                  struct errmsg *e)
+/* Fills in whether FILE is a table or statistics. */
+static int cmd_inspect_recognise(const struct inspect_options *o, struct inspect_request *ret,
+                                 struct errmsg *e)
 {
     char magic[8];
     int r = cmd_inspect_read_magic(o->path, magic, e);
 
     if (r < 0)
         return r;
+
     *ret = (struct inspect_request){.stats_path = o->stats, .n_budgets = o->n_budgets};
     memcpy(ret->budgets, o->budgets, sizeof(ret->budgets));
     if (memcmp(magic, "KVCTABLE", sizeof(magic)) == 0) {
         ret->table_path = o->path;
         return 0;
     }
+
     if (memcmp(magic, "KVCSTATS", sizeof(magic)) != 0 && !moments_recognise(magic, sizeof(magic)))
         return fail(e, -EINVAL, "%s is neither an allocation table nor a statistics file", o->path);
     if (o->stats)
-        return fail(e, -EINVAL, "%s is a statistics file itself: --stats goes with a table", o->path);
+        return fail(e, -EINVAL, "%s is a statistics file; --stats is for tables", o->path);
+
     ret->stats_path = o->path;
     return 0;
 }
@@ -173,14 +173,16 @@ static int cmd_inspect_write_page(const struct inspection *x, const json_t *docu
     f = open_memstream(&text, &n);
     if (!f)
         return fail(e, -ENOMEM, "out of memory for the page");
+
     inspect_page(f, x, document);
     r = ferror(f);
     if (fclose(take_ptr(f)) != 0 || r)
         return fail(e, -ENOMEM, "out of memory for the page");
+
     return atomic_file_write(path, text, n, e);
 }
 
-/* What needs the document: the page, the JSON, or both. */
+/* The page, the JSON, or both. */
 static int cmd_inspect_show_document(struct inspection *x, const struct inspect_options *o)
 {
     _cleanup_(progress_end) struct progress p;
@@ -190,6 +192,7 @@ static int cmd_inspect_show_document(struct inspection *x, const struct inspect_
     progress_start(&p, "inspecting", NULL, 1, o->common.quiet);
     if (inspection_fill(x, &p, &e) < 0)
         return command_fail("%s", e.text);
+
     progress_end(&p);
     document = inspect_document(x);
     if (!document)
@@ -198,7 +201,8 @@ static int cmd_inspect_show_document(struct inspection *x, const struct inspect_
         return command_fail("%s", e.text);
     if (o->common.json)
         return report_json(take_ptr(document));
-    printf("%s: a page of this %s\n", o->html, x->table ? "table" : "statistics file");
+
+    printf("wrote %s, a page of this %s\n", o->html, x->table ? "table" : "statistics file");
     return COMMAND_OK;
 }
 
@@ -223,9 +227,10 @@ static int cmd_inspect_run(int argc, char **argv)
     command_parse(&argp, argc, argv, &o);
     if (o.html && output_check(o.html, (const char *const[]){o.path, o.stats}, 2, &e) < 0)
         return command_fail("%s", e.text);
-    if (cmd_inspect_tell_apart(&o, &request, &e) < 0 || inspection_open(&x, &request, &e) < 0)
+    if (cmd_inspect_recognise(&o, &request, &e) < 0 || inspection_open(&x, &request, &e) < 0)
         return command_fail("%s", e.text);
+
     return o.html || o.common.json ? cmd_inspect_show_document(&x, &o) : cmd_inspect_show_text(&x);
 }
 
-const struct command cmd_inspect = {"inspect", "what a table or a statistics file holds", cmd_inspect_run};
+const struct command cmd_inspect = {"inspect", "show a table or a statistics file", cmd_inspect_run};

@@ -1,20 +1,20 @@
-/* See html.h. */
+/* Escaping text and writing tables; see html.h. */
 #include "tools/inspect/html.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "tools/command/report.h"
+#include "tools/command/utf8_json.h"
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
 enum { ARRAY_SHOWN = 16 }; /* numbers of an array in a cell: the levels of 4 bits */
 
-/* One character of clean UTF-8. Return: the bytes it takes. */
+/* One character of valid UTF-8. Return: its bytes. */
 static size_t html_put_character(FILE *f, const char *p)
 {
     unsigned char c = (unsigned char) *p;
-    size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    size_t n = 1 + (c >= 0xc0) + (c >= 0xe0) + (c >= 0xf0); /* by the lead byte */
 
     if (c == '<')
         fputs("&lt;", f);
@@ -31,7 +31,7 @@ static size_t html_put_character(FILE *f, const char *p)
     else if (c < 0x20 || c == 0x7f)
         fputs(REPLACEMENT, f);
     else if (memcmp(p, "\xef\xbf\xbe", n) == 0 ||
-             memcmp(p, "\xef\xbf\xbf", n) == 0) /* U+FFFE, U+FFFF: not XML */
+             memcmp(p, "\xef\xbf\xbf", n) == 0) /* U+FFFE and U+FFFF are not allowed in XML */
         fputs(REPLACEMENT, f);
     else
         (void) fwrite(p, 1, n, f);
@@ -62,6 +62,7 @@ void html_text_cut(FILE *f, const char *text, size_t max_bytes)
         while (shown > 0 && ((unsigned char) text[shown] & 0xc0) == 0x80) /* not inside a character */
             shown--;
     }
+
     html_put_clean(f, text, shown);
     if (shown < n)
         fprintf(f, "… (%zu more bytes)", n - shown);
@@ -95,8 +96,10 @@ static void html_put_array(FILE *f, const json_t *array)
         fputs(i > 0 ? " " : "", f);
         html_put_value(f, json_array_get(array, i));
     }
+
     if (n <= ARRAY_SHOWN)
         return;
+
     fprintf(f, "%zu values, ", n);
     html_put_value(f, json_array_get(array, 0));
     fputs(" to ", f);
@@ -116,6 +119,7 @@ static void html_put_row(FILE *f, const json_t *row, const struct html_column *c
             html_put_value(f, x);
         fputs("</td>", f);
     }
+
     fputs("</tr>\n", f);
 }
 
@@ -126,12 +130,12 @@ void html_table(FILE *f, const char *path, const char *caption, const json_t *ro
 
     if (n > HTML_ROWS_MAX) {
         fprintf(f,
-                "<p class=\"note\">%zu rows are too many for a page: <code>kvcobra inspect --json</code> has "
-                "them under "
-                "<code>%s</code>.</p>\n",
+                "<p class=\"note\">%zu rows are too many for a page; <code>kvcobra inspect --json</code> has "
+                "them at <code>%s</code>.</p>\n",
                 n, path);
         return;
     }
+
     fprintf(f, "<div class=\"scroll\" tabindex=\"0\"><table class=\"data\" data-rows=\"%s\"><caption>", path);
     html_text(f, caption);
     fputs("</caption><thead><tr>", f);

@@ -1,9 +1,8 @@
 /*
- * Writing HTML and SVG: text, numbers and tables. Whatever came from a file goes through html_text(); the
- * rest of a page is literals of ours. What is written is well-formed XML too, so that a page can be checked
- * by any XML parser.
+ * Writing HTML and SVG: text, numbers and tables. Text from files must go through html_text(); all other text
+ * is literals of this program. The output is also well-formed XML, so that any XML parser can check a page.
  *
- * Writing to a stream does not report errors one by one: the caller looks at ferror() once, at the end.
+ * Errors of the stream are not reported: the caller checks ferror() once, at the end.
  */
 #pragma once
 
@@ -15,24 +14,24 @@
  * characters that XML does not allow replaced by U+FFFD. */
 void html_text(FILE *f, const char *text);
 
-/* html_text() of at most @max_bytes; what is left out is counted in words. */
+/* html_text() of at most @max_bytes; the number of omitted bytes is written after it. */
 void html_text_cut(FILE *f, const char *text, size_t max_bytes);
 
-/* A number as pages show it: four significant digits; an en dash if it is not finite. */
+/* A number with four significant digits; an en dash if it is not finite. */
 void html_number(FILE *f, double x);
 
-/* One column of a table of JSON rows: the key that its cells stand under, and the heading. */
+/* One column of a table of JSON rows: the key of its cells, and the heading. */
 struct html_column {
     const char *key, *title;
 };
 
-/* Rows that a page shows of one table; more are in the JSON only. */
+/* Most rows of a table on a page; larger tables are in the JSON only. */
 #define HTML_ROWS_MAX 4096
 
 /**
  * html_table() - rows of a JSON document as a table
- * @path:    where the rows stand in the document: the data-rows attribute, for whoever compares
- * @caption: says what it is
+ * @path:    path of the rows in the document: the data-rows attribute, which tests compare by
+ * @caption: title of the table
  * @rows:    array of objects; strings, integers, reals, null, and arrays of numbers (shown up to 16 values)
  * @columns: ends with a NULL key
  */

@@ -1,8 +1,8 @@
 /*
- * The style sheet of pages: light and dark by what the reader's system prefers, ink on white in print.
- * Colours tell nothing alone: keys and values also differ by mark and dash, ramps rise in lightness and carry
- * printed numbers. Blue and orange, and the ramp, were chosen to stay apart for people who cannot tell red
- * from green, and in grey.
+ * The style sheet of pages: light or dark as the reader's system prefers, black on white in print. No
+ * information is in colours alone: keys and values also differ by mark and dash, and the cells of a ramp have
+ * numbers. Blue, orange and the ramp were chosen so that people who cannot tell red from green, and grey
+ * prints, distinguish them.
  */
 #include "tools/inspect/html.h"
 

@@ -1,6 +1,6 @@
 /*
- * What `kvcobra inspect` makes of an inspection: text on a terminal, a JSON document, a page. cmd_inspect.c
- * decides which.
+ * The outputs of `kvcobra inspect`: text on a terminal, a JSON document, an HTML page. All of them read a
+ * filled struct inspection; cmd_inspect.c selects them.
  */
 #pragma once
 
@@ -16,17 +16,17 @@ int inspect_stats_text(const struct inspection *x);
 /**
  * inspect_document() - every number of an inspection (inspect_json.c)
  *
- * Rows that the page shows as tables stand under the paths that the tables name in data-rows. A part that is
- * not there is named in "unavailable" with its reason. Numbers that are not finite are null.
+ * The page shows rows of this document as tables; data-rows of a table has the path of its rows.
+ * "unavailable" has the reason for each missing part. Numbers that are not finite are null.
  *
  * Return: the document, the caller's; NULL: out of memory.
  */
 json_t *inspect_document(const struct inspection *x);
 
 /**
- * inspect_page() - the same as one self-contained HTML page (inspect_page.c)
- * @document: of the same inspection: tables show its rows
+ * inspect_page() - write an inspection as one self-contained HTML page (inspect_page.c)
+ * @document: inspect_document() of the same inspection, for the tables
  *
- * Errors of the stream are the caller's to look for.
+ * The caller checks ferror(f).
  */
 void inspect_page(FILE *f, const struct inspection *x, const json_t *document);

@@ -7,10 +7,10 @@
 #include "alloc/spectrum.h"
 #include "alloc/table_account.h"
 #include "base/digest.h"
+#include "tools/command/utf8_json.h"
 #include "tools/inspect/inspect.h"
-#include "tools/command/report.h"
 
-enum { CONTEXT_TOKENS = 32768 }; /* at which the paper says that bases weigh nothing */
+enum { CONTEXT_TOKENS = 32768 }; /* at which the paper calls the bases negligible */
 
 static json_t *inspect_json_number(double x)
 {
@@ -26,7 +26,7 @@ static json_t *inspect_json_numbers(const double *x, size_t n)
     return array;
 }
 
-/* Takes both references; a document that lacks what memory did not suffice for is thrown away as a whole. */
+/* Takes the reference of @value. After a failure the whole document is dropped. */
 static void inspect_json_set(json_t *to, const char *key, json_t *value, bool *failed)
 {
     if (json_object_set_new(to, key, value) < 0)
@@ -46,7 +46,7 @@ static json_t *geometry_json(const struct geometry *g)
                      (int) g->n_rot, "attn_scale", inspect_json_number(g->attn_scale));
 }
 
-/* {layer, head, side}, to be added to. */
+/* {layer, head, side}: the beginning of a row. */
 static json_t *head_json(const struct geometry *g, uint32_t hs)
 {
     return json_pack("{s:i, s:i, s:s}", "layer", (int) (hs / 2 / g->n_kv_heads), "head",
@@ -66,14 +66,15 @@ static json_t *codecs_json(const struct table *t, bool *failed)
 
         for (unsigned k = 0; k < c->n_half; k++)
             inspect_json_append(bits, json_integer(c->bits[k]), failed);
-        inspect_json_set(row, "coordinates", json_integer(codec_stored(c)), failed);
+        inspect_json_set(row, "coordinates", json_integer(inspect_codec_stored(c)), failed);
         inspect_json_set(row, "rank", json_integer(table_codec_rank(c, g->d)), failed);
         inspect_json_set(row, "code_bits", json_integer(c->code_bits), failed);
         inspect_json_set(row, "bpd", inspect_json_number((double) c->code_bits / g->d), failed);
-        inspect_json_set(row, "mean_bits", inspect_json_number(codec_mean_bits(c)), failed);
+        inspect_json_set(row, "mean_bits", inspect_json_number(inspect_codec_mean_bits(c)), failed);
         inspect_json_set(row, "bits", bits, failed);
         inspect_json_append(all, row, failed);
     }
+
     return all;
 }
 
@@ -84,7 +85,7 @@ static void inspect_json_count_widths(const struct table *t, uint64_t count[2][T
             count[i % 2][t->codecs[i].bits[k]] += 8;
 }
 
-/* Of the widths in use: the levels are in standard deviations, as thresholds are. */
+/* Levels and thresholds of every width, in standard deviations. */
 static json_t *levels_json(const struct table *t, bool *failed)
 {
     uint64_t count[2][TABLE_BITS_MAX + 1] = {{0}};
@@ -128,6 +129,7 @@ static json_t *bytes_json(const struct inspection *x, bool *failed)
                                       (json_int_t) b.binary16, "bpd_true", inspect_json_number(b.bpd_true)),
                             failed);
     }
+
     return all;
 }
 
@@ -176,7 +178,8 @@ static json_t *stats_json(const struct inspection *x)
     const struct stats_options *o = stats_get_options(s);
     char hex[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], seed[24];
 
-    (void) snprintf(seed, sizeof(seed), "%ju", (uintmax_t) o->seed); /* 64 bits do not fit JSON's numbers */
+    (void) snprintf(seed, sizeof(seed), "%ju",
+                    (uintmax_t) o->seed); /* JSON numbers have fewer than 64 exact bits */
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:b, s:b, s:b, s:b, s:s, s:s, s:o}",
                      "kind", "statistics", "digest", digest_hex(x->stats_digest, hex), "model_digest",
                      digest_hex(o->model_digest, model), "model_name",
@@ -197,17 +200,18 @@ static json_t *spectra_json(const struct inspection *x, bool *failed)
     for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
         const double *lambda = x->lambda + hs * d, *weighted = x->weighted + hs * d;
         json_t *row = head_json(x->g, hs);
-        double variance = 0, harm = 0;
+        double variance = 0, distortion = 0;
 
         for (size_t i = 0; i < d; i++) {
             variance += lambda[i];
-            harm += weighted[i];
+            distortion += weighted[i];
         }
+
         inspect_json_set(row, "variance", inspect_json_number(variance), failed);
         inspect_json_set(row, "effective_rank", inspect_json_number(spectrum_effective_rank(lambda, d)),
                          failed);
         inspect_json_set(row, "alpha", inspect_json_number(spectrum_power_law(lambda, d)), failed);
-        inspect_json_set(row, "harm_of_nothing", inspect_json_number(harm), failed);
+        inspect_json_set(row, "harm_of_nothing", inspect_json_number(distortion), failed);
         inspect_json_set(row, "effective_rank_weighted",
                          inspect_json_number(spectrum_effective_rank(weighted, d)), failed);
         inspect_json_set(row, "alpha_weighted", inspect_json_number(spectrum_power_law(weighted, d)), failed);
@@ -215,6 +219,7 @@ static json_t *spectra_json(const struct inspection *x, bool *failed)
         inspect_json_set(row, "weighted", inspect_json_numbers(weighted, d), failed);
         inspect_json_append(all, row, failed);
     }
+
     return all;
 }
 
@@ -287,6 +292,7 @@ static json_t *shapes_json(const struct inspection *x, bool *failed)
                              failed);
         inspect_json_append(heads, row, failed);
     }
+
     return json_pack("{s:o, s:o, s:o, s:o}", "summary", shape_summary_json(x, failed), "heads", heads,
                      "histogram", histogram_json(x, failed), "qq", qq_json(x, failed));
 }
@@ -304,28 +310,32 @@ static json_t *curves_json(const struct inspection *x, bool *failed)
             inspect_json_set(row, "k_bpd", inspect_json_number(p->k_bpd), failed);
             inspect_json_set(row, "v_bpd", inspect_json_number(p->v_bpd), failed);
             inspect_json_set(row, "bpd_stored", inspect_json_number(p->bpd_stored), failed);
-            inspect_json_set(row, "harm", inspect_json_number(p->harm[SIDE_K] + p->harm[SIDE_V]), failed);
-            inspect_json_set(row, "harm_k", inspect_json_number(p->harm[SIDE_K]), failed);
-            inspect_json_set(row, "harm_v", inspect_json_number(p->harm[SIDE_V]), failed);
+            inspect_json_set(row, "harm", inspect_json_number(p->distortion[SIDE_K] + p->distortion[SIDE_V]),
+                             failed);
+            inspect_json_set(row, "harm_k", inspect_json_number(p->distortion[SIDE_K]), failed);
+            inspect_json_set(row, "harm_v", inspect_json_number(p->distortion[SIDE_V]), failed);
         } else {
             inspect_json_set(row, "unavailable", utf8_json(p->why, strlen(p->why)), failed);
         }
+
         inspect_json_append(all, row, failed);
     }
+
     return all;
 }
 
-static json_t *inspect_json_harm(const struct inspection *x, bool *failed)
+static json_t *inspect_json_distortion(const struct inspection *x, bool *failed)
 {
     json_t *all = json_array();
 
     for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
         json_t *row = head_json(x->g, hs);
 
-        inspect_json_set(row, "equal", inspect_json_number(x->harm_equal[hs]), failed);
-        inspect_json_set(row, "solved", inspect_json_number(x->harm[hs]), failed);
+        inspect_json_set(row, "equal", inspect_json_number(x->distortion_equal[hs]), failed);
+        inspect_json_set(row, "solved", inspect_json_number(x->distortion[hs]), failed);
         inspect_json_append(all, row, failed);
     }
+
     return all;
 }
 
@@ -337,9 +347,9 @@ static void inspect_json_add_analyses(const struct inspection *x, json_t *root, 
         inspect_json_set(root, "gaussianity", shapes_json(x, failed), failed);
     if (x->points && !x->unavailable[PART_CURVES][0])
         inspect_json_set(root, "curves", curves_json(x, failed), failed);
-    if (x->harm && !x->unavailable[PART_HARM][0]) {
-        inspect_json_set(root, "harm", inspect_json_harm(x, failed), failed);
-        inspect_json_set(root, "harm_budget", inspect_json_number(x->harm_budget), failed);
+    if (x->distortion && !x->unavailable[PART_DISTORTION][0]) {
+        inspect_json_set(root, "harm", inspect_json_distortion(x, failed), failed);
+        inspect_json_set(root, "harm_budget", inspect_json_number(x->distortion_budget), failed);
     }
 }
 
@@ -358,6 +368,7 @@ json_t *inspect_document(const struct inspection *x)
     inspect_json_add_analyses(x, root, &failed);
     if (!failed)
         return root;
+
     json_decref(root);
     return NULL;
 }

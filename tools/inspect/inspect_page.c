@@ -1,6 +1,6 @@
 /*
- * An inspection as a page: sections, sentences, figures, and under each figure its numbers as a table. The
- * page is one file that loads nothing and needs no script.
+ * An inspection as an HTML page: sections with text, plots, and a table of numbers under each plot. The page
+ * is one file that loads nothing and runs no script. See inspect.h.
  */
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "alloc/table_account.h"
 #include "tools/inspect/html.h"
 #include "tools/inspect/inspect.h"
-#include "tools/inspect/inspect_figures.h"
+#include "tools/inspect/inspect_plots.h"
 #include "tools/inspect/inspect_summary.h"
 
 /* ---- parts of sections ---- */
@@ -24,18 +24,19 @@ static void inspect_page_end_section(FILE *f)
     fputs("</section>\n", f);
 }
 
-/* Return: whether the part is there; if not, why is written. */
+/* False: the part is unavailable, and the reason is written. */
 static bool inspect_page_has_part(FILE *f, const struct inspection *x, enum inspect_part part)
 {
     if (!x->unavailable[part][0])
         return true;
-    fputs("<p class=\"note\">Not here: ", f);
+
+    fputs("<p class=\"note\">Not available: ", f);
     html_text(f, x->unavailable[part]);
     fputs(".</p>\n", f);
     return false;
 }
 
-/* Rows at a path of up to two names with a dot. */
+/* Rows at a path of one or two names: "codecs", "gaussianity.qq". */
 static const json_t *inspect_page_rows_at(const json_t *document, const char *path)
 {
     const char *dot = strchr(path, '.');
@@ -48,6 +49,7 @@ static const json_t *inspect_page_rows_at(const json_t *document, const char *pa
         x = json_object_get(x, first);
         path = dot + 1;
     }
+
     return json_object_get(x, path);
 }
 
@@ -65,7 +67,7 @@ static void inspect_page_numbers(FILE *f, const json_t *document, const char *pa
         "side", "side"                                                                                       \
     }
 
-/* ---- the table's bits ---- */
+/* ---- ranks and bits ---- */
 
 static const struct html_column codec_columns[] = {
     HEAD_COLUMNS,
@@ -80,77 +82,75 @@ static const struct html_column codec_columns[] = {
 static void inspect_page_bits_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     inspect_page_begin_section(f, "bits", "Ranks and bits");
-    fputs("<p>A head and side keeps some directions of its vectors and spends some bits on each. Heads that "
-          "read little, or "
-          "whose vectors lie in few directions, get less.</p>\n",
+    fputs("<p>Each head and side stores some directions of its vectors with some bits each. A head gets "
+          "fewer bits if its errors matter little, or if its vectors lie in few directions.</p>\n",
           f);
     if (inspect_page_has_part(f, x, PART_TABLE)) {
-        fputs("<h3>Stored coordinates</h3><p>How many of the head's directions are stored, and with how many "
-              "bits on "
-              "average. The rest is replaced by its mean.</p>\n<figure>",
+        fputs("<h3>Stored coordinates</h3><p>The number of stored directions, and their mean bits. The other "
+              "directions are replaced by their mean.</p>\n<figure>",
               f);
-        figure_ranks(f, x);
-        fputs("</figure>\n<h3>Budget</h3><p>The product of both: what a head and side takes of every token, "
-              "per original "
-              "number. With equal budgets all cells would be the same.</p>\n<figure>",
+        plot_ranks(f, x);
+        fputs("</figure>\n<h3>Budget</h3><p>The product of both: stored bits per token and original number. "
+              "With equal budgets all cells are equal.</p>\n<figure>",
               f);
-        figure_budgets(f, x);
-        fputs("</figure>\n<h3>Widths by layer</h3><p>Coordinates of each layer by their width, the widest at "
-              "the "
-              "bottom. What is missing to 1 is not stored.</p>\n<figure>",
+        plot_budgets(f, x);
+        fputs("</figure>\n<h3>Widths by layer</h3><p>Coordinates of each layer by width, the widest at the "
+              "bottom. The share missing to 1 is not stored.</p>\n<figure>",
               f);
-        figure_widths(f, x);
+        plot_widths(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "codecs", "Every head and side", codec_columns);
     }
+
     inspect_page_end_section(f);
 }
 
-/* ---- harm ---- */
+/* ---- distortion ---- */
 
-static const struct html_column harm_columns[] = {
+static const struct html_column distortion_columns[] = {
     HEAD_COLUMNS,
     {"equal", "equal budgets"},
     {"solved", "as solved"},
     {NULL, NULL},
 };
 
-static void inspect_page_explain_harm(FILE *f, const struct inspection *x)
+static void inspect_page_explain_distortion(FILE *f, const struct inspection *x)
 {
     const char *metric = solve_metric_name(x->metric);
 
     fprintf(f,
-            "<p>Harm is the squared error of what is read back, e′Me, weighed by how much the model depends "
-            "on it (metric "
+            "<p>The distortion e′Me is the squared error e of a decoded vector, weighed by the metric M, "
+            "which says how much the model depends on each direction (metric "
             "<code>%s</code>",
             metric);
     if (x->power != 1)
         fprintf(f, ", to the power %.4g", x->power);
-    fputs("), per token, measured by encoding the sampled vectors of the calibration text.</p>\n", f);
+    fputs("), per token. It is measured on the sampled vectors of the calibration text.</p>\n", f);
 }
 
-static void inspect_page_harm_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_distortion_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     double sum[2] = {0};
 
-    inspect_page_begin_section(f, "harm", "Harm, head by head");
-    if (inspect_page_has_part(f, x, PART_HARM)) {
-        inspect_page_explain_harm(f, x);
+    inspect_page_begin_section(f, "distortion", "Distortion by head");
+    if (inspect_page_has_part(f, x, PART_DISTORTION)) {
+        inspect_page_explain_distortion(f, x);
         for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
-            sum[0] += x->harm_equal[hs];
-            sum[1] += x->harm[hs];
+            sum[0] += x->distortion_equal[hs];
+            sum[1] += x->distortion[hs];
         }
+
         fprintf(f,
-                "<p>Open: every head and side has %.4g bits per number. Filled: as solved, at the same "
-                "total. The sum is %.4g "
-                "with equal budgets and %.4g as solved: bits go from where they help little to where they "
-                "help more, so some "
-                "heads get worse.</p>\n<figure>",
-                x->harm_budget, sum[0], sum[1]);
-        figure_harm(f, x);
+                "<p>Open marks: every head and side has %.4g bits per number. Filled marks: as solved, with "
+                "the same total. The sum is %.4g with equal budgets and %.4g as solved: bits move to the "
+                "heads where they reduce the distortion most, so other heads get worse.</p>\n<figure>",
+                x->distortion_budget, sum[0], sum[1]);
+        plot_distortion(f, x);
         fputs("</figure>\n", f);
-        inspect_page_numbers(f, document, "harm", "Harm per token of every head and side", harm_columns);
+        inspect_page_numbers(f, document, "harm", "Distortion e′Me per token of every head and side",
+                             distortion_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -158,32 +158,32 @@ static void inspect_page_harm_section(FILE *f, const struct inspection *x, const
 
 static const struct html_column curve_columns[] = {
     {"method", "method"},
-    {"budget", "asked"},
+    {"budget", "nominal"},
     {"bpd", "charged"},
     {"bpd_stored", "stored"},
     {"k_bpd", "keys"},
     {"v_bpd", "values"},
-    {"harm", "harm"},
+    {"harm", "distortion e′Me"},
     {"harm_k", "of keys"},
     {"harm_v", "of values"},
-    {"unavailable", "not solved, because"},
+    {"unavailable", "why not solved"},
     {NULL, NULL},
 };
 
 static void inspect_page_curves_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    inspect_page_begin_section(f, "curves", "Bits against harm, by method");
+    inspect_page_begin_section(f, "curves", "Bits and distortion by method");
     if (inspect_page_has_part(f, x, PART_CURVES)) {
-        fputs("<p>Each method is solved at each budget from these statistics and judged alike, by encoding "
-              "the sampled vectors: "
-              "lower is better, and further left is cheaper. The paper’s methods are charged rank times "
-              "bits, without padding; "
-              "<code>bands, equal budgets</code> may not move bits between heads.</p>\n<figure>",
+        fputs("<p>Each method is solved at each budget from these statistics, and its distortion is measured "
+              "on the sampled vectors: lower is better, further left is smaller. The paper’s methods are "
+              "charged rank times bits, without padding; <code>bands, equal budgets</code> moves no bits "
+              "between heads.</p>\n<figure>",
               f);
-        figure_curves(f, x);
+        plot_curves(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "curves", "Methods and budgets", curve_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -194,7 +194,7 @@ static const struct html_column spectra_columns[] = {
     {"variance", "variance"},
     {"effective_rank", "effective rank"},
     {"alpha", "exponent"},
-    {"harm_of_nothing", "harm if not stored"},
+    {"harm_of_nothing", "distortion if not stored"},
     {"effective_rank_weighted", "effective rank, weighted"},
     {"alpha_weighted", "exponent, weighted"},
     {NULL, NULL},
@@ -204,38 +204,40 @@ static void inspect_page_spectra_section(FILE *f, const struct inspection *x, co
 {
     inspect_page_begin_section(f, "spectra", "Spectra");
     if (inspect_page_has_part(f, x, PART_SPECTRA)) {
-        fputs("<h3>Of the vectors</h3><p>Eigenvalues of the covariance of each layer’s keys and values. A "
-              "line that falls "
-              "steeply means that few directions hold most of the variance, so the others can "
-              "go.</p>\n<figure>",
+        fputs("<h3>Spectra of the vectors</h3><p>Eigenvalues of the covariance of each layer’s keys and "
+              "values. If a line falls steeply, few directions have most of the variance, and the others "
+              "need not be stored.</p>\n<figure>",
               f);
-        figure_spectra(f, x, x->lambda);
+        plot_spectra(f, x, x->lambda);
         fprintf(f,
-                "</figure>\n<h3>As the solver sees them</h3><p>The same after weighing every direction by "
-                "what an error "
-                "there costs (metric <code>%s</code>): these values are what <code>bands</code> divides its "
-                "bits by.</p>\n"
+                "</figure>\n<h3>Weighted spectra</h3><p>The same with every direction weighed by the effect "
+                "of an error in it (metric <code>%s</code>): <code>bands</code> distributes its bits by "
+                "these values.</p>\n"
                 "<figure>",
                 solve_metric_name(x->metric));
-        figure_spectra(f, x, x->weighted);
+        plot_spectra(f, x, x->weighted);
         fputs("</figure>\n<h3>Steepness</h3><p>The exponent of a power law fitted to each head’s "
-              "eigenvalues: the flatter, the "
-              "more directions must be stored. Values are usually flatter than keys.</p>\n<figure>",
+              "eigenvalues: the smaller it is, the more directions must be stored. Values usually have "
+              "smaller exponents than keys.</p>\n<figure>",
               f);
-        figure_alpha(f, x);
+        plot_alpha(f, x);
         fputs("</figure>\n", f);
-        inspect_page_numbers(f, document, "spectra",
-                             "Every head and side; the eigenvalues themselves are in the JSON",
+        inspect_page_numbers(f, document, "spectra", "Every head and side; the eigenvalues are in the JSON",
                              spectra_columns);
     }
+
     inspect_page_end_section(f);
 }
 
 /* ---- Gaussianity ---- */
 
 static const struct html_column shape_columns[] = {
-    {"side", "side"},     {"coordinates_as", "coordinates"}, {"n", "number"},
-    {"median", "median"}, {"median_abs", "median size"},     {"p95_abs", "95 % are within"},
+    {"side", "side"},
+    {"coordinates_as", "coordinates"},
+    {"n", "number"},
+    {"median", "median"},
+    {"median_abs", "median of absolute values"},
+    {"p95_abs", "95th percentile of absolute values"},
     {NULL, NULL},
 };
 static const struct html_column shape_head_columns[] = {
@@ -267,50 +269,47 @@ static const struct html_column qq_columns[] = {
 
 static void inspect_page_shapes_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    inspect_page_begin_section(f, "shapes", "How Gaussian the coordinates are");
-    fputs("<p>Quantisers are designed for bell curves. Excess kurtosis is 0 for one, below for flatter "
-          "distributions, above "
-          "for heavier tails. Rotating coordinates into each other brings it nearer to 0 the more of them "
-          "there are, unless "
-          "they are large and small together.</p>\n",
+    inspect_page_begin_section(f, "shapes", "Gaussianity of the coordinates");
+    fputs("<p>Quantisers are designed for normal distributions. Their excess kurtosis is 0; it is below 0 "
+          "for lighter tails and above 0 for heavier tails. A rotation that mixes coordinates brings it "
+          "nearer to 0 the more coordinates it mixes, unless their magnitudes are correlated.</p>\n",
           f);
     if (inspect_page_has_part(f, x, PART_SHAPES)) {
-        fputs("<h3>Head by head</h3><p>Median over a head’s coordinates, before and after the rotation in "
+        fputs("<h3>By head</h3><p>Median over a head’s coordinates, before and after the rotation in "
               "bands of eight that "
               "<code>bands</code> uses.</p>\n<figure>",
               f);
-        figure_kurtosis_heads(f, x);
+        plot_kurtosis_heads(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "gaussianity.heads",
                              "Median excess kurtosis of every head and side", shape_head_columns);
         fputs("<h3>All coordinates, rotated in bands of eight</h3><p>Every coordinate of every head, in the "
-              "basis of "
-              "<code>bands</code>.</p>\n<figure>",
+              "basis that <code>bands</code> uses.</p>\n<figure>",
               f);
-        figure_kurtosis(f, x, SHAPE_BASIS, SHAPE_BANDS);
-        fputs("</figure>\n<h3>All coordinates, rotated together</h3><p>The paper’s way: eigenvectors of the "
-              "covariance, then one "
-              "rotation over all of them.</p>\n<figure>",
+        plot_kurtosis(f, x, SHAPE_BASIS, SHAPE_BANDS);
+        fputs("</figure>\n<h3>All coordinates, rotated together</h3><p>As in the paper: eigenvectors of the "
+              "covariance, then one rotation of all of them.</p>\n<figure>",
               f);
-        figure_kurtosis(f, x, SHAPE_EIGEN, SHAPE_ROTATED);
+        plot_kurtosis(f, x, SHAPE_EIGEN, SHAPE_ROTATED);
         fputs("</figure>\n", f);
-        html_table(
-            f, "gaussianity.summary",
-            "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; "
-            "rotated: those, rotated together; basis: of bands; bands: that, rotated in bands of eight",
-            inspect_page_rows_at(document, "gaussianity.summary"), shape_columns);
-        inspect_page_numbers(f, document, "gaussianity.histogram",
-                             "Coordinates by excess kurtosis, in steps of 0.1; the last has all above",
-                             histogram_columns);
-        fputs("<h3>Quantiles</h3><p>All coordinates pooled, each scaled to variance one, against a normal "
-              "distribution: on the "
-              "diagonal they agree, steeper ends are heavier tails.</p>\n<figure>",
+        html_table(f, "gaussianity.summary",
+                   "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; "
+                   "rotated: the same, rotated together; basis: the basis of the method bands; bands: the "
+                   "same, rotated in bands of eight",
+                   inspect_page_rows_at(document, "gaussianity.summary"), shape_columns);
+        inspect_page_numbers(
+            f, document, "gaussianity.histogram",
+            "Coordinates by excess kurtosis, in steps of 0.1; the last step has all larger values",
+            histogram_columns);
+        fputs("<h3>Quantiles</h3><p>All coordinates pooled, each scaled to variance 1, compared with a "
+              "normal distribution: it is the diagonal, and steeper ends are heavier tails.</p>\n<figure>",
               f);
-        figure_qq(f, x);
+        plot_qq(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "gaussianity.qq", "Quantiles of the pooled coordinates",
                              qq_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -338,42 +337,42 @@ static const struct html_column byte_columns[] = {
 static void inspect_page_levels_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     inspect_page_begin_section(f, "levels", "Levels and thresholds");
-    fputs("<p>A coordinate is stored as the number of the nearest level. Levels crowd where values are "
-          "frequent, and are "
-          "shared by all coordinates of a side and width.</p>\n",
+    fputs("<p>A coordinate is stored as the number of the nearest level. Levels are dense where values are "
+          "frequent. All coordinates of a side and width share their levels.</p>\n",
           f);
     if (inspect_page_has_part(f, x, PART_TABLE)) {
         fputs("<figure>", f);
-        figure_levels(f, x);
+        plot_levels(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "levels",
                              "Levels and thresholds in standard deviations; all of them are in the JSON",
                              level_columns);
     }
+
     inspect_page_end_section(f);
 }
 
 static void inspect_page_bytes_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    inspect_page_begin_section(f, "bytes", "Where the bytes go");
-    fputs("<p>A sequence holds more than codes: page headers, its first tokens exactly, and the 64 to 127 "
-          "newest ones, which "
-          "are not packed yet. In long contexts only the codes matter.</p>\n",
-          f);
+    inspect_page_begin_section(f, "bytes", "Bytes of a sequence");
+    fputs(
+        "<p>Beside codes, a sequence holds page headers, its first tokens exactly, and its 64 to 127 newest "
+        "tokens, which are not packed yet. In long contexts the codes are by far the largest part.</p>\n",
+        f);
     if (inspect_page_has_part(f, x, PART_TABLE)) {
         struct table_account a;
 
         fputs("<figure>", f);
-        figure_bytes(f, x);
+        plot_bytes(f, x);
         fputs("</figure>\n", f);
         table_account(x->table, &a);
         fprintf(f,
-                "<p>Beside all sequences, each process holds the means, bases and levels once: %.4g MiB, or "
-                "%.4g bits per "
-                "number of 32768 tokens.</p>\n",
+                "<p>Each process holds means, bases and levels once for all its sequences: %.4g MiB, or %.4g "
+                "bits per number of a sequence of 32768 tokens.</p>\n",
                 (double) a.fixed_bytes / (1 << 20), table_account_fixed_bpd(x->table, &a, 32768));
         inspect_page_numbers(f, document, "bytes", "Bytes held by a sequence", byte_columns);
     }
+
     inspect_page_end_section(f);
 }
 
@@ -384,7 +383,7 @@ static void inspect_page_paper_section(FILE *f)
     static const struct {
         const char *figure, *where, *id;
     } replays[] = {
-        {"(a) ranks and widths chosen per head (hero figure; its second figure of r* and b*)",
+        {"(a) ranks and widths chosen per head (first figure; second figure of r* and b*)",
          "Stored coordinates", "bits"},
         {"(b), (c) spectra of single heads", "Spectra of the vectors", "spectra"},
         {"Budgets across layers and heads", "Budget", "bits"},
@@ -395,9 +394,8 @@ static void inspect_page_paper_section(FILE *f)
     };
 
     inspect_page_begin_section(f, "paper", "The paper’s figures");
-    fputs("<p>With a table of <code>solve --method paper-kl</code> and its statistics this page replays "
-          "these figures of the "
-          "paper on your model.</p>\n<table class=\"facts\"><tbody>\n",
+    fputs("<p>With a table of <code>solve --method paper-kl</code> and its statistics, this page shows these "
+          "figures of the paper for your model.</p>\n<table class=\"facts\"><tbody>\n",
           f);
     for (size_t i = 0; i < sizeof(replays) / sizeof(*replays); i++)
         fprintf(f, "<tr><td>%s</td><td><a href=\"#%s\">%s</a></td></tr>\n", replays[i].figure, replays[i].id,
@@ -413,10 +411,10 @@ static void inspect_page_navigation(FILE *f)
     static const struct {
         const char *id, *title;
     } links[] = {
-        {"summary", "Summary"}, {"bits", "Ranks and bits"},
-        {"harm", "Harm"},       {"curves", "Bits against harm"},
-        {"spectra", "Spectra"}, {"shapes", "Gaussianity"},
-        {"levels", "Levels"},   {"bytes", "Bytes"},
+        {"summary", "Summary"},       {"bits", "Ranks and bits"},
+        {"distortion", "Distortion"}, {"curves", "Bits and distortion"},
+        {"spectra", "Spectra"},       {"shapes", "Gaussianity"},
+        {"levels", "Levels"},         {"bytes", "Bytes"},
         {"paper", "The paper"},
     };
 
@@ -430,7 +428,7 @@ void inspect_page(FILE *f, const struct inspection *x, const json_t *document)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"
-          /* nothing may be loaded, whatever a name in the file says */
+          /* nothing can be loaded, also if a name in the file contains markup */
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
           "'unsafe-inline'\"/>"
           "<title>",
@@ -447,15 +445,14 @@ void inspect_page(FILE *f, const struct inspection *x, const json_t *document)
     summary_facts(f, x);
     inspect_page_end_section(f);
     inspect_page_bits_section(f, x, document);
-    inspect_page_harm_section(f, x, document);
+    inspect_page_distortion_section(f, x, document);
     inspect_page_curves_section(f, x, document);
     inspect_page_spectra_section(f, x, document);
     inspect_page_shapes_section(f, x, document);
     inspect_page_levels_section(f, x, document);
     inspect_page_bytes_section(f, x, document);
     inspect_page_paper_section(f);
-    fputs("</main>\n<footer><p>Written by <code>kvcobra inspect --html</code>. Every number of this page, "
-          "and those too many for "
-          "it: <code>kvcobra inspect --json</code>.</p></footer>\n</body></html>\n",
+    fputs("</main>\n<footer><p>Written by <code>kvcobra inspect --html</code>. All numbers, also those "
+          "omitted here, are in <code>kvcobra inspect --json</code>.</p></footer>\n</body></html>\n",
           f);
 }

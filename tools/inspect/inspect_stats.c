@@ -1,14 +1,14 @@
-/* A statistics file on a terminal. */
+/* A statistics file as text on a terminal; see inspect.h. */
 #include <stdint.h>
 #include <stdio.h>
 
 #include "alloc/stats.h"
 #include "base/digest.h"
 #include "tools/command/command.h"
+#include "tools/command/human.h"
 #include "tools/inspect/inspect.h"
-#include "tools/command/report.h"
 
-/* A model's name comes from its file: printed as it is only as far as a terminal takes no harm. */
+/* The model's name comes from its file: control characters must not reach the terminal. */
 static void inspect_stats_print_name(const char *name)
 {
     for (; *name; name++)
@@ -33,9 +33,9 @@ int inspect_stats_text(const struct inspection *x)
     printf("\n  geometry    %u layers, %u query heads on %u KV heads of dimension %u,\n"
            "              %u of it rotated\n",
            g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot);
-    printf(
-        "  tokens      %ju counted, the first %u of each text left out;\n              vectors of %zu kept\n",
-        (uintmax_t) stats_tokens(s), o->n_sink, stats_samples(s));
+    printf("  tokens      %ju measured, without the first %u of each text;\n              vectors of %zu "
+           "stored\n",
+           (uintmax_t) stats_tokens(s), o->n_sink, stats_samples(s));
     printf("  metrics     mse%s%s%s%s\n", stats_has_queries(s) ? ", query" : "",
            o->want_output ? ", output" : "", o->want_attention ? ", attention" : "",
            stats_has_fisher(s) ? ", fisher" : "");

@@ -1,5 +1,4 @@
-/* See inspect_summary.h. Names and provenance come from files that may be hostile: all of it is html_text().
- */
+/* The summary of a page; see inspect_summary.h. */
 #include "tools/inspect/inspect_summary.h"
 
 #include <jansson.h>
@@ -9,8 +8,8 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
+#include "tools/command/human.h"
 #include "tools/inspect/html.h"
-#include "tools/command/report.h"
 
 enum {
     VALUE_BYTES = 600, /* of a value that is shown */
@@ -19,8 +18,8 @@ enum {
     TILE_TOKENS = 32768,
 };
 
-/* The model's name: from the statistics, else from the table's provenance, else NULL. @ret_owner keeps it
- * alive. */
+/* The model's name: from the statistics, else from the table's provenance, else NULL. It is valid while
+ * @ret_owner is. */
 static const char *inspect_summary_model_name_of(const struct inspection *x, json_t **ret_owner)
 {
     const char *name;
@@ -28,6 +27,7 @@ static const char *inspect_summary_model_name_of(const struct inspection *x, jso
     *ret_owner = NULL;
     if (x->stats)
         return stats_get_options(x->stats)->model_name;
+
     *ret_owner = json_loads(x->table->provenance, 0, NULL);
     name = json_string_value(json_object_get(*ret_owner, "model"));
     return name;
@@ -55,7 +55,7 @@ void summary_header(FILE *f, const struct inspection *x)
     inspect_summary_put_model(f, x);
     fputs("</bdi></h1>\n<p class=\"lead\">", f);
     if (x->table && x->stats)
-        fprintf(f, "An allocation table of %.2f bits per number, seen with calibration statistics.",
+        fprintf(f, "An allocation table of %.2f bits per number, analysed with calibration statistics.",
                 x->table->bpd_code);
     else if (x->table)
         fprintf(f, "An allocation table of %.2f bits per number.", x->table->bpd_code);
@@ -91,7 +91,7 @@ static void inspect_summary_table_tiles(FILE *f, const struct inspection *x)
 
     (void) snprintf(value, sizeof(value), "%.3f", t->bpd_code);
     if (x->has_solved)
-        inspect_summary_tile(f, "Bits per number", value, "asked: %.4g; keys %.3f, values %.3f",
+        inspect_summary_tile(f, "Bits per number", value, "budget: %.4g; keys %.3f, values %.3f",
                              inspect_summary_asked_bpd(x), inspect_side_bpd(t, SIDE_K),
                              inspect_side_bpd(t, SIDE_V));
     else
@@ -99,7 +99,7 @@ static void inspect_summary_table_tiles(FILE *f, const struct inspection *x)
                              inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V));
     inspection_bytes(x, TILE_TOKENS, &b);
     (void) snprintf(value, sizeof(value), "%.3f", b.bpd_true);
-    inspect_summary_tile(f, "All bytes counted", value, "%.1f times less than binary16, in %d tokens",
+    inspect_summary_tile(f, "Bits with all overhead", value, "%.1f times less than binary16, at %d tokens",
                          16 / b.bpd_true, TILE_TOKENS);
     if (x->has_solved)
         inspect_summary_tile(f, "Method", solve_method_name(x->solved.method), "metric %s%s",
@@ -110,7 +110,7 @@ static void inspect_summary_table_tiles(FILE *f, const struct inspection *x)
 void summary_tiles(FILE *f, const struct inspection *x)
 {
     const struct geometry *g = x->g;
-    double harm = 0;
+    double distortion = 0;
     char value[32];
 
     fputs("<dl class=\"tiles\">\n", f);
@@ -121,16 +121,19 @@ void summary_tiles(FILE *f, const struct inspection *x)
                          g->d, g->n_rot, g->n_heads);
     if (x->stats) {
         (void) snprintf(value, sizeof(value), "%ju", (uintmax_t) stats_tokens(x->stats));
-        inspect_summary_tile(f, "Tokens calibrated on", value, "%zu of them kept as vectors",
+        inspect_summary_tile(f, "Tokens calibrated on", value, "vectors of %zu stored",
                              stats_samples(x->stats));
     }
-    for (uint32_t hs = 0; x->harm && !x->unavailable[PART_HARM][0] && hs < head_side_count(g); hs++)
-        harm += x->harm[hs];
-    if (harm > 0) {
-        (void) snprintf(value, sizeof(value), "%.4g", harm);
-        inspect_summary_tile(f, "Harm per token", value, "at %.4g bits, metric %s", x->harm_budget,
-                             solve_metric_name(x->metric));
+
+    for (uint32_t hs = 0; x->distortion && !x->unavailable[PART_DISTORTION][0] && hs < head_side_count(g);
+         hs++)
+        distortion += x->distortion[hs];
+    if (distortion > 0) {
+        (void) snprintf(value, sizeof(value), "%.4g", distortion);
+        inspect_summary_tile(f, "Distortion e′Me per token", value, "at %.4g bits, metric %s",
+                             x->distortion_budget, solve_metric_name(x->metric));
     }
+
     fputs("</dl>\n", f);
 }
 
@@ -152,21 +155,24 @@ static void inspect_summary_hex_fact(FILE *f, const char *name, const uint8_t *d
     fprintf(f, "<div><dt>%s</dt><dd><code>%s</code></dd></div>\n", name, digest_hex(digest, hex));
 }
 
-/* A value of the provenance that is no object, as text. */
+/* A value of the provenance, as text, unless it is an object. */
 static void inspect_summary_value_fact(FILE *f, const char *name, const json_t *value)
 {
     _cleanup_(freep) char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
 
-    inspect_summary_fact(f, name, json_is_string(value) ? json_string_value(value) : text ? text : "?");
+    if (json_is_string(value))
+        inspect_summary_fact(f, name, json_string_value(value));
+    else
+        inspect_summary_fact(f, name, text ? text : "?");
 }
 
-/* Rows, which inspect_summary_texts() shows as such. */
+/* Whether inspect_summary_texts() shows @value as a table. */
 static bool inspect_summary_is_rows(const json_t *value)
 {
     return json_is_array(value) && json_is_object(json_array_get(value, 0));
 }
 
-/* Names and values; an object inside another one is a value. */
+/* Names and values. @inside: an object within another one is shown as a value. */
 static void inspect_summary_provenance_values(FILE *f, const json_t *object, bool inside, size_t *n)
 {
     const json_t *value;
@@ -178,11 +184,12 @@ static void inspect_summary_provenance_values(FILE *f, const json_t *object, boo
             continue;
         if (++*n > FACTS_MAX)
             break;
+
         inspect_summary_value_fact(f, key, value);
     }
 }
 
-/* Values first: what follows a heading belongs to it. */
+/* Values first: they must not stand under the heading of an object. */
 static void inspect_summary_provenance_facts(FILE *f, const json_t *object, size_t *n)
 {
     const json_t *value;
@@ -195,6 +202,7 @@ static void inspect_summary_provenance_facts(FILE *f, const json_t *object, size
             continue;
         if (++*n > FACTS_MAX)
             break;
+
         fputs("<div class=\"group\"><dt>", f);
         html_text_cut(f, key, NAME_BYTES);
         fputs("</dt><dd></dd></div>\n", f);
@@ -212,8 +220,8 @@ static void inspect_summary_texts(FILE *f, const json_t *provenance)
 
     if (inspect_summary_is_rows(rows))
         html_table(f, "provenance.statistics.texts",
-                   "Texts that the statistics are of. lines: each a document of its own; "
-                   "model: written by the model itself.",
+                   "Texts that the statistics were measured on. lines: each line is a document; model: "
+                   "generated by the model.",
                    rows, columns);
 }
 
@@ -222,13 +230,13 @@ static void inspect_summary_provenance(FILE *f, const struct table *t)
     _cleanup_(json_decrefp) json_t *json = json_loads(t->provenance, 0, NULL);
     size_t n = 0;
 
-    fputs("<h3>What the table was made from</h3>\n<dl class=\"facts columns\">\n", f);
+    fputs("<h3>Provenance of the table</h3>\n<dl class=\"facts columns\">\n", f);
     if (json_is_object(json))
         inspect_summary_provenance_facts(f, json, &n);
     else
         inspect_summary_fact(f, "provenance", t->provenance);
     if (n > FACTS_MAX)
-        inspect_summary_fact(f, "…", "more is in the JSON");
+        inspect_summary_fact(f, "…", "the other values are in the JSON");
     fputs("</dl>\n", f);
     inspect_summary_texts(f, json);
 }
@@ -261,6 +269,7 @@ void summary_facts(FILE *f, const struct inspection *x)
         if (!x->has_solved && x->unsolved[0])
             inspect_summary_fact(f, "note", x->unsolved);
     }
+
     inspect_summary_hex_fact(f, "model",
                              x->table ? x->table->model_digest : stats_get_options(x->stats)->model_digest);
     if (x->stats)

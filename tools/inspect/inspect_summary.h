@@ -1,5 +1,7 @@
-/* The top of an inspection's page: what was looked at, in words and a few large numbers, and what it was made
- * from. */
+/*
+ * The summary of an inspection's page: title, the most important numbers as tiles, and the provenance. Names
+ * and provenance come from files that may be hostile; all of them go through html_text().
+ */
 #pragma once
 
 #include <stdio.h>

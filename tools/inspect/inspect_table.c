@@ -1,4 +1,4 @@
-/* An allocation table on a terminal. */
+/* An allocation table as text on a terminal; see inspect.h. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,19 +10,20 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/command/command.h"
-#include "tools/inspect/inspect.h"
+#include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/inspect/inspect.h"
 
 enum {
     CHUNK_TOKENS = 64,      /* tokens in a page (kvcobra.h) */
-    CONTEXT_TOKENS = 32768, /* at which the paper says that bases weigh nothing */
+    CONTEXT_TOKENS = 32768, /* at which the paper calls the bases negligible */
 };
 
 /* by enum prediction */
 static const char *const prediction_texts[] = {"", ", V predicted from K",
                                                ",\n             V predicted from all K of its layer"};
 
-/* The paper's effective bits: what is charged per number, and what is stored once. */
+/* The paper's effective bits: charged per number, and stored once. */
 static void inspect_table_print_account(const struct table *t)
 {
     struct table_account a;
@@ -55,15 +56,15 @@ static void inspect_table_print_head(const struct inspection *x)
            t->bpd_code, inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V), prediction_texts[t->v_from],
            t->n_sink);
     inspect_table_print_account(t);
-    printf("  per token  %ju bytes of codes, binary16 takes %ju", (uintmax_t) per_token, (uintmax_t) exact);
+    printf("  per token  %ju bytes of codes; binary16 needs %ju", (uintmax_t) per_token, (uintmax_t) exact);
     if (per_token > 0)
         printf(" (%.2f times as much)", (double) exact / (double) per_token);
-    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first of a sequence, with its "
-           "exact tokens\n",
+    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first page of a sequence, with "
+           "its exact tokens\n",
            (uintmax_t) x->info.page_bytes, CHUNK_TOKENS, (uintmax_t) x->info.first_page_bytes);
 }
 
-/* How many coordinates have how many bits. */
+/* Number of coordinates of each width. */
 static int inspect_table_print_widths(const struct table *t)
 {
     _cleanup_(report_freep) struct report *r = report_new(">bits\t>K coordinates\t>V coordinates");
@@ -75,17 +76,18 @@ static int inspect_table_print_widths(const struct table *t)
         for (unsigned k = 0; k < c->n_half; k++)
             count[i % 2][c->bits[k]] += 8;
     }
+
     for (unsigned b = TABLE_BITS_MAX; b > 0; b--)
         if (count[SIDE_K][b] + count[SIDE_V][b] > 0)
             report_row(r, "%u\t%ju\t%ju", b, (uintmax_t) count[SIDE_K][b], (uintmax_t) count[SIDE_V][b]);
     return report_print(r, stdout);
 }
 
-/* Heads of a map side by side; the next ones follow below: what 80 columns hold. */
+/* Heads side by side in a map of 80 columns; further heads are below. */
 enum { MAP_HEADS = 6 };
 
-/* One cell for each head of [first, last), as @put writes it, after @begin: a heading or a row of a map. NULL
- * without memory. */
+/* The heading or a row of a map: @begin, then one cell by @put for each head of [first, last). NULL when out
+ * of memory. */
 static char *inspect_table_map_line(const struct table *t, const char *begin, uint32_t layer, enum side side,
                                     uint32_t first, uint32_t last,
                                     void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head,
@@ -98,11 +100,13 @@ static char *inspect_table_map_line(const struct table *t, const char *begin, ui
     f = open_memstream(&text, &n);
     if (!f)
         return NULL;
+
     fputs(begin, f);
     for (uint32_t head = first; head < last; head++)
         put(f, t, layer, head, side);
     if (fclose(take_ptr(f)) != 0)
         return NULL;
+
     return take_ptr(text);
 }
 
@@ -120,7 +124,7 @@ static void inspect_table_put_codec(FILE *f, const struct table *t, uint32_t lay
 {
     const struct codec *c = table_codec(t, layer, head, side);
 
-    fprintf(f, "\t%u %5.2f", codec_stored(c), (double) c->code_bits / t->geometry.d);
+    fprintf(f, "\t%u %5.2f", inspect_codec_stored(c), (double) c->code_bits / t->geometry.d);
 }
 
 static int inspect_table_print_map_part(const struct table *t, enum side side, uint32_t first, uint32_t last)
@@ -137,8 +141,10 @@ static int inspect_table_print_map_part(const struct table *t, enum side side, u
         row = inspect_table_map_line(t, begin, layer, side, first, last, inspect_table_put_codec);
         if (!row)
             return -1;
+
         report_row(r, "%s", row);
     }
+
     return report_print(r, stdout);
 }
 
@@ -153,18 +159,18 @@ static int inspect_table_print_map(const struct table *t, enum side side)
         if (inspect_table_print_map_part(t, side, first, last) < 0)
             return -1;
     }
+
     return 0;
 }
 
-/* Indented if it is the JSON it should be; the table's reader has seen to it that there are no control
- * characters. */
+/* Indented if it is JSON. table_parse() has refused control characters. */
 static void inspect_table_print_provenance(const struct table *t)
 {
     json_t *json = json_loads(t->provenance, 0, NULL);
     _cleanup_(freep) char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
 
     json_decref(json);
-    printf("\nMade from\n%s\n", text ? text : t->provenance);
+    printf("\nProvenance\n%s\n", text ? text : t->provenance);
 }
 
 int inspect_table_text(const struct inspection *x)
@@ -174,6 +180,7 @@ int inspect_table_text(const struct inspection *x)
     if (inspect_table_print_widths(x->table) < 0 || inspect_table_print_map(x->table, SIDE_K) < 0 ||
         inspect_table_print_map(x->table, SIDE_V) < 0)
         return command_fail("out of memory");
+
     inspect_table_print_provenance(x->table);
     return COMMAND_OK;
 }

@@ -1,4 +1,4 @@
-/* See inspection.h: loading, spectra and shapes. */
+/* Loading, spectra and shapes of an inspection; see inspection.h. */
 #include "tools/inspect/inspection.h"
 
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include "alloc/sort.h"
 #include "alloc/spectrum.h"
 #include "base/cleanup.h"
-#include "tools/command/handles.h"
-#include "tools/command/progress.h"
 #include "tools/calibrate/solve_input.h"
+#include "tools/command/client_model.h"
+#include "tools/command/progress.h"
 
 static const char *const part_names[] = {"table", "spectra", "gaussianity", "curves", "harm"};
 
@@ -23,7 +23,7 @@ const char *inspect_part_name(enum inspect_part part)
 
 /* ---- opening ---- */
 
-/* Page sizes come from the library, as a real run would have them. */
+/* Page sizes come from the library. */
 static int inspection_open_table(struct inspection *x, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -36,6 +36,7 @@ static int inspection_open_table(struct inspection *x, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     x->g = g = &x->table->geometry;
     id.geometry.n_layers = g->n_layers;
     id.geometry.n_heads = g->n_heads;
@@ -48,12 +49,14 @@ static int inspection_open_table(struct inspection *x, struct errmsg *e)
     r = client_open(NULL, &c, e);
     if (r < 0)
         return r;
+
     x->info.struct_bytes = sizeof(x->info);
     r = kvc_model_open_table(c, &id, x->table->bytes, x->table->n_bytes, &m);
     if (r == 0)
         r = kvc_model_get_info(m, &x->info);
     if (r < 0)
         return fail(e, r, "%s: %s", path, kvc_last_error(c));
+
     x->has_solved = solve_options_read(x->table->provenance, &x->solved, x->solved_from, &why) == 0;
     memcpy(x->unsolved, why.text, sizeof(x->unsolved));
     return 0;
@@ -63,10 +66,13 @@ static void inspection_choose_metric(struct inspection *x)
 {
     const struct stats_options *o = stats_get_options(x->stats);
 
-    x->metric = stats_has_fisher(x->stats) ? METRIC_FISHER
-                : o->want_output           ? METRIC_OUTPUT
-                : o->want_attention        ? METRIC_ATTENTION
-                                           : METRIC_MSE;
+    x->metric = METRIC_MSE;
+    if (o->want_attention)
+        x->metric = METRIC_ATTENTION;
+    if (o->want_output)
+        x->metric = METRIC_OUTPUT;
+    if (stats_has_fisher(x->stats))
+        x->metric = METRIC_FISHER;
     x->power = metric_power(x->metric, 0);
 }
 
@@ -74,23 +80,28 @@ static int inspection_open_stats(struct inspection *x, struct errmsg *e)
 {
     const struct stats_options *o;
     uint8_t a[DIGEST_BYTES], b[DIGEST_BYTES];
-    int r = statistics_load(x->request.stats_path, NULL, &x->stats, e);
+    int r = solve_input_load_statistics(x->request.stats_path, NULL, &x->stats, e);
 
-    if (r == 0)
-        r = stats_digest(x->stats, x->stats_digest, e);
     if (r < 0)
         return r;
+
+    r = stats_digest(x->stats, x->stats_digest, e);
+    if (r < 0)
+        return r;
+
     o = stats_get_options(x->stats);
     inspection_choose_metric(x);
     if (!x->table) {
         x->g = &o->geometry;
         return 0;
     }
+
     geometry_digest(&x->table->geometry, a);
     geometry_digest(&o->geometry, b);
     if (memcmp(a, b, sizeof(a)) != 0 || memcmp(x->table->model_digest, o->model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "%s is not of the model that %s is for: inspect them one by one",
+        return fail(e, -EINVAL, "%s and %s belong to different models: inspect them separately",
                     x->request.stats_path, x->request.table_path);
+
     return 0;
 }
 
@@ -98,15 +109,14 @@ static void inspection_set_unavailable(struct inspection *x)
 {
     if (!x->table)
         (void) snprintf(x->unavailable[PART_TABLE], ERRMSG_BYTES,
-                        "only an allocation table says this: make one with kvcobra solve and inspect it");
+                        "this needs an allocation table: make one with kvcobra solve and inspect it");
     for (int part = PART_SPECTRA; part < INSPECT_PARTS && !x->stats; part++)
         (void) snprintf(x->unavailable[part], ERRMSG_BYTES,
                         "this needs the calibration statistics: give them with --stats");
     if (x->stats && stats_samples(x->stats) == 0)
         for (int part = PART_SHAPES; part < INSPECT_PARTS; part++)
             (void) snprintf(x->unavailable[part], ERRMSG_BYTES,
-                            "the statistics hold moments only: without sampled vectors nothing can be "
-                            "encoded or counted");
+                            "the statistics hold moments only, and this needs sampled vectors");
 }
 
 int inspection_open(struct inspection *x, const struct inspect_request *request, struct errmsg *e)
@@ -130,7 +140,7 @@ void inspection_close(struct inspection *x)
     free(x->shapes);
     free(x->pools);
     free(x->points);
-    free(x->harm);
+    free(x->distortion);
     *x = (struct inspection){.n_points = 0};
 }
 
@@ -140,8 +150,9 @@ static int inspection_fail_head(uint32_t hs, const struct geometry *g, int r, st
 {
     if (r == -ENOMEM)
         return fail(e, r, "out of memory for inspecting");
+
     return fail(e, -EINVAL,
-                "layer %u, head %u, side %c: its statistics are too large to make a transform of, or empty",
+                "layer %u, head %u, side %c: its statistics are empty, or too large for a transform",
                 hs / 2 / g->n_kv_heads, hs / 2 % g->n_kv_heads, hs % 2 ? 'V' : 'K');
 }
 
@@ -154,6 +165,7 @@ static int inspection_fill_spectra(struct inspection *x, struct progress *p, str
     x->lambda = calloc(2 * n_hs * d, sizeof(*x->lambda));
     if (!x->lambda)
         return fail(e, -ENOMEM, "out of memory for spectra");
+
     x->weighted = x->lambda + n_hs * d;
     for (uint32_t hs = 0; hs < n_hs; hs++) {
         int r =
@@ -162,14 +174,16 @@ static int inspection_fill_spectra(struct inspection *x, struct progress *p, str
 
         if (r < 0)
             return inspection_fail_head(hs, x->g, r, e);
+
         progress_update(p, (double) hs / n_hs);
     }
+
     return 0;
 }
 
 /* ---- shapes ---- */
 
-/* Of @n values, which are sorted. */
+/* Sorts @values. */
 static double inspection_quantile(double *values, size_t n, double share)
 {
     sort_doubles(values, n);
@@ -183,14 +197,15 @@ static void inspection_summarise(double *values, size_t n, struct kurtosis_summa
     for (size_t i = 0; i < n; i++) {
         double at = (values[i] - KURTOSIS_MIN) / KURTOSIS_BIN;
 
-        ret->bins[at >= KURTOSIS_BINS ? KURTOSIS_BINS - 1 : at > 0 ? (size_t) at : 0]++;
+        ret->bins[(size_t) fmin(fmax(at, 0), KURTOSIS_BINS - 1)]++;
         values[i] = fabs(values[i]);
     }
+
     ret->median_abs = inspection_quantile(values, n, 0.5);
     ret->p95_abs = inspection_quantile(values, n, 0.95);
 }
 
-/* One side: @values has room for all its coordinates at every stage, [SHAPE_STAGES, n_hs / 2 * d]. */
+/* One side. @values: scratch for all its coordinates, [SHAPE_STAGES, n_hs / 2 * d]. */
 static int inspection_fill_side(struct inspection *x, enum side side, double *values, struct progress *p,
                                 struct errmsg *e)
 {
@@ -204,14 +219,17 @@ static int inspection_fill_side(struct inspection *x, enum side side, double *va
 
         if (r < 0)
             return inspection_fail_head(hs, x->g, r, e);
+
         for (int stage = 0; stage < SHAPE_STAGES; stage++) {
             memcpy(values + (size_t) stage * room + n[stage], shape.kurtosis[stage],
                    shape.n[stage] * sizeof(*values));
             n[stage] += shape.n[stage];
             x->shapes[hs].kurtosis[stage] = inspection_quantile(shape.kurtosis[stage], shape.n[stage], 0.5);
         }
+
         progress_update(p, (hs / 2 + side * (n_hs / 2)) / (double) n_hs);
     }
+
     for (int stage = 0; stage < SHAPE_STAGES; stage++)
         inspection_summarise(values + (size_t) stage * room, n[stage], &x->kurtosis[side][stage]);
     return 0;
@@ -228,6 +246,7 @@ static int inspection_fill_shapes(struct inspection *x, struct progress *p, stru
     x->pools = calloc(2, sizeof(*x->pools));
     if (!values || !x->shapes || !x->pools)
         return fail(e, -ENOMEM, "out of memory for the shapes of coordinates");
+
     r = inspection_fill_side(x, SIDE_K, values, p, e);
     return r < 0 ? r : inspection_fill_side(x, SIDE_V, values, p, e);
 }
@@ -276,7 +295,7 @@ double inspect_side_bpd(const struct table *t, enum side side)
     return (double) inspect_code_bits(t, side) / ((double) g->n_layers * g->n_kv_heads * g->d);
 }
 
-unsigned codec_stored(const struct codec *c)
+unsigned inspect_codec_stored(const struct codec *c)
 {
     unsigned n = 0;
 
@@ -285,9 +304,9 @@ unsigned codec_stored(const struct codec *c)
     return n;
 }
 
-double codec_mean_bits(const struct codec *c)
+double inspect_codec_mean_bits(const struct codec *c)
 {
-    unsigned n = codec_stored(c);
+    unsigned n = inspect_codec_stored(c);
 
     return n > 0 ? (double) c->code_bits / n : 0;
 }

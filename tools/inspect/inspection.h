@@ -1,8 +1,8 @@
 /*
- * Everything that `kvcobra inspect --html` and `--json` say of a table, of statistics, or of both: gathered
- * once, in numbers; inspect_json.c writes it down, inspect_page.c draws it.
+ * All numbers that `kvcobra inspect --html` and `--json` show of a table, of statistics, or of both.
+ * inspection*.c compute them; inspect_json.c and inspect_page.c write them.
  *
- * What the input cannot say is said to be unavailable, with the reason.
+ * A part that the input cannot provide is unavailable, with a reason.
  */
 #pragma once
 
@@ -20,18 +20,17 @@ struct progress;
 
 #define INSPECT_BUDGETS_MAX 16
 
-/* What can be missing, each with its reason; the keys of "unavailable" in the JSON. */
-enum inspect_part { PART_TABLE, PART_SPECTRA, PART_SHAPES, PART_CURVES, PART_HARM, INSPECT_PARTS };
+/* Parts that can be unavailable; the keys of "unavailable" in the JSON. */
+enum inspect_part { PART_TABLE, PART_SPECTRA, PART_SHAPES, PART_CURVES, PART_DISTORTION, INSPECT_PARTS };
 const char *inspect_part_name(enum inspect_part part);
 
 struct inspect_request {
     const char *table_path, *stats_path; /* NULL: not given */
-    double
-        budgets[INSPECT_BUDGETS_MAX]; /* ascending, of the rate-distortion curves; none: no solves for them */
+    double budgets[INSPECT_BUDGETS_MAX]; /* ascending, of the rate-distortion curves; may be none */
     size_t n_budgets;
 };
 
-/* A method at a budget; with n_methods per budget in this order. */
+/* The methods of the curves, in the order of the points of a budget. */
 enum inspect_method {
     CURVE_OF_BANDS,
     CURVE_OF_EQUAL,
@@ -44,12 +43,12 @@ const char *inspect_method_name(enum inspect_method m);
 
 struct rate_point {
     enum inspect_method method;
-    double budget; /* asked */
+    double budget; /* nominal */
     bool solved;
-    char why[ERRMSG_BYTES]; /* if not */
+    char why[ERRMSG_BYTES]; /* the reason if not solved */
     double bpd;             /* charged: stored bits of bands, sum r b of the paper's methods */
     double k_bpd, v_bpd, bpd_stored;
-    double harm[2]; /* by side, under the inspection's metric */
+    double distortion[2]; /* e'Me per token by side, under the inspection's metric */
 };
 
 /* Medians over the coordinates of one head-side; NaN where nothing varies. */
@@ -57,9 +56,9 @@ struct head_shape {
     double kurtosis[SHAPE_STAGES];
 };
 
-#define KURTOSIS_MIN (-2.0) /* the least there is */
+#define KURTOSIS_MIN (-2.0) /* the minimum of any distribution */
 #define KURTOSIS_BINS 80
-#define KURTOSIS_BIN 0.1 /* the last counts all above */
+#define KURTOSIS_BIN 0.1 /* the last bin counts all larger values */
 
 /* All coordinates of one side at one stage. */
 struct kurtosis_summary {
@@ -74,14 +73,14 @@ struct inspection {
 
     struct table *table;         /* or NULL */
     kvc_model_info info;         /* of the table */
-    char unsolved[ERRMSG_BYTES]; /* why not the next: the table does not say how it was made */
-    bool has_solved;             /* it does: */
+    char unsolved[ERRMSG_BYTES]; /* why has_solved is false */
+    bool has_solved;             /* the provenance has the options of the solve: */
     struct solve_options solved;
     uint8_t solved_from[DIGEST_BYTES];
 
     struct stats *stats; /* or NULL */
     uint8_t stats_digest[DIGEST_BYTES];
-    enum metric metric; /* that harm and spectra are counted in: the best that the statistics have */
+    enum metric metric; /* of distortion and spectra: the best that the statistics have */
     double power;
 
     const struct geometry *g;  /* of either */
@@ -91,25 +90,25 @@ struct inspection {
     struct kurtosis_summary kurtosis[2][SHAPE_STAGES];
     struct rate_point *points; /* [n_points], budget by budget */
     size_t n_points;
-    double harm_budget; /* bits per number of the two below */
-    double *harm,
-        *harm_equal; /* [n_hs]: as solved (the table, or bands); with the same budget for every head-side */
+    double distortion_budget; /* bits per number of the next two */
+    double *distortion,
+        *distortion_equal; /* [n_hs] e'Me per token: as solved (the table, or bands); with equal budgets */
 };
 
 /* Loads and checks what @request names. Return: 0, or a negative errno with the sentence. */
 int inspection_open(struct inspection *x, const struct inspect_request *request, struct errmsg *e);
 void inspection_close(struct inspection *x);
 
-/* Computes everything; takes minutes for large models with many budgets. @p: started, unit NULL. */
+/* Computes all available parts; takes minutes for large models with many budgets. @p: started, unit NULL. */
 int inspection_fill(struct inspection *x, struct progress *p, struct errmsg *e);
 
-/* Rate-distortion curves and harm per head (inspection_curves.c). */
+/* Rate-distortion curves and distortion per head (inspection_curves.c). */
 int inspection_fill_curves(struct inspection *x, struct progress *p, struct errmsg *e);
 
-/* Bits per number that the table is charged: what bands store, sum r b of the paper's methods. */
+/* Bits per number that the table is charged: stored bits of bands, sum r b of the paper's methods. */
 double inspection_charged(const struct inspection *x);
 
-/* "Bytes of a sequence of @n_tokens, as the product holds them" (inspection_bytes.c). */
+/* Bytes that the product holds for a sequence (inspection_bytes.c). */
 struct sequence_bytes {
     uint64_t tokens, pages;
     uint64_t codes, padding, headers, sinks, tail, total, binary16;
@@ -117,7 +116,7 @@ struct sequence_bytes {
 };
 void inspection_bytes(const struct inspection *x, uint64_t n_tokens, struct sequence_bytes *ret);
 
-/* Context lengths that are shown. */
+/* Context lengths of the byte counts. */
 #define INSPECT_CONTEXTS 6
 extern const uint64_t inspect_contexts[INSPECT_CONTEXTS];
 
@@ -132,5 +131,5 @@ uint64_t inspect_code_bits(const struct table *t, enum side side);
 double inspect_side_bpd(const struct table *t, enum side side);
 
 /* Coordinates of a codec that carry bits, and their mean width. */
-unsigned codec_stored(const struct codec *c);
-double codec_mean_bits(const struct codec *c);
+unsigned inspect_codec_stored(const struct codec *c);
+double inspect_codec_mean_bits(const struct codec *c);

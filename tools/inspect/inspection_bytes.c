@@ -1,5 +1,4 @@
-/* Where the bytes of a sequence go: the same counts as kvc_seq_get_usage(), for sequences that need not
- * exist. */
+/* Bytes of a sequence by purpose: the same counts as kvc_seq_get_usage(), computed for any length. */
 #include <stdlib.h>
 
 #include "alloc/table_account.h"

@@ -28,10 +28,11 @@ struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, b
         a.min = fmax(a.min - room, -1e300);
         a.max = fmin(a.max + room, 1e300);
     }
+
     return a;
 }
 
-/* Where @v lies between the ends of the axis: 0..1. */
+/* Position of @v between the ends of the axis: 0..1. */
 static double svg_share(const struct svg_axis *a, double v)
 {
     double s =
@@ -57,10 +58,14 @@ static double svg_nice_step(double range, double wanted)
 {
     double raw = range / wanted, power = pow(10, floor(log10(raw))), rest = raw / power;
 
-    return power * (rest <= 1 ? 1 : rest <= 2 ? 2 : rest <= 5 ? 5 : 10);
+    if (rest <= 1)
+        return power;
+    if (rest <= 2)
+        return 2 * power;
+    return power * (rest <= 5 ? 5 : 10);
 }
 
-/* "0.5", "20"; powers of ten as such, "10⁻⁴", on an axis that spans many. */
+/* "0.5", "20"; "10⁻⁴" on an axis that spans many decades. */
 static void svg_tick_text(FILE *f, const struct svg_axis *a, double v)
 {
     static const char *const digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
@@ -71,6 +76,7 @@ static void svg_tick_text(FILE *f, const struct svg_axis *a, double v)
         fprintf(f, "%.4g", v);
         return;
     }
+
     fputs(e < 0 ? "10⁻" : "10", f);
     if (fabs(e) >= 100)
         fputs(digits[(int) fabs(e) / 100], f);
@@ -105,7 +111,7 @@ static double svg_frame_length(const struct svg_plot *p, bool horizontal)
     return horizontal ? p->width - p->left - p->right : p->height - p->top - p->bottom;
 }
 
-/* Decades; with few of them 2 and 5 between; with many only some are named. */
+/* Decades; with few of them also 2 and 5 of each; with many only some have labels. */
 static void svg_log_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
 {
     int first = (int) floor(log10(a->min) + 1e-9), last = (int) ceil(log10(a->max) - 1e-9);
@@ -185,6 +191,7 @@ void svg_line(const struct svg_plot *p, const char *series, const double *x, con
             fprintf(p->f, "%c%.1f %.1f", drawing ? 'L' : 'M', svg_x(p, x[i]), svg_y(p, y[i]));
         drawing = here;
     }
+
     fputs("\"/>\n", p->f);
 }
 
@@ -195,14 +202,16 @@ void svg_band(const struct svg_plot *p, const char *series, const double *x, con
 
     fprintf(p->f, "<path class=\"band %s\" d=\"", series);
     for (size_t i = 0; i < 2 * n; i++) {
-        size_t at = i < n ? i : 2 * n - 1 - i; /* there along the top, back along the bottom */
+        size_t at = i < n ? i : 2 * n - 1 - i; /* forwards along the top, backwards along the bottom */
         double y = i < n ? high[at] : low[at];
 
         if (!isfinite(low[at]) || !isfinite(high[at]))
             continue;
+
         fprintf(p->f, "%c%.1f %.1f", drawing ? 'L' : 'M', svg_x(p, x[at]), svg_y(p, y));
         drawing = true;
     }
+
     fputs(drawing ? "Z\"/>\n" : "\"/>\n", p->f);
 }
 

@@ -2,7 +2,7 @@
  * Charts as inline SVG: a frame with axes, and marks in its coordinates. Colours, dashes and fonts come from
  * the page's style sheet by class (html_style.c), so that light, dark and print need no second drawing.
  *
- * A chart's own text is short and ours; whatever else it says goes through html_text().
+ * Titles and labels go through html_text().
  */
 #pragma once
 
@@ -15,12 +15,12 @@ struct svg_axis {
     const char *title;
     double min, max; /* min < max; log: both above 0 */
     bool log;
-    double every; /* distance of ticks; 0: chosen. Not for log */
+    double every; /* distance of ticks; 0: automatic. Not for log */
 };
 
 struct svg_plot {
     FILE *f;
-    double width, height;            /* of the picture, in its own units: CSS pixels at full size */
+    double width, height;            /* of the picture, in CSS pixels at full size */
     double left, right, top, bottom; /* margins around the frame */
     struct svg_axis x, y;
 };
@@ -29,11 +29,11 @@ struct svg_plot {
  * if none. */
 struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, bool log);
 
-/* Opens the element and draws frame, grid, ticks and titles. @label: what a screen reader says. */
+/* Opens the element and draws frame, grid, ticks and titles. @label: text for screen readers. */
 void svg_begin(const struct svg_plot *p, const char *label);
 void svg_end(const struct svg_plot *p);
 
-/* Picture coordinates of a value; what lies outside the frame is at its edge. */
+/* Picture coordinates of a value; values outside the frame are moved to its edge. */
 double svg_x(const struct svg_plot *p, double x);
 double svg_y(const struct svg_plot *p, double y);
 
@@ -60,8 +60,8 @@ void svg_label(const struct svg_plot *p, const char *class, double x, double y, 
 /* ---- maps of layers and heads (svg_heat.c) ---- */
 
 #define SVG_RAMP 9           /* steps of the colour ramp: classes q0 (least) to q8 */
-#define SVG_HEAT_CELLS 16384 /* most cells that are drawn; more are unreadable */
-#define SVG_HEAT_COLUMNS 32  /* layers side by side; the next ones stand below */
+#define SVG_HEAT_CELLS 16384 /* most cells that are drawn: more are not readable */
+#define SVG_HEAT_COLUMNS 32  /* layers side by side; further layers are below */
 
 struct svg_heat {
     uint32_t n_layers, n_heads;

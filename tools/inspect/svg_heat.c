@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include <math.h>
+
 #include "tools/inspect/html.h"
 
 enum { CELL_W = 31, CELL_H = 30, LEFT = 54, TOP = 20, GAP = 26 };
@@ -11,10 +13,10 @@ unsigned svg_heat_step(double x, double min, double max)
 {
     double s = max > min ? (x - min) / (max - min) * SVG_RAMP : 0;
 
-    return s < 0 ? 0 : s >= SVG_RAMP ? SVG_RAMP - 1 : (unsigned) s;
+    return (unsigned) fmin(fmax(s, 0), SVG_RAMP - 1);
 }
 
-/* @format: a literal of the caller's, of one double. */
+/* @format: a literal of the caller, for one double. */
 static void svg_heat_number(FILE *f, const char *format, double x)
 {
     if (isfinite(x))
@@ -40,6 +42,7 @@ static void svg_heat_cell(FILE *f, const struct svg_heat *h, const char *name, u
         fputs("; ", f);
         svg_heat_number(f, h->small_format, h->small[i]);
     }
+
     fprintf(f, "</title><rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\"/>", x, y, CELL_W, CELL_H);
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">", x + CELL_W / 2.0, y + (h->small ? 13 : 19));
     svg_heat_number(f, h->format, h->printed[i]);
@@ -47,6 +50,7 @@ static void svg_heat_cell(FILE *f, const struct svg_heat *h, const char *name, u
         fprintf(f, "</text><text class=\"small\" x=\"%.1f\" y=\"%.1f\">", x + CELL_W / 2.0, y + 25);
         svg_heat_number(f, h->small_format, h->small[i]);
     }
+
     fputs("</text></g>\n", f);
 }
 
@@ -74,12 +78,14 @@ void svg_heat(FILE *f, const struct svg_heat *h, const char *name)
     double strip_h = h->n_heads * (double) CELL_H + GAP;
 
     if ((uint64_t) h->n_layers * h->n_heads > SVG_HEAT_CELLS) {
-        fprintf(f,
-                "<p class=\"note\">%s: %u layers of %u heads are too many cells to draw; the numbers are in "
-                "the JSON.</p>\n",
-                name, h->n_layers, h->n_heads);
+        fprintf(
+            f,
+            "<p class=\"note\">%s: %u layers of %u heads need too many cells for a page; the numbers are in "
+            "the JSON.</p>\n",
+            name, h->n_layers, h->n_heads);
         return;
     }
+
     fprintf(
         f,
         "<div class=\"scroll\" tabindex=\"0\"><svg class=\"heat\" style=\"min-width:%.0fpx;max-width:%dpx\" "
@@ -91,6 +97,7 @@ void svg_heat(FILE *f, const struct svg_heat *h, const char *name)
 
         svg_heat_strip(f, h, name, first, last < h->n_layers ? last : h->n_layers, TOP + i * strip_h);
     }
+
     fputs("</svg></div>\n", f);
 }
 

@@ -1,6 +1,5 @@
 /*
- * kvcobra eval: perplexity and distance to the exact model of a table on a text, and what the cache weighs,
- * byte for byte.
+ * kvcobra eval: compares compressed caches with the exact model on a text, and counts the bytes of the cache.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,8 +10,10 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
-#include "tools/lab/comparators/comparator.h"
+#include "tools/command/document.h"
+#include "tools/command/option.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_compare.h"
 #include "tools/lab/eval_generate.h"
 #include "tools/lab/eval_options.h"
@@ -20,7 +21,6 @@
 #include "tools/lab/eval_retrieval.h"
 #include "tools/lab/eval_subjects.h"
 #include "tools/lab/eval_table.h"
-#include "tools/command/text_file.h"
 
 enum {
     OPT_TABLE = 1,
@@ -40,7 +40,7 @@ enum {
     OPT_SEED
 };
 
-/* Of reading a text, of generating (16 prompts), of the longest text that hides a key. */
+/* Defaults of reading a text, of --generate (16 prompts), and of --retrieval. */
 enum {
     DEFAULT_TOKENS = 8192,
     DEFAULT_WINDOW = 2048,
@@ -51,67 +51,66 @@ enum {
 enum { KEYS_MAX = 100000, GENERATE_MAX = 1 << 20 };
 
 static const char doc[] =
-    "Read a text with the exact model and with the compressed cache, and compare.\v"
-    "The text is cut into windows that do not see each other. Printed are the perplexity of both and the "
-    "mean, over "
-    "all positions, of the Kullback-Leibler divergence between their next-token distributions (0 = the same "
-    "model); "
-    "then every byte held, by kind, and what it comes to per number.\n\n"
-    "Without --recent, a query sees exactly what a decode step of the product would: the newest 64 to 127 "
-    "tokens. "
-    "--recent 0 is the hardest case: nothing but the first tokens is exact, not even the query's own "
+    "Read a text with the exact model and with compressed caches, and compare them.\v"
+    "The text is cut into windows; no window sees another. The report has the perplexity of both models and "
+    "the "
+    "mean Kullback-Leibler divergence (KL) of their next-token distributions over all positions, 0 for "
+    "identical "
+    "models; then all bytes of the cache by kind, and their bits per number.\n\n"
+    "By default a query sees the tokens exactly that a decode step of the product sees exactly: the newest "
+    "64 to "
+    "127. --recent 0 is the hardest case: only the first tokens are exact, not even the query's own "
     "position.\n\n"
-    "--side and --layers read only a part of the cache from codes and leave the rest exact; --quartiles does "
-    "that for "
-    "each quarter of the layers, then for all of them. Bytes of one table are always those of the whole "
-    "cache.\n\n"
-    "Bits per number: 'charged' is what the paper calls effective, codes without padding plus what each "
-    "token stores "
-    "beside them, which is nothing here; 'held' counts every byte.\n\n"
-    "Several tables, and formats of others named with --comparator, are printed as rows, by bits. Formats: "
-    "q8_0, q4_0, "
+    "--side and --layers compress a part of the cache and leave the rest exact; --quartiles does that for "
+    "each "
+    "quarter of the layers, then for all. The bytes of one table are always those of the whole cache.\n\n"
+    "Bits per number: 'charged' is what the paper calls effective, codes without padding plus the data "
+    "stored "
+    "with each token, of which tables have none; 'held' or 'true' counts all bytes.\n\n"
+    "Several tables, and other formats by --comparator, are printed as rows, by bits. Formats: q8_0, q4_0, "
     "q4_0-rot (ggml); kivi-2, kivi-4; gear-2; quarot-3, quarot-4; turboquant-2, -3, -4; and, calibrated with "
-    "--stats, "
-    "kvquant-2, -3, -4; svdq-2; kqsvd-2, -3, -4. They are written from their papers and for this measurement "
-    "alone.\n\n"
-    "--retrieval hides five-digit keys in the text: four lengths up to --window, five depths, in turn. The "
-    "exact model "
-    "is asked too; shares have an interval of 95 % (Wilson). --generate writes on greedily after prompts cut "
-    "from the "
-    "text: how many tokens are as the exact model's, and the exact model's perplexity on all that was "
-    "written.\n\n"
-    "Examples: as strict as it gets; keys alone; against others; keys found again; texts written on:\n\n"
+    "--stats, kvquant-2, -3, -4; svdq-2; kqsvd-2, -3, -4. They are implemented from their papers, for this "
+    "measurement alone.\n\n"
+    "--retrieval hides five-digit keys in the text and asks for them: four lengths up to --window, five "
+    "depths, in "
+    "turn. The exact model is measured too; shares have a 95 % interval (Wilson). --generate continues "
+    "prompts "
+    "from the text greedily and reports how many tokens agree with the exact model's, and the exact model's "
+    "perplexity on the generated text.\n\n"
+    "Examples: the hardest case; keys alone; other formats; retrieval; generation:\n\n"
     "  kvcobra eval model.gguf --text book.txt --table 2.table --recent 0\n"
-    "  kvcobra eval model.gguf --text book.txt --table k-1.table --recent 0 --side k\n"
-    "  kvcobra eval model.gguf --text book.txt --table 3.table --comparator q4_0,kivi-2\n"
+    "  kvcobra eval model.gguf --text book.txt --table k-1.table --side k\n"
+    "  kvcobra eval model.gguf --text book.txt --table 3.table --comparator q4_0\n"
     "  kvcobra eval model.gguf --text book.txt --table 3.table --retrieval 100\n"
     "  kvcobra eval model.gguf --text book.txt --table 3.table --generate 256";
 
 static const struct argp_option options[] = {
-    {"table", OPT_TABLE, "TABLE", 0, "An allocation table; several are compared", 1},
-    {"comparator", OPT_COMPARATOR, "NAME,...", 0, "Other formats beside the tables; 'all' for all of them",
-     1},
-    {"stats", OPT_STATS, "STATS", 0, "What calibrated formats are made from: kvquant, svdq, kqsvd", 1},
-    {"text", OPT_TEXT, "FILE", 0, "The text, plain UTF-8 (required)", 1},
-    {"tokens", OPT_TOKENS, "N", 0, "Tokens of the text to use (default 8192; of all prompts 4096)", 2},
+    {"table", OPT_TABLE, "TABLE", 0, "An allocation table; may be repeated", 1},
+    {"comparator", OPT_COMPARATOR, "NAME,...", 0, "Other formats to compare with; all: all formats", 1},
+    {"stats", OPT_STATS, "STATS", 0, "Statistics for the calibrated formats kvquant, svdq and kqsvd", 1},
+    {"text", OPT_TEXT, "FILE", 0, "The text, UTF-8 (required)", 1},
+    {"tokens", OPT_TOKENS, "N", 0, "Tokens of the text to use (default 8192; with --generate 4096)", 2},
     {"window", OPT_WINDOW, "N", 0,
-     "Tokens of a window (default 2048), of a prompt (256), of the longest text that hides a key (3072)", 2},
-    {"recent", OPT_RECENT, "N", 0, "Newest tokens that a query sees exactly (default: as the product does)",
+     "Tokens of a window (default 2048); with --generate of a prompt (256), with --retrieval of the longest "
+     "text (3072)",
      2},
-    {"sinks", OPT_SINKS, "N", 0, "First tokens that stay exact (default: what the table says)", 2},
-    {"side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): what is read from codes", 3},
-    {"layers", OPT_LAYERS, "FIRST:LAST", 0, "Layers that are read from codes, from 0 (default: all)", 3},
+    {"recent", OPT_RECENT, "N", 0, "Newest tokens that a query sees exactly (default: as in the product)", 2},
+    {"sinks", OPT_SINKS, "N", 0, "First tokens that stay exact (default: as the table has)", 2},
+    {"side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): compressed side", 3},
+    {"layers", OPT_LAYERS, "FIRST:LAST", 0, "Compressed layers, from 0 (default: all)", 3},
     {"quartiles", OPT_QUARTILES, "STATS", OPTION_ARG_OPTIONAL,
-     "Each quarter of the layers alone, then all; with STATS, what the table was made of, also for the "
-     "quarter's "
-     "share of the harm that the solver counted",
+     "Compress each quarter of the layers alone, then all; with STATS, those the table was solved from, also "
+     "print the quarter's share of the distortion",
      3},
     {"post-rope", OPT_POST_ROPE, "STATS", 0,
-     "Beside it, what the same solve does to keys taken after RoPE; STATS is what the table was made of", 3},
-    {"retrieval", OPT_RETRIEVAL, "N", 0, "Instead: how many of N keys hidden in the text are found again", 4},
-    {"seed", OPT_SEED, "N", 0, "Of the keys, and of where texts begin (default 0)", 4},
+     "Also measure a table solved in the same way from keys after RoPE; STATS are those the table was solved "
+     "from",
+     3},
+    {"retrieval", OPT_RETRIEVAL, "N", 0, "Instead: hide N keys in the text, and count those that are found",
+     4},
+    {"seed", OPT_SEED, "N", 0, "Seed of the keys and of the beginnings of texts (default 0)", 4},
     {"generate", OPT_GENERATE, "N", 0,
-     "Instead: write N tokens after each prompt, and compare with what the exact model writes", 4},
+     "Instead: generate N tokens after each prompt, and compare with the exact model's", 4},
     {0},
 };
 
@@ -122,7 +121,7 @@ static void cmd_eval_take_side(struct eval_options *o, const char *name, const s
             o->sides = i;
             return;
         }
-    argp_error(state, "--side %s: k, v or kv", name);
+    argp_error(state, "--side takes k, v or kv, not '%s'", name);
 }
 
 /* "0:7" */
@@ -131,7 +130,7 @@ static void cmd_eval_take_layers(struct eval_options *o, char *arg, const struct
     char *colon = strchr(arg, ':');
 
     if (!colon)
-        argp_error(state, "--layers %s: first and last, as in 0:7", arg);
+        argp_error(state, "--layers takes FIRST:LAST, as in 0:7, not '%s'", arg);
     *colon = '\0';
     o->first_layer = (uint32_t) option_uint(state, "--layers", arg, 0, GEOMETRY_LAYERS_MAX - 1);
     o->n_layers =
@@ -148,7 +147,7 @@ static void cmd_eval_take_comparators(struct eval_options *o, char *arg, const s
         bool all = strcmp(name, "all") == 0;
 
         if (!all && !comparator_find(name))
-            argp_error(state, "--comparator %s: not known; kvcobra eval --help lists them", name);
+            argp_error(state, "--comparator: unknown format '%s'; kvcobra eval --help lists all", name);
         for (size_t i = 0; comparators[i]; i++) {
             if (!all && comparators[i] != comparator_find(name))
                 continue;
@@ -159,22 +158,31 @@ static void cmd_eval_take_comparators(struct eval_options *o, char *arg, const s
     }
 }
 
-/* What the three measurements exclude. */
+/* Options that exclude each other. */
 static void cmd_eval_check_measurement(const struct eval_options *o, const struct argp_state *state)
 {
     bool other = o->n_keys > 0 || o->n_generated > 0;
 
     if (o->n_keys > 0 && o->n_generated > 0)
-        argp_error(state, "--retrieval and --generate are two measurements: one at a time");
+        argp_error(state, "--retrieval and --generate exclude each other");
     if (o->n_keys > 0 && o->n_tokens > 0)
-        argp_error(state, "--retrieval cuts its texts by --window; --tokens has no meaning there");
-    if (o->n_keys == 0 && o->seed_given)
-        argp_error(state, "--seed is of the keys of --retrieval");
-    if (o->quartiles && o->n_layers > 0)
-        argp_error(state, "--quartiles goes through all layers: without --layers");
-    if ((o->quartiles || o->post_rope) && (o->n_tables != 1 || o->n_comparators > 0 || other))
         argp_error(state,
-                   "--quartiles and --post-rope look at one --table on a text, with nothing beside it");
+                   "--retrieval and --tokens exclude each other: --window sets the length of its texts");
+    if (o->n_keys == 0 && o->seed_given)
+        argp_error(state, "--seed needs --retrieval");
+    if (o->quartiles && o->n_layers > 0)
+        argp_error(state, "--quartiles and --layers exclude each other");
+    if ((o->quartiles || o->post_rope) && (o->n_tables != 1 || o->n_comparators > 0 || other))
+        argp_error(state, "--quartiles and --post-rope take exactly one --table and no --comparator, "
+                          "--retrieval or --generate");
+}
+
+static void cmd_eval_set_default(struct eval_options *o, size_t n_tokens, size_t window)
+{
+    if (o->n_tokens == 0)
+        o->n_tokens = n_tokens;
+    if (o->window == 0)
+        o->window = window;
 }
 
 static void cmd_eval_check_arguments(struct eval_options *o, const struct argp_state *state)
@@ -187,15 +195,46 @@ static void cmd_eval_check_arguments(struct eval_options *o, const struct argp_s
     for (size_t i = 0; i < o->n_comparators; i++)
         calibrated = calibrated || o->comparators[i]->calibrated;
     if (calibrated && !o->stats)
-        argp_error(state, "kvquant, svdq and kqsvd are calibrated: --stats says on what");
+        argp_error(state, "kvquant, svdq and kqsvd are calibrated: they need --stats");
     if (!calibrated && o->stats)
         argp_error(state, "--stats is for kvquant, svdq and kqsvd");
-    if (o->n_tokens == 0)
-        o->n_tokens = o->n_keys > 0 ? 0 : o->n_generated > 0 ? DEFAULT_PROMPTS_TOKENS : DEFAULT_TOKENS;
-    if (o->window == 0)
-        o->window = o->n_keys > 0        ? DEFAULT_RETRIEVAL_WINDOW
-                    : o->n_generated > 0 ? DEFAULT_PROMPT
-                                         : DEFAULT_WINDOW;
+    if (o->n_keys > 0)
+        cmd_eval_set_default(o, 0, DEFAULT_RETRIEVAL_WINDOW);
+    else if (o->n_generated > 0)
+        cmd_eval_set_default(o, DEFAULT_PROMPTS_TOKENS, DEFAULT_PROMPT);
+    else
+        cmd_eval_set_default(o, DEFAULT_TOKENS, DEFAULT_WINDOW);
+}
+
+/* Options of numbers. False: @key is none of them. */
+static bool cmd_eval_take_number(struct eval_options *o, int key, const char *arg,
+                                 const struct argp_state *state)
+{
+    switch (key) {
+    case OPT_RETRIEVAL:
+        o->n_keys = option_uint(state, "--retrieval", arg, 1, KEYS_MAX);
+        return true;
+    case OPT_GENERATE:
+        o->n_generated = option_uint(state, "--generate", arg, 1, GENERATE_MAX);
+        return true;
+    case OPT_SEED:
+        o->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
+        o->seed_given = true;
+        return true;
+    case OPT_TOKENS:
+        o->n_tokens = option_uint(state, "--tokens", arg, 2, (uint64_t) 1 << 32);
+        return true;
+    case OPT_WINDOW:
+        o->window = option_uint(state, "--window", arg, 2, (uint64_t) 1 << 24);
+        return true;
+    case OPT_RECENT:
+        o->n_recent = (int32_t) option_uint(state, "--recent", arg, 0, INT32_MAX);
+        return true;
+    case OPT_SINKS:
+        o->n_sink = (int32_t) option_uint(state, "--sinks", arg, 0, TABLE_SINKS_MAX);
+        return true;
+    }
+    return false;
 }
 
 static error_t cmd_eval_parse(int key, char *arg, struct argp_state *state)
@@ -217,30 +256,8 @@ static error_t cmd_eval_parse(int key, char *arg, struct argp_state *state)
     case OPT_STATS:
         o->stats = arg;
         return 0;
-    case OPT_RETRIEVAL:
-        o->n_keys = option_uint(state, "--retrieval", arg, 1, KEYS_MAX);
-        return 0;
-    case OPT_GENERATE:
-        o->n_generated = option_uint(state, "--generate", arg, 1, GENERATE_MAX);
-        return 0;
-    case OPT_SEED:
-        o->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
-        o->seed_given = true;
-        return 0;
     case OPT_TEXT:
         o->text = arg;
-        return 0;
-    case OPT_TOKENS:
-        o->n_tokens = option_uint(state, "--tokens", arg, 2, (uint64_t) 1 << 32);
-        return 0;
-    case OPT_WINDOW:
-        o->window = option_uint(state, "--window", arg, 2, (uint64_t) 1 << 24);
-        return 0;
-    case OPT_RECENT:
-        o->n_recent = (int32_t) option_uint(state, "--recent", arg, 0, INT32_MAX);
-        return 0;
-    case OPT_SINKS:
-        o->n_sink = (int32_t) option_uint(state, "--sinks", arg, 0, TABLE_SINKS_MAX);
         return 0;
     case OPT_SIDE:
         cmd_eval_take_side(o, arg, state);
@@ -264,12 +281,12 @@ static error_t cmd_eval_parse(int key, char *arg, struct argp_state *state)
         cmd_eval_check_arguments(o, state);
         return 0;
     }
-    return ARGP_ERR_UNKNOWN;
+    return cmd_eval_take_number(o, key, arg, state) ? 0 : ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp argp = {options, cmd_eval_parse, "MODEL", doc, common_children, NULL, NULL};
 
-/* What the options ask of the model. */
+/* Whether the model has the layers and the context that the options need. */
 static int cmd_eval_check_model(const struct engine *en, const struct eval_options *o, struct errmsg *e)
 {
     char what[48];
@@ -277,6 +294,7 @@ static int cmd_eval_check_model(const struct engine *en, const struct eval_optio
     if (o->first_layer + o->n_layers > engine_geometry(en)->n_layers)
         return fail(e, -EINVAL, "%s has layers 0 to %u; --layers goes to %u", o->model,
                     engine_geometry(en)->n_layers - 1, o->first_layer + o->n_layers - 1);
+
     (void) snprintf(what, sizeof(what), "--window %zu", o->window);
     return eval_check_length(en, o, o->window, what, e);
 }
@@ -304,8 +322,8 @@ static int cmd_eval_run(int argc, char **argv)
         return eval_retrieval(en, &o, &text);
     if (o.n_generated > 0)
         return eval_generate(en, &o, &text);
+
     return o.n_tables == 1 && o.n_comparators == 0 ? eval_table(en, &o, &text) : eval_compare(en, &o, &text);
 }
 
-const struct command cmd_eval = {"eval", "what a table costs: distance to the exact model, bytes",
-                                 cmd_eval_run};
+const struct command cmd_eval = {"eval", "compare tables with the exact model, count bytes", cmd_eval_run};

@@ -10,19 +10,19 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/generation.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/demo/generation.h"
-#include "tools/command/progress.h"
 #include "tools/lab/subject.h"
 
-enum { LOGIT_ROWS = 64 }; /* positions whose logits exist at one time */
+enum { LOGIT_ROWS = 64 }; /* positions whose logits are held at a time */
 
 struct continuation_run {
     struct engine *en;
     const struct continuation_options *o;
-    uint32_t *sequence; /* [prompt_tokens + n_tokens] the prompt, and what a subject wrote */
-    uint32_t *exact;    /* [n_tokens] what the exact model wrote */
+    uint32_t *sequence; /* [prompt_tokens + n_tokens] the prompt and a subject's tokens */
+    uint32_t *exact;    /* [n_tokens] the exact model's tokens */
     float *hidden;      /* [prompt_tokens + n_tokens, n_embd] */
     float *logits;      /* [LOGIT_ROWS, n_vocab] */
     size_t n_written;
@@ -74,8 +74,9 @@ static int continuation_write_on(struct continuation_run *r, struct subject *s, 
 
     if (err < 0)
         return err;
+
     r->n_written = 0;
-    err = generate(r->en, &cache, NULL, NULL, r->sequence, r->o->prompt_tokens, &go, &g, e);
+    err = generation_run(r->en, &cache, NULL, NULL, r->sequence, r->o->prompt_tokens, &go, &g, e);
     ended = subject_end(s, err == 0, e);
     return err < 0 ? err : ended;
 }
@@ -91,6 +92,7 @@ static int continuation_judge(struct continuation_run *r, struct subject *exact,
 
     if (err < 0)
         return err;
+
     err = engine_embed(r->en, r->sequence, n, r->hidden, e);
     if (err == 0)
         err = engine_layers(r->en, &cache, 0, engine_geometry(r->en)->n_layers, n, r->hidden, e);
@@ -99,8 +101,9 @@ static int continuation_judge(struct continuation_run *r, struct subject *exact,
 
         err = engine_logits(r->en, rows, r->hidden + at * info->n_embd, r->logits, e);
         for (size_t row = 0; err == 0 && row < rows; row++)
-            *nll += nll_of(r->logits + row * info->n_vocab, info->n_vocab, r->sequence[at + row + 1]);
+            *nll += sampler_nll(r->logits + row * info->n_vocab, info->n_vocab, r->sequence[at + row + 1]);
     }
+
     ended = subject_end(exact, false, e);
     return err < 0 ? err : ended;
 }
@@ -147,13 +150,15 @@ static int continuation_run_prompts(struct continuation_run *r, struct subject *
             err = continuation_judge(r, exact, &nll[i], e);
             if (err < 0)
                 return err;
+
             progress_update(p, ++done);
         }
     }
+
     return 0;
 }
 
-int continue_prompts(struct engine *en, struct subject *exact, struct subject *const *subjects,
+int continuation_run(struct engine *en, struct subject *exact, struct subject *const *subjects,
                      size_t n_subjects, const uint32_t *tokens, const struct continuation_options *o,
                      struct progress *p, struct continuation *ret, struct errmsg *e)
 {
@@ -167,11 +172,13 @@ int continue_prompts(struct engine *en, struct subject *exact, struct subject *c
         return err;
     if (!alike || !nll)
         return fail(e, -ENOMEM, "out of memory for %zu prompts", o->n_prompts);
+
     err = continuation_run_prompts(&r, exact, subjects, n_subjects, tokens, p, alike, nll, e);
     for (size_t i = 0; err == 0 && i <= n_subjects; i++) {
         memcpy(ret[i].alike, alike + i * o->n_prompts, o->n_prompts * sizeof(*alike));
         ret[i].nll = nll[i];
     }
+
     return err;
 }
 
@@ -182,7 +189,7 @@ static int continuation_ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-size_t quantile(size_t *values, size_t n, double q)
+size_t continuation_quantile(size_t *values, size_t n, double q)
 {
     size_t at = (size_t) fmax(ceil(q * (double) n) - 1, 0);
 

@@ -7,39 +7,40 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
-#include "tools/lab/comparators/comparator.h"
+#include "tools/command/document.h"
+#include "tools/command/progress.h"
+#include "tools/command/report.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/eval_subjects.h"
 #include "tools/lab/evaluation.h"
-#include "tools/command/progress.h"
-#include "tools/command/report.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
-struct row {
+struct compare_row {
     const struct subject *subject;
     const struct evaluation *sum;
     bool best; /* no row of the same or fewer bits has a lower KL */
 };
 
-/* By bits, then by harm. */
+/* By bits, then by KL. */
 static int eval_compare_order(const void *a, const void *b)
 {
-    const struct row *x = a, *y = b;
+    const struct compare_row *x = a, *y = b;
     double bits_x = subject_charged_bpd(x->subject), bits_y = subject_charged_bpd(y->subject);
 
     if (bits_x != bits_y)
         return bits_x < bits_y ? -1 : 1;
+
     return (evaluation_kl(x->sum) > evaluation_kl(y->sum)) - (evaluation_kl(x->sum) < evaluation_kl(y->sum));
 }
 
 static void eval_compare_sort_rows(const struct subject_list *l, const struct evaluation *sums,
-                                   struct row *rows)
+                                   struct compare_row *rows)
 {
     for (size_t i = 0; i < l->n; i++)
-        rows[i] = (struct row){l->items[i], &sums[i], false};
+        rows[i] = (struct compare_row){l->items[i], &sums[i], false};
     qsort(rows, l->n, sizeof(*rows), eval_compare_order);
     for (size_t i = 0; i < l->n; i++) {
         rows[i].best = true;
@@ -53,7 +54,7 @@ static const char *eval_compare_kind_of(const struct subject *s)
     return subject_comparator(s) ? "format" : "table";
 }
 
-static json_t *eval_compare_row_json(const struct row *row)
+static json_t *eval_compare_row_json(const struct compare_row *row)
 {
     const struct comparator *c = subject_comparator(row->subject);
     char digest[DIGEST_HEX_BYTES];
@@ -74,7 +75,7 @@ static json_t *eval_compare_row_json(const struct row *row)
 }
 
 static json_t *compare_json(const struct engine *en, const struct eval_options *o,
-                            const struct subject_list *l, const struct row *rows)
+                            const struct subject_list *l, const struct compare_row *rows)
 {
     const struct evaluation *s = rows[0].sum;
     json_t *all = json_array();
@@ -93,7 +94,7 @@ static json_t *compare_json(const struct engine *en, const struct eval_options *
 }
 
 static int eval_compare_print_text(const struct engine *en, const struct eval_options *o,
-                                   const struct subject_list *l, const struct row *rows)
+                                   const struct subject_list *l, const struct compare_row *rows)
 {
     _cleanup_(report_freep) struct report *r = report_new("<\t<\t>charged\t>true\t>KL\t>perplexity");
     const struct evaluation *s = rows[0].sum;
@@ -113,10 +114,11 @@ static int eval_compare_print_text(const struct engine *en, const struct eval_op
     report_row(r, "exact\t\t16.000\t16.000\t0\t%.3f", evaluation_exact_perplexity(s));
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
-    printf("\ncharged: bits per number of coded tokens, with all that stands beside the codes\n"
-           "true:    all bits per number of these windows, exact tokens at 16\n"
-           "KL:      nats per token from the exact model\n"
-           "*:       no row above has a KL as low\n");
+
+    printf("\ncharged: bits per number of coded tokens, with scales, norms and outliers\n"
+           "true:    bits per number of these windows, with exact tokens at 16\n"
+           "KL:      from the exact model, nats per token\n"
+           "*:       no row of the same or fewer bits has a KL as low\n");
     return COMMAND_OK;
 }
 
@@ -128,14 +130,14 @@ static int eval_compare_measure(struct engine *en, const struct eval_options *o,
 
     progress_start(&p, "evaluating", "tokens",
                    (1.0 + (double) l->n) * (double) evaluation_tokens(&eo, text->n_tokens), o->common.quiet);
-    return evaluate(en, l->items, l->n, text->tokens, text->n_tokens, &eo, &p, sums, e);
+    return evaluation_run(en, l->items, l->n, text->tokens, text->n_tokens, &eo, &p, sums, e);
 }
 
 int eval_compare(struct engine *en, const struct eval_options *o, const struct document *text)
 {
     _cleanup_(subject_list_deinit) struct subject_list l = {.n = 0};
     struct evaluation sums[EVAL_SUBJECTS_MAX];
-    struct row rows[EVAL_SUBJECTS_MAX];
+    struct compare_row rows[EVAL_SUBJECTS_MAX];
     struct errmsg e = {""};
     int r = subject_list_open(en, o, false, &l, &e);
 
@@ -143,6 +145,7 @@ int eval_compare(struct engine *en, const struct eval_options *o, const struct d
         r = eval_compare_measure(en, o, text, &l, sums, &e);
     if (r < 0)
         return command_fail("%s", e.text);
+
     eval_compare_sort_rows(&l, sums, rows);
     return o->common.json ? report_json(compare_json(en, o, &l, rows))
                           : eval_compare_print_text(en, o, &l, rows);

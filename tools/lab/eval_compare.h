@@ -1,4 +1,4 @@
-/* Tables and other formats side by side on one text: `kvcobra eval` with several of them. */
+/* `kvcobra eval` with several tables or formats: one row each, measured on the same text. */
 #pragma once
 
 struct document;

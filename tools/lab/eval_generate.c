@@ -8,14 +8,14 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/continuation.h"
-#include "tools/engine/engine.h"
-#include "tools/lab/eval_options.h"
-#include "tools/lab/eval_subjects.h"
+#include "tools/command/document.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
+#include "tools/engine/engine.h"
+#include "tools/lab/continuation.h"
+#include "tools/lab/eval_options.h"
+#include "tools/lab/eval_subjects.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
 static double eval_generate_perplexity(const struct continuation *c, const struct continuation_options *o)
 {
@@ -36,13 +36,13 @@ static json_t *eval_generate_row_json(const struct subject *s, struct continuati
 {
     json_t *alike = json_array();
 
-    for (size_t i = 0; i < o->n_prompts; i++) /* what fails here makes json_pack() fail below */
+    for (size_t i = 0; i < o->n_prompts; i++) /* on failure json_pack() fails below */
         (void) json_array_append_new(alike, json_integer((json_int_t) c->alike[i]));
     return json_pack("{s:s, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:f}", "name", subject_name(s), "bpd_charged",
                      subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "alike", alike,
-                     "alike_lower_quartile", (json_int_t) quantile(c->alike, o->n_prompts, 0.25),
-                     "alike_median", (json_int_t) quantile(c->alike, o->n_prompts, 0.5),
-                     "alike_upper_quartile", (json_int_t) quantile(c->alike, o->n_prompts, 0.75),
+                     "alike_lower_quartile", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.25),
+                     "alike_median", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.5),
+                     "alike_upper_quartile", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.75),
                      "never_differ", (int) eval_generate_count_whole(c, o), "ppl_exact",
                      eval_generate_perplexity(c, o));
 }
@@ -72,7 +72,7 @@ static int eval_generate_print_text(const struct engine *en, const struct eval_o
         report_new("<\t>charged\t>a quarter by\t>half by\t>three by\t>never\t>perplexity");
 
     printf("model   %s\n", engine_info(en)->name);
-    printf("text    %s\n        %zu prompts of %zu tokens, %zu tokens written for each\n", o->text,
+    printf("text    %s\n        %zu prompts of %zu tokens, %zu tokens generated for each\n", o->text,
            co->n_prompts, co->prompt_tokens, co->n_tokens);
     eval_print_exact(o, l);
     putchar('\n');
@@ -80,21 +80,23 @@ static int eval_generate_print_text(const struct engine *en, const struct eval_o
         size_t *alike = sums[i].alike, n = co->n_prompts;
 
         report_row(r, "%s\t%.3f\t%zu\t%zu\t%zu\t%zu of %zu\t%.3f", subject_name(l->items[i]),
-                   subject_charged_bpd(l->items[i]), quantile(alike, n, 0.25), quantile(alike, n, 0.5),
-                   quantile(alike, n, 0.75), eval_generate_count_whole(&sums[i], co), n,
-                   eval_generate_perplexity(&sums[i], co));
+                   subject_charged_bpd(l->items[i]), continuation_quantile(alike, n, 0.25),
+                   continuation_quantile(alike, n, 0.5), continuation_quantile(alike, n, 0.75),
+                   eval_generate_count_whole(&sums[i], co), n, eval_generate_perplexity(&sums[i], co));
     }
+
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
-    printf("\ncharged:    bits per number of coded tokens, scales and the like counted\n"
-           "by:         so many tokens are as the exact model writes them, before a quarter,\n"
-           "            half, three quarters of the texts part from its\n"
-           "never:      texts that do not part\n"
-           "perplexity: of the exact model on what was written; loops make it low\n");
+
+    printf("\ncharged:    bits per number of coded tokens, with scales, norms and outliers\n"
+           "by:         equal tokens before a quarter, half, three quarters of the texts\n"
+           "            differ from those of the exact model\n"
+           "never:      texts that do not differ\n"
+           "perplexity: of the exact model on the generated text; repetitions make it low\n");
     return COMMAND_OK;
 }
 
-/* Prompts that the text has. */
+/* The number of prompts in the text, and their lengths. */
 static int eval_generate_plan(const struct engine *en, const struct eval_options *o,
                               const struct document *text, struct continuation_options *ret, struct errmsg *e)
 {
@@ -104,7 +106,8 @@ static int eval_generate_plan(const struct engine *en, const struct eval_options
     *ret = (struct continuation_options){n / o->window, o->window, o->n_generated};
     (void) snprintf(what, sizeof(what), "--window %zu and --generate %zu", o->window, o->n_generated);
     if (ret->n_prompts == 0)
-        return fail(e, -EINVAL, "%s: %zu tokens do not make a prompt of %zu", o->text, n, o->window);
+        return fail(e, -EINVAL, "%s: %zu tokens are too few for a prompt of %zu", o->text, n, o->window);
+
     return eval_check_length(en, o, o->window + o->n_generated, what, e);
 }
 
@@ -118,7 +121,7 @@ int eval_generate(struct engine *en, const struct eval_options *o, const struct 
     struct errmsg e = {""};
     int r = eval_generate_plan(en, o, text, &co, &e);
 
-    progress_start(&p, "writing on", "texts", 0, o->common.quiet);
+    progress_start(&p, "generating", "texts", 0, o->common.quiet);
     if (r == 0)
         r = subject_list_open(en, o, true, &l, &e);
     p.total = (double) l.n * (double) co.n_prompts;
@@ -127,13 +130,15 @@ int eval_generate(struct engine *en, const struct eval_options *o, const struct 
         if (!alike)
             r = fail(&e, -ENOMEM, "out of memory for %zu prompts", co.n_prompts);
     }
+
     for (size_t i = 0; r == 0 && i < l.n; i++)
         sums[i].alike = alike + i * co.n_prompts;
     if (r == 0)
-        r = continue_prompts(en, l.items[0], l.items + 1, l.n - 1, text->tokens, &co, &p, sums, &e);
+        r = continuation_run(en, l.items[0], l.items + 1, l.n - 1, text->tokens, &co, &p, sums, &e);
     progress_end(&p);
     if (r < 0)
         return command_fail("%s", e.text);
+
     return o->common.json ? report_json(eval_generate_result_json(en, o, &l, sums, &co))
                           : eval_generate_print_text(en, o, &l, sums, &co);
 }

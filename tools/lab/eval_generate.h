@@ -1,4 +1,4 @@
-/* `kvcobra eval --generate`: how long tables and formats write what the exact model writes. */
+/* `kvcobra eval --generate`: how many generated tokens agree with the exact model's. */
 #pragma once
 
 struct document;

@@ -1,4 +1,4 @@
-/* What `kvcobra eval` was asked for. */
+/* The parsed command line of `kvcobra eval`, for all eval_*.c. cmd_eval.c fills it. */
 #pragma once
 
 #include <stdbool.h>
@@ -27,9 +27,10 @@ struct eval_options {
     int32_t n_recent, n_sink;
     uint32_t sides, first_layer, n_layers; /* as in kvc_eval_options */
     bool quartiles;
-    const char *quartile_statistics; /* what the table was made of, to count its harm by; or NULL */
-    size_t n_keys;                   /* to retrieve; 0: not asked for */
-    size_t n_generated;              /* tokens to write; 0: not asked for */
+    const char
+        *quartile_statistics; /* statistics that the table was solved from, for its distortion; or NULL */
+    size_t n_keys;            /* of --retrieval; 0: not given */
+    size_t n_generated;       /* tokens of --generate; 0: not given */
     uint64_t seed;
     bool seed_given;
 };

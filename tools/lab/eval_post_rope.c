@@ -13,18 +13,21 @@
 #include "base/errmsg.h"
 #include "tools/command/progress.h"
 
-int table_statistics(const struct table *t, const char *table, const struct stats *s, const char *statistics,
-                     struct solve_options *ret, struct errmsg *e)
+int post_rope_options(const struct table *t, const char *table, const struct stats *s, const char *statistics,
+                      struct solve_options *ret, struct errmsg *e)
 {
     uint8_t made_of[DIGEST_BYTES], digest[DIGEST_BYTES];
     int r = solve_options_read(t->provenance, ret, made_of, e);
 
-    if (r == 0)
-        r = stats_digest(s, digest, e);
+    if (r < 0)
+        return r;
+
+    r = stats_digest(s, digest, e);
     if (r < 0)
         return r;
     if (memcmp(made_of, digest, sizeof(digest)) != 0)
-        return fail(e, -EINVAL, "%s was not made of %s, but of other statistics", table, statistics);
+        return fail(e, -EINVAL, "%s was solved from other statistics than %s", table, statistics);
+
     return 0;
 }
 
@@ -38,14 +41,21 @@ int post_rope_table(const char *table, const char *statistics, struct progress *
     struct solve_report report;
     int r = stats_load(statistics, &s, e);
 
-    if (r == 0)
-        r = table_load(table, &t, e);
-    if (r == 0)
-        r = table_statistics(t, table, s, statistics, &o, e);
-    if (r == 0)
-        r = stats_rotated(s, &rotated, e);
     if (r < 0)
         return r;
+
+    r = table_load(table, &t, e);
+    if (r < 0)
+        return r;
+
+    r = post_rope_options(t, table, s, statistics, &o, e);
+    if (r < 0)
+        return r;
+
+    r = stats_rotated(s, &rotated, e);
+    if (r < 0)
+        return r;
+
     o.progress = progress_callback;
     o.progress_ctx = p;
     return solve_table(rotated, &o, ret_bytes, ret_n_bytes, &report, e);

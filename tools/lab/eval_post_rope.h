@@ -1,6 +1,6 @@
 /*
- * The table that the same solve would have made of keys taken after RoPE: for `kvcobra eval --post-rope`. It
- * is never written to a file, since no cache but an evaluation's could read it rightly.
+ * A table solved in the same way from keys after RoPE, for `kvcobra eval --post-rope`. It is never written to
+ * a file, since only the cache of an evaluation reads it correctly.
  */
 #pragma once
 
@@ -13,19 +13,19 @@ struct stats;
 struct table;
 
 /**
- * table_statistics() - check that @s is what @t was made of, and say how
+ * post_rope_options() - check that @t was solved from @s, and return the options
  * @table, @statistics: their paths, for sentences
  *
- * Return: 0; -EINVAL: made of other statistics; -ENODATA: the table does not say.
+ * Return: 0; -EINVAL: solved from other statistics; -ENODATA: the provenance lacks it.
  */
-int table_statistics(const struct table *t, const char *table, const struct stats *s, const char *statistics,
-                     struct solve_options *ret, struct errmsg *e);
+int post_rope_options(const struct table *t, const char *table, const struct stats *s, const char *statistics,
+                      struct solve_options *ret, struct errmsg *e);
 
 /**
  * post_rope_table() - solve a table's statistics again with rotated keys
  * @table:      path of the table; its options are used
- * @statistics: path of the statistics that it was made of; others are refused
- * @p:          started; moved along while solving
+ * @statistics: path of the statistics that it was solved from; others are refused
+ * @p:          started; updated while solving
  * @ret_bytes:  malloc'ed
  *
  * Return: 0 or a negative errno with a sentence.

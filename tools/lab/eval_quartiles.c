@@ -11,30 +11,36 @@
 #include "base/errmsg.h"
 #include "tools/lab/eval_post_rope.h"
 
-int quartile_harm(const char *table, const char *statistics, uint32_t sides,
-                  double ret_harm[static EVAL_PARTS], struct errmsg *e)
+int quartile_distortion(const char *table, const char *statistics, uint32_t sides,
+                        double ret_distortion[static EVAL_PARTS], struct errmsg *e)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
-    _cleanup_(freep) double *harm = NULL;
+    _cleanup_(freep) double *distortion = NULL;
     double sums[EVAL_PARTS] = {0};
     struct solve_options o;
     int r = stats_load(statistics, &s, e);
 
-    if (r == 0)
-        r = table_load(table, &t, e);
-    if (r == 0)
-        r = table_statistics(t, table, s, statistics, &o, e);
     if (r < 0)
         return r;
-    harm = calloc((size_t) t->geometry.n_layers * 2, sizeof(*harm));
-    if (!harm)
-        return fail(e, -ENOMEM, "out of memory for judging the table");
-    r = solve_harm(s, t, &o, harm, e);
+
+    r = table_load(table, &t, e);
+    if (r < 0)
+        return r;
+
+    r = post_rope_options(t, table, s, statistics, &o, e);
+    if (r < 0)
+        return r;
+
+    distortion = calloc((size_t) t->geometry.n_layers * 2, sizeof(*distortion));
+    if (!distortion)
+        return fail(e, -ENOMEM, "out of memory for the distortion of the table");
+
+    r = solve_distortion(s, t, &o, distortion, e);
     for (uint32_t i = 0; r == 0 && i < 2 * t->geometry.n_layers; i++)
         if (sides == 0 || sides >> i % 2 & 1)
-            sums[EVAL_PARTS * (i / 2) / t->geometry.n_layers] += harm[i];
+            sums[EVAL_PARTS * (i / 2) / t->geometry.n_layers] += distortion[i];
     for (uint32_t part = 0; r == 0 && part < EVAL_PARTS; part++)
-        ret_harm[part] = sums[part];
+        ret_distortion[part] = sums[part];
     return r;
 }

@@ -1,4 +1,4 @@
-/* The harm that a solver counted in each quarter of the layers: for `kvcobra eval --quartiles=STATS`. */
+/* The distortion e'Me of a table in each quarter of the layers, for `kvcobra eval --quartiles=STATS`. */
 #pragma once
 
 #include <stdint.h>
@@ -8,11 +8,11 @@
 struct errmsg;
 
 /**
- * quartile_harm() - a table's harm by quarter of the layers, as its own solve counts it
- * @statistics: path; what the table was made of, others are refused
- * @sides:      bits of kvc_eval_options: whose harm is counted; 0 = both
+ * quartile_distortion() - a table's distortion e'Me by quarter of the layers, under the metric of its solve
+ * @statistics: path; those that the table was solved from, others are refused
+ * @sides:      bits of kvc_eval_options: sides that are counted; 0 = both
  *
  * Return: 0 or a negative errno with a sentence.
  */
-int quartile_harm(const char *table, const char *statistics, uint32_t sides,
-                  double ret_harm[static EVAL_PARTS], struct errmsg *e);
+int quartile_distortion(const char *table, const char *statistics, uint32_t sides,
+                        double ret_distortion[static EVAL_PARTS], struct errmsg *e);

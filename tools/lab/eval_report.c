@@ -1,4 +1,4 @@
-/* See eval_report.h. */
+/* Printing the result of one table; see eval_report.h. */
 #include "tools/lab/eval_report.h"
 
 #include <stdio.h>
@@ -6,9 +6,10 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
-#include "tools/lab/eval_subjects.h"
-#include "tools/command/handles.h"
+#include "tools/command/client_model.h"
+#include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/lab/eval_subjects.h"
 
 const char *eval_side_name(uint32_t sides)
 {
@@ -17,7 +18,7 @@ const char *eval_side_name(uint32_t sides)
     return names[sides & 3];
 }
 
-/* What a cache is made of; together they are every byte held. */
+/* The kinds of bytes of a cache; together they are all its bytes. */
 enum { N_ITEMS = 5 };
 struct eval_report_item {
     const char *name;
@@ -50,15 +51,16 @@ static json_t *eval_report_items_json(const kvc_usage *u)
         json_t *one = json_pack("{s:I, s:f}", "bytes", (json_int_t) items[i].bytes, "bpd",
                                 eval_report_per_number(u, items[i].bytes));
 
-        if (json_object_set_new(all, items[i].name, one) < 0) { /* takes NULLs, drops @one on failure */
+        if (json_object_set_new(all, items[i].name, one) < 0) { /* accepts NULL, drops @one on failure */
             json_decref(all);
             return NULL;
         }
     }
+
     return all;
 }
 
-/* What is charged, and what is stored once. */
+/* Charged bits, and bytes that are stored once. */
 static json_t *eval_report_account_json(const struct eval_result *res)
 {
     const struct table_account *a = &res->account;
@@ -68,14 +70,14 @@ static json_t *eval_report_account_json(const struct eval_result *res)
                      (json_int_t) a->fixed_bytes);
 }
 
-/* The quarter's part of all harm. */
-static double eval_report_harm_share(const struct eval_result *res, size_t part)
+/* The quarter's share of the distortion of all layers. */
+static double eval_report_distortion_share(const struct eval_result *res, size_t part)
 {
     double sum = 0;
 
     for (size_t i = 0; i < EVAL_PARTS; i++)
-        sum += res->part_harm[i];
-    return sum > 0 ? res->part_harm[part] / sum : 0;
+        sum += res->part_distortion[i];
+    return sum > 0 ? res->part_distortion[part] / sum : 0;
 }
 
 /* [{"layers": 8, "ppl": ..., "kl": ..., "harm_share": ...}, ...] */
@@ -90,12 +92,13 @@ static json_t *eval_report_parts_json(const struct eval_options *o, const struct
                                 evaluation_perplexity(s), "kl", evaluation_kl(s));
 
         if (one && o->quartile_statistics)
-            (void) json_object_set_new(one, "harm_share", json_real(eval_report_harm_share(res, i)));
+            (void) json_object_set_new(one, "harm_share", json_real(eval_report_distortion_share(res, i)));
         if (json_array_append_new(all, one) < 0) {
             json_decref(all);
             return NULL;
         }
     }
+
     return all;
 }
 
@@ -136,6 +139,7 @@ static json_t *eval_report_result_json(const struct eval_options *o, const struc
         json_decref(json);
         return NULL;
     }
+
     return json;
 }
 
@@ -158,20 +162,21 @@ static void eval_report_print_account(const struct eval_result *res)
     const struct table_account *a = &res->account;
     char size[HUMAN_BYTES];
 
-    printf("charged %.3f bits per number without padding (K %.3f, V %.3f), 0 beside the codes; once: %s\n",
+    printf("charged %.3f bits per number without padding (K %.3f, V %.3f), 0 for data beside the codes; "
+           "stored once: %s\n",
            a->nominal, a->nominal_bpd[SIDE_K], a->nominal_bpd[SIDE_V], human_bytes(a->fixed_bytes, size));
 }
 
 /*
- * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the harm, the
- * increase of perplexity per share: alike if equal harm hurts equally at every depth.
+ * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the distortion,
+ * also the increase of perplexity per share: equal if the same distortion costs the same at every depth.
  */
 static int eval_report_print_parts(const struct eval_options *o, const struct eval_result *res)
 {
     static const char *const names[EVAL_PARTS] = {"first", "second", "third", "last"};
     _cleanup_(report_freep) struct report *r = report_new(
         o->quartile_statistics
-            ? "<layers compressed\t>perplexity\t>increase\t>KL\t>share of harm\t>increase per share"
+            ? "<layers compressed\t>perplexity\t>increase\t>KL\t>share of distortion\t>increase per share"
             : "<layers compressed\t>perplexity\t>increase\t>KL");
     double exact = evaluation_exact_perplexity(&res->sum), increase = 0, kl = 0;
 
@@ -183,13 +188,15 @@ static int eval_report_print_parts(const struct eval_options *o, const struct ev
         kl += evaluation_kl(s);
         if (o->quartile_statistics)
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f\t%.1f %%\t%+.3f", names[i], res->part_layers[i], ppl,
-                       ppl - exact, evaluation_kl(s), 100 * eval_report_harm_share(res, i),
-                       eval_report_harm_share(res, i) > 0 ? (ppl - exact) / eval_report_harm_share(res, i)
-                                                          : 0.0);
+                       ppl - exact, evaluation_kl(s), 100 * eval_report_distortion_share(res, i),
+                       eval_report_distortion_share(res, i) > 0
+                           ? (ppl - exact) / eval_report_distortion_share(res, i)
+                           : 0.0);
         else
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
                        evaluation_kl(s));
     }
+
     report_row(r, "sum of these\t\t%+.3f\t%.5f", increase, kl);
     report_row(r, "all\t%.3f\t%+.3f\t%.5f", evaluation_perplexity(&res->sum),
                evaluation_perplexity(&res->sum) - exact, evaluation_kl(&res->sum));
@@ -223,16 +230,21 @@ static int eval_report_print_text(const struct eval_options *o, const struct eva
         report_row(r, "perplexity\t%.3f\t%.3f", evaluation_exact_perplexity(s), evaluation_perplexity(s));
         report_row(r, "KL, nats per token\t0\t%.5f", evaluation_kl(s));
     }
+
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
+
     putchar('\n');
     if (o->quartiles) {
         if (eval_report_print_parts(o, res) < 0)
             return command_fail("out of memory");
+
         putchar('\n');
     }
+
     if (eval_report_print_bytes(&res->usage) < 0)
         return command_fail("out of memory");
+
     return COMMAND_OK;
 }
 

@@ -1,4 +1,4 @@
-/* What `kvcobra eval` says of one table, and how it is printed. */
+/* The result of `kvcobra eval` for one table, and its printing as text or JSON. eval_table.c fills it. */
 #pragma once
 
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #define EVAL_PARTS 4 /* quartiles of the layers */
 
-/* What is known at the end and printed. */
+/* All printed numbers. */
 struct eval_result {
     struct evaluation sum;
     kvc_usage usage; /* sums over windows; whole cache */
@@ -19,13 +19,13 @@ struct eval_result {
     struct table_account account;
     char model_name[128];
     uint32_t n_sink;
-    struct evaluation parts[EVAL_PARTS]; /* with these layers coded alone; with @quartiles */
+    struct evaluation parts[EVAL_PARTS]; /* with @quartiles: with these layers compressed alone */
     uint32_t part_layers[EVAL_PARTS];
-    double part_harm[EVAL_PARTS]; /* with @quartile_statistics: of the sides that are coded */
-    struct evaluation post_rope;  /* the same solve on rotated keys; with @post_rope */
+    double part_distortion[EVAL_PARTS]; /* with @quartile_statistics: e'Me of the compressed sides */
+    struct evaluation post_rope;        /* with @post_rope: the same solve on rotated keys */
 };
 
-/* "k", "v" or "kv" of the bits in kvc_eval_options; 0 is both. */
+/* "k", "v" or "kv" for the bits of kvc_eval_options; 0: both. */
 const char *eval_side_name(uint32_t sides);
 
 /* Return: an exit code of command.h. */

@@ -6,33 +6,34 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/document.h"
+#include "tools/command/progress.h"
+#include "tools/command/report.h"
 #include "tools/engine/engine.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_subjects.h"
-#include "tools/command/progress.h"
-#include "tools/command/report.h"
 #include "tools/lab/retrieval.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
-static double eval_retrieval_percent(struct share s)
+static double eval_retrieval_percent(struct retrieval_share s)
 {
     return s.asked ? 100.0 * (double) s.found / (double) s.asked : 0;
 }
 
-/* "78 %"; nothing where nothing was asked */
+/* "78 %"; "" for no keys */
 #define CELL_BYTES 16
-static const char *eval_retrieval_cell(struct share s, char ret[static CELL_BYTES])
+static const char *eval_retrieval_cell(struct retrieval_share s, char ret[static CELL_BYTES])
 {
     if (s.asked == 0)
         return "";
+
     (void) snprintf(ret, CELL_BYTES, "%.0f %%", eval_retrieval_percent(s));
     return ret;
 }
 
 /* ---- JSON ---- */
 
-static json_t *eval_retrieval_share_json(struct share s, const char *what, double value)
+static json_t *eval_retrieval_share_json(struct retrieval_share s, const char *what, double value)
 {
     return json_pack("{s:f, s:i, s:i}", what, value, "found", (int) s.found, "asked", (int) s.asked);
 }
@@ -43,8 +44,8 @@ static json_t *eval_retrieval_row_json(const struct subject *s, const struct ret
     json_t *lengths = json_array(), *depths = json_array();
     double low, high;
 
-    share_interval(v->all, &low, &high);
-    for (size_t i = 0; i < RETRIEVAL_LENGTHS; i++) /* what fails here makes json_pack() fail below */
+    retrieval_interval(v->all, &low, &high);
+    for (size_t i = 0; i < RETRIEVAL_LENGTHS; i++) /* on failure json_pack() fails below */
         (void) json_array_append_new(
             lengths, eval_retrieval_share_json(v->by_length[i], "tokens", (double) retrieval_length(ro, i)));
     for (size_t i = 0; i < RETRIEVAL_DEPTHS; i++)
@@ -87,16 +88,17 @@ static int eval_retrieval_print_lengths(const struct subject_list *l, const stru
     r = report_new(columns);
     for (size_t i = 0; i < l->n; i++) {
         const struct retrieval *v = &sums[i];
-        const struct share *n = v->by_length;
+        const struct retrieval_share *n = v->by_length;
         char c[RETRIEVAL_LENGTHS][CELL_BYTES];
         double low, high;
 
-        share_interval(v->all, &low, &high);
+        retrieval_interval(v->all, &low, &high);
         report_row(r, "%s\t%.3f\t%.0f %%\t%.0f-%.0f\t%zu\t%zu\t%s\t%s\t%s\t%s", subject_name(l->items[i]),
                    subject_charged_bpd(l->items[i]), eval_retrieval_percent(v->all), 100 * low, 100 * high,
                    v->lost, v->won, eval_retrieval_cell(n[0], c[0]), eval_retrieval_cell(n[1], c[1]),
                    eval_retrieval_cell(n[2], c[2]), eval_retrieval_cell(n[3], c[3]));
     }
+
     return report_print(r, stdout);
 }
 
@@ -109,13 +111,14 @@ static int eval_retrieval_print_depths(const struct subject_list *l, const struc
                     retrieval_depth(1), retrieval_depth(2), retrieval_depth(3), retrieval_depth(4));
     r = report_new(columns);
     for (size_t i = 0; i < l->n; i++) {
-        const struct share *d = sums[i].by_depth;
+        const struct retrieval_share *d = sums[i].by_depth;
         char c[RETRIEVAL_DEPTHS][CELL_BYTES];
 
         report_row(r, "%s\t%s\t%s\t%s\t%s\t%s", subject_name(l->items[i]), eval_retrieval_cell(d[0], c[0]),
                    eval_retrieval_cell(d[1], c[1]), eval_retrieval_cell(d[2], c[2]),
                    eval_retrieval_cell(d[3], c[3]), eval_retrieval_cell(d[4], c[4]));
     }
+
     return report_print(r, stdout);
 }
 
@@ -130,13 +133,15 @@ static int eval_retrieval_print_text(const struct engine *en, const struct eval_
     putchar('\n');
     if (eval_retrieval_print_lengths(l, sums, ro) < 0)
         return command_fail("out of memory");
+
     putchar('\n');
     if (eval_retrieval_print_depths(l, sums) < 0)
         return command_fail("out of memory");
-    printf("\ncharged: bits per number of coded tokens, with all that stands beside the codes\n"
+
+    printf("\ncharged: bits per number of coded tokens, with scales, norms and outliers\n"
            "95 %%:    interval of the share (Wilson)\n"
-           "lost:    found by the exact model and not here; won: the other way round\n"
-           "then:    share found by tokens of the text, and by where in it the key stands\n");
+           "lost:    found by the exact model and not here; won: found here only\n"
+           "then:    share found by tokens of the text, and by depth of the key in the text\n");
     return COMMAND_OK;
 }
 
@@ -149,14 +154,15 @@ int eval_retrieval(struct engine *en, const struct eval_options *o, const struct
     struct errmsg e = {""};
     int r;
 
-    progress_start(&p, "looking for keys", "tokens", 0, o->common.quiet);
+    progress_start(&p, "retrieving keys", "tokens", 0, o->common.quiet);
     r = subject_list_open(en, o, true, &l, &e);
     p.total = (double) l.n * (double) retrieval_tokens(&ro);
     if (r == 0)
-        r = retrieve(en, l.items, l.n, text->tokens, text->n_tokens, &ro, &p, sums, &e);
+        r = retrieval_run(en, l.items, l.n, text->tokens, text->n_tokens, &ro, &p, sums, &e);
     progress_end(&p);
     if (r < 0)
         return command_fail("%s", e.text);
+
     return o->common.json ? report_json(eval_retrieval_result_json(en, o, &l, sums, &ro))
                           : eval_retrieval_print_text(en, o, &l, sums, &ro);
 }

@@ -1,4 +1,4 @@
-/* `kvcobra eval --retrieval`: what the exact model, tables and formats find again in long text. */
+/* `kvcobra eval --retrieval`: keys in long text that the exact model, tables and formats find. */
 #pragma once
 
 struct document;

@@ -10,12 +10,12 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/comparators/comparator.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/subject.h"
 
-/* The user's word, else the first table's, else as most tables have it. */
+/* --sinks, else the first table's, else SUBJECT_SINKS. */
 static int eval_subjects_find_sinks(const struct eval_options *o, uint32_t *ret, struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
@@ -30,6 +30,7 @@ static int eval_subjects_find_sinks(const struct eval_options *o, uint32_t *ret,
         if (r == 0)
             *ret = t->n_sink;
     }
+
     return r;
 }
 
@@ -43,6 +44,7 @@ static int eval_subjects_load_stats(const struct engine *en, const char *path, s
         return r;
     if (memcmp(stats_get_options(s)->model_digest, engine_info(en)->model_digest, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "%s was calibrated on another model than %s", path, engine_info(en)->name);
+
     *ret_stats = take_ptr(s);
     return 0;
 }
@@ -67,6 +69,7 @@ static int eval_subjects_open_comparators(struct engine *en, const struct eval_o
         l->n += r == 0;
         l->n_blocks += c->block_tokens > 1;
     }
+
     return r;
 }
 
@@ -86,10 +89,12 @@ int subject_list_open(struct engine *en, const struct eval_options *o, bool with
         r = subject_exact_new(en, &ret->items[0], e);
         ret->n += r == 0;
     }
+
     for (size_t i = 0; r == 0 && i < o->n_tables; i++) {
         r = subject_table_new(en, o->tables[i], NULL, 0, &so, &ret->items[ret->n], e);
         ret->n += r == 0;
     }
+
     return r < 0 ? r : eval_subjects_open_comparators(en, o, &so, ret, e);
 }
 
@@ -108,7 +113,8 @@ int eval_check_length(const struct engine *en, const struct eval_options *o, siz
         info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens : info->n_context;
 
     if (n_tokens > limit)
-        return fail(e, -EINVAL, "%s reads %u tokens at most; %s is more", o->model, limit, what);
+        return fail(e, -EINVAL, "%s reads at most %u tokens; %s is too long", o->model, limit, what);
+
     return 0;
 }
 
@@ -127,7 +133,7 @@ void eval_print_exact(const struct eval_options *o, const struct subject_list *l
     if (l->n_blocks == 0)
         return;
     if (o->n_recent == 0)
-        printf("groups  of tokens are read as they are once complete, by every query\n");
+        printf("groups  of tokens are read with the ranges of the complete group, by every query\n");
     else
-        printf("groups  of tokens are exact until complete and none of them is recent\n");
+        printf("groups  of tokens are exact until they are complete and have no recent token\n");
 }

@@ -1,4 +1,5 @@
-/* The tables and formats of one `kvcobra eval`, ready to run. */
+/* The tables and formats of one `kvcobra eval`, opened as subjects, and the parts of reports that they share.
+ */
 #pragma once
 
 #include <stddef.h>
@@ -10,13 +11,14 @@ struct errmsg;
 struct subject;
 
 struct subject_list {
-    struct subject *items[EVAL_SUBJECTS_MAX + 1]; /* tables, then formats, each in the order asked for */
+    struct subject
+        *items[EVAL_SUBJECTS_MAX + 1]; /* tables, then formats, each in the order of the command line */
     size_t n;
-    uint32_t n_sink; /* exact first tokens, the same for all */
-    size_t n_blocks; /* formats that code several tokens together */
+    uint32_t n_sink; /* exact first tokens, equal for all */
+    size_t n_blocks; /* number of formats that code several tokens together */
 };
 
-/* @with_exact: the exact model comes first. Free with subject_list_deinit(), whatever is returned. */
+/* @with_exact: the exact model comes first. Call subject_list_deinit() also after a failure. */
 int subject_list_open(struct engine *en, const struct eval_options *o, bool with_exact,
                       struct subject_list *ret, struct errmsg *e);
 void subject_list_deinit(struct subject_list *l);
@@ -25,6 +27,6 @@ void subject_list_deinit(struct subject_list *l);
 int eval_check_length(const struct engine *en, const struct eval_options *o, size_t n_tokens,
                       const char *what, struct errmsg *e);
 
-/* The line of every report that says what stays exact, without the newline; then, if @l has them, how formats
- * that code several tokens together are read. */
+/* The line of every report that says what stays exact, without the newline; then, if @l has them, how number
+ * of formats that code several tokens together are read. */
 void eval_print_exact(const struct eval_options *o, const struct subject_list *l);

@@ -9,25 +9,26 @@
 #include "alloc/table_account.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/document.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_post_rope.h"
 #include "tools/lab/eval_quartiles.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/evaluation.h"
-#include "tools/command/progress.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
-/* What the table says itself. */
-static int eval_table_look_at(const char *path, const struct eval_options *o, struct eval_result *ret,
-                              struct errmsg *e)
+/* Reads the account and the sinks from the table. */
+static int eval_table_read(const char *path, const struct eval_options *o, struct eval_result *ret,
+                           struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     int r = table_load(path, &t, e);
 
     if (r < 0)
         return r;
+
     table_account(t, &ret->account);
     ret->n_sink = o->n_sink == EVAL_SINKS_OF_TABLE ? t->n_sink : (uint32_t) o->n_sink;
     return 0;
@@ -36,11 +37,11 @@ static int eval_table_look_at(const char *path, const struct eval_options *o, st
 /* One of several evaluations. */
 struct eval_table_part {
     uint32_t first_layer, n_layers; /* coded; n_layers 0: all */
-    const void *post_rope;          /* a table for rotated keys; NULL: the table asked for */
+    const void *post_rope;          /* a table for rotated keys; NULL: the table of the command line */
     size_t post_rope_bytes;
 };
 
-/* One evaluation of @part; what does not depend on the part goes to *ret. */
+/* One evaluation of @part. Results that do not depend on the part go to *ret. */
 static int eval_table_measure(struct engine *en, const struct eval_options *o, const struct document *text,
                               struct eval_table_part part, struct eval_result *ret,
                               struct evaluation *ret_sum, struct errmsg *e)
@@ -53,20 +54,25 @@ static int eval_table_measure(struct engine *en, const struct eval_options *o, c
 
     progress_start(&p, "evaluating", "tokens", 2.0 * (double) evaluation_tokens(&eo, text->n_tokens),
                    o->common.quiet);
-    r = eval_table_look_at(path, o, ret, e);
-    if (r == 0)
-        r = subject_table_new(en, path, part.post_rope, part.post_rope_bytes,
-                              &(struct subject_options){.n_sink = ret->n_sink,
-                                                        .n_recent = o->n_recent,
-                                                        .sides = o->sides,
-                                                        .first_layer = part.first_layer,
-                                                        .n_layers = part.n_layers,
-                                                        .post_rope = part.post_rope != NULL},
-                              &s, e);
-    if (r == 0)
-        r = evaluate(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
+    r = eval_table_read(path, o, ret, e);
     if (r < 0)
         return r;
+
+    r = subject_table_new(en, path, part.post_rope, part.post_rope_bytes,
+                          &(struct subject_options){.n_sink = ret->n_sink,
+                                                    .n_recent = o->n_recent,
+                                                    .sides = o->sides,
+                                                    .first_layer = part.first_layer,
+                                                    .n_layers = part.n_layers,
+                                                    .post_rope = part.post_rope != NULL},
+                          &s, e);
+    if (r < 0)
+        return r;
+
+    r = evaluation_run(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
+    if (r < 0)
+        return r;
+
     ret->table = *subject_table(s);
     ret->table.kernel = NULL; /* belongs to the client, which ends here */
     ret->usage = *subject_usage(s);
@@ -83,16 +89,17 @@ static int eval_table_measure_quartiles(struct engine *en, const struct eval_opt
     if (n < EVAL_PARTS)
         return fail(e, -EINVAL, "%s has %u layers: too few for quartiles", o->model, n);
     if (o->quartile_statistics)
-        r = quartile_harm(o->tables[0], o->quartile_statistics, o->sides, ret->part_harm, e);
+        r = quartile_distortion(o->tables[0], o->quartile_statistics, o->sides, ret->part_distortion, e);
     for (uint32_t part = 0, first = 0; r == 0 && part < EVAL_PARTS; part++) {
-        uint32_t end =
-            (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
+        /* as in table_compare(): layer l is in part 4 l / n */
+        uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS;
 
         ret->part_layers[part] = end - first;
         r = eval_table_measure(en, o, text, (struct eval_table_part){first, end - first, NULL, 0}, ret,
                                &ret->parts[part], e);
         first = end;
     }
+
     return r;
 }
 
@@ -110,6 +117,7 @@ static int eval_table_measure_post_rope(struct engine *en, const struct eval_opt
     progress_end(&p);
     if (r < 0)
         return r;
+
     return eval_table_measure(en, o, text,
                               (struct eval_table_part){o->first_layer, o->n_layers, bytes, n_bytes}, ret,
                               &ret->post_rope, e);
@@ -130,6 +138,7 @@ int eval_table(struct engine *en, const struct eval_options *o, const struct doc
                                &res, &res.sum, &e);
     if (r < 0)
         return command_fail("%s", e.text);
+
     (void) snprintf(res.model_name, sizeof(res.model_name), "%s", engine_info(en)->name);
     return eval_print(o, &res);
 }

@@ -1,4 +1,4 @@
-/* One table, looked at closely: `kvcobra eval` with one --table and nothing to compare it with. */
+/* `kvcobra eval` with one --table and no other format: a detailed report. */
 #pragma once
 
 struct document;

@@ -10,12 +10,12 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/command/progress.h"
 #include "tools/lab/subject.h"
 
-/* Positions whose logits exist at one time: two blocks of 64 x 49152 binary32 are 24 MiB, a whole window
+/* Positions whose logits are held at a time: two blocks of 64 x 49152 binary32 are 24 MiB, a whole window
  * would be hundreds. */
 enum { LOGIT_ROWS = 64 };
 
@@ -27,7 +27,7 @@ struct evaluation_run {
     struct progress *p;
     double done; /* tokens, as the progress line counts them */
     struct exact_cache *exact;
-    uint32_t *tokens;        /* [window] with BOS if the model wants one */
+    uint32_t *tokens;        /* [window] with BOS if the model has one */
     float *hidden;           /* [1 + n_subjects, window, n_embd] the exact model's first */
     float *logits[2];        /* [LOGIT_ROWS, n_vocab] exact, compressed */
     struct evaluation *sums; /* [n_subjects] */
@@ -63,6 +63,7 @@ static int evaluation_run_init(struct evaluation_run *r, struct errmsg *e)
         r->logits[i] = evaluation_floats_new(LOGIT_ROWS, info->n_vocab);
     if (!r->tokens || !r->sums || !r->hidden || !r->logits[0] || !r->logits[1])
         return fail(e, -ENOMEM, "out of memory for windows of %zu tokens", r->o->window);
+
     return exact_cache_new(engine_geometry(r->en), r->o->window, &r->exact, e);
 }
 
@@ -83,6 +84,7 @@ static int evaluation_run_model(struct evaluation_run *r, struct kv_cache *cache
         err = engine_layers(r->en, cache, layer, layer + 1, n, hidden, e);
         progress_update(r->p, r->done + (double) n * (layer + 1) / n_layers);
     }
+
     r->done += (double) n;
     return err;
 }
@@ -96,12 +98,14 @@ static int evaluation_run_subject(struct evaluation_run *r, size_t i, size_t n, 
     err = subject_begin(s, n, &cache, e);
     if (err < 0)
         return err;
+
     err = evaluation_run_model(r, &cache, n, evaluation_hidden_of(r, 1 + i), e);
     ended = subject_end(s, err == 0, e);
     return err < 0 ? err : ended;
 }
 
-/* Rows first .. first + rows - 1 of one subject against the exact model's, whose logits are there. */
+/* Compares rows first .. first + rows - 1 of one subject with the exact model's, whose logits are in
+ * logits[0]. */
 static int evaluation_compare_rows(struct evaluation_run *r, size_t i, size_t first, size_t rows, size_t n,
                                    struct errmsg *e)
 {
@@ -113,12 +117,14 @@ static int evaluation_compare_rows(struct evaluation_run *r, size_t i, size_t fi
     for (size_t row = 0; err == 0 && row < rows; row++) {
         const float *exact = r->logits[0] + row * info->n_vocab, *packed = r->logits[1] + row * info->n_vocab;
 
-        sum->kl += kl_of(exact, packed, info->n_vocab);
+        sum->kl += sampler_kl(exact, packed, info->n_vocab);
         if (first + row + 1 == n) /* the token after the window belongs to the next one */
             continue;
-        sum->nll_exact += nll_of(exact, info->n_vocab, r->tokens[first + row + 1]);
-        sum->nll += nll_of(packed, info->n_vocab, r->tokens[first + row + 1]);
+
+        sum->nll_exact += sampler_nll(exact, info->n_vocab, r->tokens[first + row + 1]);
+        sum->nll += sampler_nll(packed, info->n_vocab, r->tokens[first + row + 1]);
     }
+
     return err;
 }
 
@@ -135,6 +141,7 @@ static int evaluation_compare(struct evaluation_run *r, size_t n, struct errmsg 
         if (err < 0)
             return err;
     }
+
     return 0;
 }
 
@@ -156,6 +163,7 @@ static int evaluation_run_window(struct evaluation_run *r, size_t n, struct errm
         r->sums[i].n_windows++;
         r->sums[i].last_window = n;
     }
+
     return err;
 }
 
@@ -178,10 +186,10 @@ size_t evaluation_tokens(const struct evaluation_options *o, size_t available)
 {
     size_t n = available < o->n_tokens ? available : o->n_tokens;
 
-    return n % o->window == 1 ? n - 1 : n; /* one token alone predicts nothing */
+    return n % o->window == 1 ? n - 1 : n; /* a window of one token has no prediction */
 }
 
-/* Fills the window from @text; with a BOS the first token is not of the text and one fewer of it is taken. */
+/* Fills the window from @text: with a BOS, one token fewer of the text. */
 static void evaluation_fill_window(const struct evaluation_run *r, const uint32_t *text, size_t n)
 {
     const struct engine_info *info = engine_info(r->en);
@@ -192,9 +200,9 @@ static void evaluation_fill_window(const struct evaluation_run *r, const uint32_
     memcpy(r->tokens + bos, text, (n - bos) * sizeof(*text));
 }
 
-int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
-             size_t n_tokens, const struct evaluation_options *o, struct progress *p, struct evaluation *ret,
-             struct errmsg *e)
+int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+                   const uint32_t *tokens, size_t n_tokens, const struct evaluation_options *o,
+                   struct progress *p, struct evaluation *ret, struct errmsg *e)
 {
     _cleanup_(evaluation_run_deinit) struct evaluation_run r = {
         .en = en,
@@ -208,7 +216,8 @@ int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjec
 
     assert(o->window >= 2 && n_subjects > 0);
     if (n < 2)
-        return fail(e, -EINVAL, "the text has fewer than two tokens: there is nothing to predict");
+        return fail(e, -EINVAL, "the text has fewer than two tokens, and nothing can be predicted");
+
     err = evaluation_run_init(&r, e);
     for (size_t first = 0; err == 0 && first < n; first += o->window) {
         size_t in_window = n - first < o->window ? n - first : o->window;
@@ -216,8 +225,10 @@ int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjec
         evaluation_fill_window(&r, tokens + first, in_window);
         err = evaluation_run_window(&r, in_window, e);
     }
+
     if (err < 0)
         return err;
+
     memcpy(ret, r.sums, n_subjects * sizeof(*ret));
     return 0;
 }

@@ -1,8 +1,8 @@
 /*
- * What compressed caches do to a model: the exact model and every subject read the same windows of a text,
- * and their next-token distributions are compared at every position.
+ * The effect of compressed caches on a model: the exact model and all subjects read the same windows of a
+ * text, and their next-token distributions are compared at every position.
  *
- * Every query of a window sees exactly what it would have seen alone; see kvc_seq_new_eval() and
+ * Every query of a window sees the same tokens as if it were decoded alone; see kvc_seq_new_eval() and
  * comparators/cache.h.
  */
 #pragma once
@@ -17,21 +17,21 @@ struct progress;
 struct subject;
 
 struct evaluation_options {
-    size_t
-        n_tokens;  /* of the text, from its beginning; what is left over a whole window makes a shorter one */
-    size_t window; /* tokens of a window; windows do not see each other */
+    size_t n_tokens; /* of the text, from its beginning; the last window may be shorter */
+    size_t window;   /* tokens of a window; no window sees another */
 };
 
 struct evaluation {
     uint64_t n_tokens;      /* positions whose distributions were compared */
-    uint64_t n_predictions; /* of tokens inside a window: one less per window */
+    uint64_t n_predictions; /* of tokens inside a window: one fewer per window */
     uint64_t n_windows;
-    size_t last_window;    /* tokens of the last one; below the window's length if the text did not fill it */
+    size_t last_window;    /* tokens of the last window, which may be shorter */
     double nll_exact, nll; /* sums over predictions, nats */
     double kl;             /* sum over positions of KL(exact || compressed), nats */
 };
 
-/* Tokens that evaluate() will run: @available cut to whole windows and a last one of at least two tokens. */
+/* Tokens that evaluation_run() will run: @available cut to whole windows and a last one of at least two
+ * tokens. */
 size_t evaluation_tokens(const struct evaluation_options *o, size_t available);
 
 /* Perplexity of the exact model and of the subject, mean KL in nats per token. */
@@ -40,16 +40,16 @@ double evaluation_perplexity(const struct evaluation *v);
 double evaluation_kl(const struct evaluation *v);
 
 /**
- * evaluate() - run the exact model and all subjects over a text
- * @subjects: [n_subjects]; their caches are counted
- * @tokens:   [n_tokens]; @o->n_tokens of them at most are used. A model that wants a BOS gets it in front of
- * each window, in place of the window's last token
+ * evaluation_run() - run the exact model and all subjects over a text
+ * @subjects: [n_subjects]; the bytes of their caches are added up
+ * @tokens:   [n_tokens]; @o->n_tokens of them at most are used. A model with a BOS gets it before each
+ * window, in place of the window's last token
  * @p:        started by the caller, counts tokens; each is run by the exact model and by every subject: total
  * = (1 + n_subjects) n
  * @ret:      [n_subjects]
  *
  * Return: 0; a negative errno with a sentence.
  */
-int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
-             size_t n_tokens, const struct evaluation_options *o, struct progress *p, struct evaluation *ret,
-             struct errmsg *e);
+int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+                   const uint32_t *tokens, size_t n_tokens, const struct evaluation_options *o,
+                   struct progress *p, struct evaluation *ret, struct errmsg *e);

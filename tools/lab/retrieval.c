@@ -1,4 +1,5 @@
 /* See retrieval.h. */
+#include "base/splitmix64.h"
 #include "tools/lab/retrieval.h"
 
 #include <assert.h>
@@ -12,10 +13,10 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/generation.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/tokenizer.h"
-#include "tools/demo/generation.h"
-#include "tools/command/progress.h"
 #include "tools/lab/subject.h"
 
 #define SENTENCE "\n\nThe pass key is %s. Remember it. %s is the pass key.\n\n"
@@ -44,7 +45,7 @@ static size_t retrieval_depth_of(size_t key)
 
 void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6])
 {
-    (void) snprintf(ret, 6, "%05u", (unsigned) (10000 + seed_mix(o->seed, 2 * (uint64_t) i) % 90000));
+    (void) snprintf(ret, 6, "%05u", (unsigned) (10000 + splitmix64_seed(o->seed, 2 * (uint64_t) i) % 90000));
 }
 
 bool retrieval_found(const char *text, const char *key)
@@ -56,7 +57,7 @@ bool retrieval_found(const char *text, const char *key)
     return strncmp(text, key, n) == 0 && !isdigit((unsigned char) text[n]);
 }
 
-void share_interval(struct share s, double *ret_low, double *ret_high)
+void retrieval_interval(struct retrieval_share s, double *ret_low, double *ret_high)
 {
     const double z = 1.959964; /* 97.5 % of N(0,1) */
     double n = (double) s.asked, p = (double) s.found / n;
@@ -78,7 +79,7 @@ size_t retrieval_tokens(const struct retrieval_options *o)
 
 /* ---- texts ---- */
 
-/* A text being put together. */
+/* A text under construction. */
 struct prompt {
     uint32_t *tokens; /* [room] */
     size_t n, room;
@@ -106,7 +107,7 @@ static int retrieval_words_of(const struct engine *en, const char *text, struct 
     return tokenizer_encode(engine_tokenizer(en), text, strlen(text), false, &ret->tokens, &ret->n, e);
 }
 
-/* [BOS] filler SENTENCE filler QUESTION: together the length, less the answer. */
+/* [BOS] filler SENTENCE filler QUESTION: together the length minus the answer. */
 static int retrieval_write_prompt(const struct engine *en, const struct retrieval_options *o, size_t key,
                                   const uint32_t *filler, size_t n_filler, struct prompt *p, struct errmsg *e)
 {
@@ -122,20 +123,25 @@ static int retrieval_write_prompt(const struct engine *en, const struct retrieva
     retrieval_key(o, key, digits);
     (void) snprintf(text, sizeof(text), SENTENCE, digits, digits);
     r = retrieval_words_of(en, text, &sentence, e);
-    if (r == 0)
-        r = retrieval_words_of(en, QUESTION, &question, e);
     if (r < 0)
         return r;
+
+    r = retrieval_words_of(en, QUESTION, &question, e);
+    if (r < 0)
+        return r;
+
     fixed = sentence.n + question.n + bos;
     if (length < 2 * fixed)
         return fail(e, -EINVAL,
                     "a key and the question for it take %zu tokens: --window must be at least %zu", fixed,
                     RETRIEVAL_LENGTHS * (2 * fixed + RETRIEVAL_ANSWER_TOKENS));
+
     rest = length - fixed;
     if (rest > n_filler)
-        return fail(e, -EINVAL, "the text has %zu tokens; to hide keys in it takes %zu", n_filler, rest);
+        return fail(e, -EINVAL, "the text has %zu tokens; hiding keys needs %zu", n_filler, rest);
+
     before = (size_t) (retrieval_depth(retrieval_depth_of(key)) * (double) rest);
-    from = seed_mix(o->seed, 2 * (uint64_t) key + 1) % (n_filler - rest + 1);
+    from = splitmix64_seed(o->seed, 2 * (uint64_t) key + 1) % (n_filler - rest + 1);
     p->n = 0;
     if (bos)
         retrieval_put(p, &info->token_bos, 1);
@@ -189,17 +195,18 @@ static int retrieval_ask(struct engine *en, struct subject *s, const struct prom
 
     if (r < 0)
         return r;
+
     memset(a->text, 0, sizeof(a->text));
     a->n = 0;
-    r = generate(en, &cache, NULL, NULL, p->tokens, p->n, &go, &g, e);
+    r = generation_run(en, &cache, NULL, NULL, p->tokens, p->n, &go, &g, e);
     ended = subject_end(s, r == 0, e);
     return r < 0 ? r : ended;
 }
 
 static void retrieval_count(struct retrieval *all, size_t key, bool found)
 {
-    struct share *shares[] = {&all->all, &all->by_length[retrieval_length_of(key)],
-                              &all->by_depth[retrieval_depth_of(key)]};
+    struct retrieval_share *shares[] = {&all->all, &all->by_length[retrieval_length_of(key)],
+                                        &all->by_depth[retrieval_depth_of(key)]};
 
     for (size_t i = 0; i < 3; i++) {
         shares[i]->found += found;
@@ -207,9 +214,9 @@ static void retrieval_count(struct retrieval *all, size_t key, bool found)
     }
 }
 
-int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
-             size_t n_tokens, const struct retrieval_options *o, struct progress *p, struct retrieval *ret,
-             struct errmsg *e)
+int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+                  const uint32_t *tokens, size_t n_tokens, const struct retrieval_options *o,
+                  struct progress *p, struct retrieval *ret, struct errmsg *e)
 {
     _cleanup_(freep) uint32_t *room = calloc(o->window, sizeof(*room));
     _cleanup_(freep) struct retrieval *sums = calloc(n_subjects, sizeof(*sums));
@@ -220,6 +227,7 @@ int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjec
     assert(n_subjects > 0);
     if (!room || !sums)
         return fail(e, -ENOMEM, "out of memory for texts of %zu tokens", o->window);
+
     for (size_t key = 0; r == 0 && key < o->n_keys; key++) {
         bool first = false;
         char digits[6];
@@ -239,6 +247,7 @@ int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjec
             retrieval_count(&sums[i], key, found);
         }
     }
+
     if (r == 0)
         memcpy(ret, sums, n_subjects * sizeof(*ret));
     return r;

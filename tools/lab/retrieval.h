@@ -1,6 +1,7 @@
 /*
- * Keys hidden in long text: a sentence with a five-digit key stands somewhere in a filler text, a question
- * for it at the end, and the model writes on greedily. Found is a key whose five digits come first.
+ * Keys hidden in long text: a filler text contains a sentence with a five-digit key and ends with a question
+ * for it, and the model generates greedily. A key is found if its five digits come first. For `kvcobra eval
+ * --retrieval`.
  */
 #pragma once
 
@@ -19,44 +20,44 @@ struct retrieval_options {
     size_t n_keys;
     size_t window; /* tokens of the longest text, question and answer included; the others are 1/4, 1/2, 3/4
                       of it */
-    uint64_t seed; /* of keys and of where the filler begins */
+    uint64_t seed; /* of the keys and of the beginning of the filler */
 };
 
-struct share {
+struct retrieval_share {
     size_t found, asked;
 };
 
 struct retrieval {
-    struct share all, by_length[RETRIEVAL_LENGTHS], by_depth[RETRIEVAL_DEPTHS];
-    size_t lost, won; /* keys that the first subject found and this one did not; and the other way round */
+    struct retrieval_share all, by_length[RETRIEVAL_LENGTHS], by_depth[RETRIEVAL_DEPTHS];
+    size_t lost, won; /* keys that only the first subject found; that only this one found */
 };
 
-/* Tokens of the i-th length; where the sentence stands at the i-th depth, in parts of the filler. */
+/* Tokens of the i-th length; position of the sentence at the i-th depth, as a fraction of the filler. */
 size_t retrieval_length(const struct retrieval_options *o, size_t i);
 double retrieval_depth(size_t i);
 
-/* Lengths change fastest, then depths: key @i has length i mod 4, depth i / 4 mod 5. The key itself: five
- * digits. */
+/* Lengths change fastest, then depths: key @i has length i mod 4, depth i / 4 mod 5. The key has five digits.
+ */
 void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6]);
 
-/* Whether @text, what a model wrote, begins with @key after white space, and not with a longer number. */
+/* Whether the generated @text begins with @key, after white space, and not with a longer number. */
 bool retrieval_found(const char *text, const char *key);
 
-/* Interval of 95 % for the share of which @found of @asked is a sample (Wilson). @asked > 0 */
-void share_interval(struct share s, double *ret_low, double *ret_high);
+/* Wilson's 95 % interval of the share s.found / s.asked. s.asked > 0 */
+void retrieval_interval(struct retrieval_share s, double *ret_low, double *ret_high);
 
 /**
- * retrieve() - ask all subjects for all keys
- * @tokens: [n_tokens] of the filler; each text takes a stretch of it
+ * retrieval_run() - ask every subject for every key
+ * @tokens: [n_tokens] of the filler; each text takes a part of it
  * @p:      started by the caller, counts tokens of texts read by a subject; see retrieval_tokens()
  * @ret:    [n_subjects]
  *
  * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest has no room; sentence in
  * @e.
  */
-int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
-             size_t n_tokens, const struct retrieval_options *o, struct progress *p, struct retrieval *ret,
-             struct errmsg *e);
+int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+                  const uint32_t *tokens, size_t n_tokens, const struct retrieval_options *o,
+                  struct progress *p, struct retrieval *ret, struct errmsg *e);
 
-/* Tokens that one subject reads. */
+/* Tokens that one subject reads in all. */
 size_t retrieval_tokens(const struct retrieval_options *o);

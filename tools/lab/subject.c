@@ -1,4 +1,5 @@
 /* See subject.h. */
+#include "client/kvcobra-eval.h"
 #include "tools/lab/subject.h"
 
 #include <assert.h>
@@ -10,9 +11,9 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/client_model.h"
 #include "tools/lab/comparators/cache.h"
 #include "tools/lab/comparators/comparator.h"
-#include "tools/command/handles.h"
 
 enum subject_kind { KIND_EXACT, KIND_TABLE, KIND_COMPARATOR };
 
@@ -23,11 +24,11 @@ struct subject {
     struct subject_options o;
     struct subject_bits bits;
     kvc_usage usage;
-    size_t n_tokens; /* room of the cache that is out; 0: none */
+    size_t n_tokens; /* room of the current cache; 0: none */
 
     /* table */
     kvc_client *client;
-    kvc_model *model; /* goes with the client */
+    kvc_model *model; /* freed with the client */
     kvc_model_info info;
     double charged_per_token,
         coded_per_token;  /* bits of the coded sides and layers, without and with padding */
@@ -49,6 +50,7 @@ static int subject_alloc(struct engine *en, enum subject_kind kind, const char *
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory for an evaluation of %s", name);
+
     s->kind = kind;
     s->en = en;
     if (o)
@@ -63,6 +65,7 @@ struct subject *subject_free(struct subject *s)
 {
     if (!s)
         return NULL;
+
     (void) kvc_seq_free(s->seq);
     (void) kvc_client_free(s->client);
     comparator_cache_free(s->cache);
@@ -101,6 +104,7 @@ double subject_charged_bpd(const struct subject *s)
 {
     if (s->kind == KIND_EXACT)
         return 16;
+
     return s->bits.charged_numbers > 0 ? s->bits.charged / s->bits.charged_numbers : 0;
 }
 
@@ -108,10 +112,11 @@ double subject_held_bpd(const struct subject *s)
 {
     if (s->kind == KIND_EXACT)
         return 16;
+
     return s->bits.numbers > 0 ? s->bits.held / s->bits.numbers : 0;
 }
 
-/* ---- what is coded ---- */
+/* ---- coded parts ---- */
 
 static bool subject_is_coded(const struct subject_options *o, uint32_t layer, enum side side)
 {
@@ -141,6 +146,7 @@ static void subject_weigh_table(struct subject *s, const struct table *t)
         s->all_per_token += c->code_bits;
         if (!subject_is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side)(i % 2)))
             continue;
+
         s->charged_per_token += table_codec_nominal_bits(c, g->d);
         s->coded_per_token += c->code_bits;
     }
@@ -160,7 +166,7 @@ static void subject_name_of(const char *path, char *ret, size_t bytes)
         n -= 6;
     (void) snprintf(ret, bytes, "%.*s", (int) n, base);
     for (char *p = ret; *p; p++)
-        if ((unsigned char) *p < ' ' || *p == 0x7f) /* a name is printed */
+        if ((unsigned char) *p < ' ' || *p == 0x7f) /* control characters must not reach the terminal */
             *p = '?';
 }
 
@@ -174,19 +180,27 @@ int subject_table_new(struct engine *en, const char *path, const void *bytes, si
 
     subject_name_of(path, name, sizeof(name));
     r = subject_alloc(en, KIND_TABLE, name, o, &s, e);
-    if (r == 0)
-        r = client_open(NULL, &s->client, e);
-    if (r == 0)
-        r = bytes ? model_open_bytes(s->client, en, bytes, n_bytes, &s->model, e)
-                  : model_open(s->client, en, path, &s->model, e);
-    if (r == 0)
-        r = bytes ? table_parse(bytes, n_bytes, &t, e) : table_load(path, &t, e);
     if (r < 0)
         return r;
+
+    r = client_open(NULL, &s->client, e);
+    if (r < 0)
+        return r;
+
+    r = bytes ? model_open_bytes(s->client, en, bytes, n_bytes, &s->model, e)
+              : model_open(s->client, en, path, &s->model, e);
+    if (r < 0)
+        return r;
+
+    r = bytes ? table_parse(bytes, n_bytes, &t, e) : table_load(path, &t, e);
+    if (r < 0)
+        return r;
+
     s->info.struct_bytes = sizeof(s->info);
     r = kvc_model_get_info(s->model, &s->info);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(s->client));
+
     subject_weigh_table(s, t);
     *ret_subject = take_ptr(s);
     return 0;
@@ -198,13 +212,18 @@ int subject_comparator_new(struct engine *en, const struct comparator *c, const 
 {
     const struct comparator_source source = {*engine_geometry(en), stats, rotated, en};
     _cleanup_(subject_freep) struct subject *s = NULL;
-    int r = subject_alloc(en, KIND_COMPARATOR, c->name, o, &s, e);
+    int r;
 
-    if (r == 0)
-        r = comparator_codec_new(c, &source, &s->codec, e);
-    if (r == 0)
-        *ret_subject = take_ptr(s);
-    return r;
+    r = subject_alloc(en, KIND_COMPARATOR, c->name, o, &s, e);
+    if (r < 0)
+        return r;
+
+    r = comparator_codec_new(c, &source, &s->codec, e);
+    if (r < 0)
+        return r;
+
+    *ret_subject = take_ptr(s);
+    return 0;
 }
 
 int subject_exact_new(struct engine *en, struct subject **ret_subject, struct errmsg *e)
@@ -229,6 +248,7 @@ static int subject_begin_table(struct subject *s, struct kv_cache *ret_cache, st
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(s->client));
+
     *ret_cache = kvcobra_cache_ops(s->client, s->seq);
     return 0;
 }
@@ -250,7 +270,7 @@ static int subject_begin_comparator(struct subject *s, size_t n_tokens, struct k
     return r;
 }
 
-/* The exact cache is kept from one to the next: its pages are many. */
+/* The exact cache is reused: allocating its pages takes long. */
 static int subject_begin_exact(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache,
                                struct errmsg *e)
 {
@@ -261,8 +281,10 @@ static int subject_begin_exact(struct subject *s, size_t n_tokens, struct kv_cac
 
         if (r < 0)
             return r;
+
         s->exact_room = n_tokens;
     }
+
     exact_cache_clear(s->exact);
     *ret_cache = exact_cache_ops(s->exact);
     return 0;
@@ -298,7 +320,8 @@ static void subject_add_usage(kvc_usage *sum, const kvc_usage *u)
     sum->shared_bytes += u->shared_bytes;
 }
 
-/* Headers and the rounding of slots serve the whole cache: of a part of it they count by its numbers. */
+/* Headers and the rounding of slots belong to the whole cache: a part is charged in proportion to its
+ * numbers. */
 static int subject_count_table(struct subject *s, struct errmsg *e)
 {
     kvc_usage u = {.struct_bytes = sizeof(u)};
@@ -307,9 +330,11 @@ static int subject_count_table(struct subject *s, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(s->client));
+
     subject_add_usage(&s->usage, &u);
     if (u.tokens == 0)
         return 0;
+
     per_token = (double) u.numbers / (double) u.tokens;
     share = subject_coded_numbers(s) / per_token;
     packed = (double) u.tokens - (double) u.tail_bytes / 2 / per_token;

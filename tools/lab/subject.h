@@ -1,7 +1,7 @@
 /*
- * What an evaluation compares with the exact model: a table through the client library, or another format
- * (tools/lab/comparators/); and the exact model itself, where it stands in a row of its own. Each hands out
- * one cache at a time and adds up what its caches took.
+ * The subjects of an evaluation: a table through the client library, another format (tools/lab/comparators/),
+ * or the exact model, where it has a row of its own. Each provides one cache at a time and adds up the bits
+ * of its caches.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ struct errmsg;
 struct stats;
 struct subject;
 
-/* Which tokens are exact and what is coded, alike for all subjects; see kvc_eval_options. */
+/* Exact tokens and coded parts, equal for all subjects; see kvc_eval_options. */
 struct subject_options {
     uint32_t n_sink;
     int32_t n_recent;
@@ -26,12 +26,12 @@ struct subject_options {
     bool post_rope;
 };
 
-#define SUBJECT_SINKS 4 /* where neither a table nor the user says */
+#define SUBJECT_SINKS 4 /* without a table and without --sinks */
 
-/* @path: for the name and for sentences; @bytes: the table, or NULL: it is read from @path. */
+/* @path: for the name and for sentences. @bytes: the table; NULL: read it from @path. */
 int subject_table_new(struct engine *en, const char *path, const void *bytes, size_t n_bytes,
                       const struct subject_options *o, struct subject **ret_subject, struct errmsg *e);
-/* @stats, @rotated: for calibrated formats, else NULL; needed during the call only. */
+/* @stats, @rotated: for calibrated formats, else NULL; used during the call only. */
 int subject_comparator_new(struct engine *en, const struct comparator *c, const struct stats *stats,
                            const struct stats *rotated, const struct subject_options *o,
                            struct subject **ret_subject, struct errmsg *e);
@@ -47,21 +47,21 @@ const struct comparator *subject_comparator(const struct subject *s); /* NULL: n
 const kvc_model_info *subject_table(const struct subject *s);         /* NULL: not a table */
 
 /**
- * subject_begin() - an empty cache
- * @n_tokens: it will hold at most
+ * subject_begin() - provide an empty cache
+ * @n_tokens: most tokens of the cache
  *
  * Valid until subject_end(). Return: 0 or a negative errno with a sentence.
  */
 int subject_begin(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache, struct errmsg *e);
 
-/* Takes the cache away, after counting what it holds if @count. */
+/* Frees the cache, after adding its bits to the sums if @count. */
 int subject_end(struct subject *s, bool count, struct errmsg *e);
 
 /*
- * What the counted caches took, over the sides and layers that are coded:
+ * Bits of the counted caches, over the coded sides and layers:
  *
- *   charged  bits of coded tokens, codes and what stands beside them for each token or group of tokens, but
- * no padding held     all bits: padding, page headers, and exact tokens at 16 bits per number
+ *   charged  bits of coded tokens: codes without padding, and the data stored with each token or group
+ *   held     all bits: with padding, page headers, and exact tokens at 16 bits per number
  */
 struct subject_bits {
     double charged, charged_numbers, held, numbers;
@@ -72,5 +72,5 @@ struct subject_bits subject_bits(const struct subject *s);
 double subject_charged_bpd(const struct subject *s);
 double subject_held_bpd(const struct subject *s);
 
-/* Of a table: sums over counted caches of what the library reports, whole cache. Zeros else. */
+/* For a table: sums over counted caches of the library's usage, of the whole cache. Else zeros. */
 const kvc_usage *subject_usage(const struct subject *s);

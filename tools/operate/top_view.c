@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
-#include "tools/command/report.h"
+#include "tools/command/human.h"
 
 enum { LINE_BYTES = 256, BAR_CELLS = 20, HEAD_LINES = 4, TABLE_LINES = 2 };
 

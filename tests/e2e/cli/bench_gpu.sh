@@ -1,6 +1,6 @@
 #!/bin/sh
-# `kvcobra bench service --gpu` on the stand-in driver, which is in the library path: it works, checks what it
-# reads, names what is missing, and marks the numbers of the stand-in. No measured time is judged.
+# `kvcobra bench service --gpu` on the stand-in driver, which the environment puts in the library path: it works, checks
+# what it reads, names what is missing, and marks its numbers as those of the stand-in. No time is checked.
 KVCOBRA=$1 KVCOBRAD=$2
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -17,14 +17,14 @@ expect_true "swap: none wrong, nothing failed" \
     "j['swap']['wrong'] == j['swap']['failed'] == 0 and not j['swap']['failure'] and len(j['asked']) == 3"
 expect_true "swap: whole chunks are published" \
     "j['swap']['published_tokens'] > 0 and j['swap']['published_tokens'] % 64 == 0"
-expect_true "swap: times are in order" \
+expect_true "swap: numbers are in order" \
     "all(0 < l['median'] <= l['p99'] <= l['p999'] <= l['max'] for s in j['swap']['us'].values() for l in [s, *s['of'].values()])"
 printf 'keep-pool = yes\nstate-dir = %s/state\n' "$dir" >"$dir/keep.conf"
 names=swap
 if "$KVCOBRAD" --check-config "$dir/keep.conf" 2>"$dir/err" >/dev/null; then
     names=
     expect "restart with extents of a GPU kept" 0 service restart --gpu "$uuid" --json
-    expect_true "restart: every page found, every hold honoured" "j['restart']['restarts'] == 2 and \
+    expect_true "restart: every page found, every hold kept" "j['restart']['restarts'] == 2 and \
 j['restart']['pages'] == j['restart']['found'] == j['restart']['held'] == 2000"
     expect_true "restart: the sample has the written bytes" "j['restart']['sampled'] == j['restart']['identical'] == 4"
     expect_true "restart: generations grow" "j['restart']['lower_generations'] == 0 and len(j['asked']) == 5"
@@ -34,8 +34,8 @@ else
     skip "bench service restart --gpu: $(cat "$dir/err")"
 fi
 expect "by a partition's name, in words" 0 service --gpu "MIG-${uuid#GPU-}" $names
-if grep -q 'No figure here is one of a GPU' "$dir/out"; then ok "marked in words, too"; else not_ok "marked in words, too"; fi
-if grep -Eq '^(load|memory): ' "$dir/out"; then not_ok "scenarios without a GPU are left out"; else ok "scenarios without a GPU are left out"; fi
+if grep -q 'No number here is from a GPU' "$dir/out"; then ok "in words, too"; else not_ok "in words, too"; fi
+if grep -Eq '^(load|memory): ' "$dir/out"; then not_ok "what needs no GPU is left out"; else ok "what needs no GPU is left out"; fi
 expect "without --gpu the host's memory" 0 service swap --json
 expect_true "and no GPU is named" "'gpu' not in j and j['swap']['failed'] == 0"
 

@@ -67,8 +67,11 @@ expect "activate it" 0 "$KVCOBRA" table activate "$dir/2.table" --socket "$opera
 expect_true "the revision is higher" "not j['already'] and j['revision'] >= 2"
 expect_sentence "an old revision" "$dir/3.table" "$KVCOBRA" table activate "$dir/3.table" --revision 1 \
     --socket "$operator"
-expect "reader after the swap, with reports" 0 generate --report 100 --moments
-expect_true "finds no page of the earlier table" "j['matched_tokens'] == 0 and j['generated_tokens'] == 8"
+expect "evict by the first digits" 0 "$KVCOBRA" evict --table "$(echo "$digest" | cut -c 1-6)" --yes --socket "$operator" --json
+expect_true "the pages of that table" "j['pages'] == 22"
+expect_sentence "evict a table that is not there" "abcdef" "$KVCOBRA" evict --table abcdef --yes --socket "$operator"
+expect "reader after the swap, which says how the table fits" 0 generate --report 100 --moments
+expect_true "has pages of its own table" "j['matched_tokens'] == 0 and j['generated_tokens'] == 8"
 expect "the table's fit" 0 "$KVCOBRA" table list --socket "$operator" --json
 # whole chunks but the first; a report goes out every 2 s at most, so not all of them may be in it yet
 expect_true "the fit has its number of tokens" "[64 <= t['live']['tokens'] <= 21 * 64 for t in j if t['state'] == 'active'] == [True]"

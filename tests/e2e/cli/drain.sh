@@ -31,6 +31,5 @@ expect "off" 0 "$KVCOBRA" drain --off --socket "$operator"
 expect "a new client works" 0 "$KVCOBRA" generate "$model" --prompt x --tokens 4 --ignore-eos --socket "$dir/kvcobra.sock"
 expect "off and wait" 2 "$KVCOBRA" drain --off --wait --socket "$operator"
 expect "a timeout without waiting" 2 "$KVCOBRA" drain --timeout 3 --socket "$operator"
-expect "without a socket" 2 "$KVCOBRA" drain
 expect_sentence "on the clients' socket" "drain" "$KVCOBRA" drain --off --socket "$dir/kvcobra.sock"
 finish

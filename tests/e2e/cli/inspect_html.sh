@@ -1,6 +1,6 @@
 #!/bin/sh
-# kvcobra inspect --html: one page that loads nothing, with every section, whose tables are the numbers of --json; and, where
-# a browser is installed, that a browser shows it.
+# kvcobra inspect --html: the page loads nothing, has every section, and its tables hold the numbers of --json. Where a
+# browser is installed, it must draw the page without errors.
 KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -27,7 +27,7 @@ page() {
     if python3 "$check" page "$dir/$what.html" "$dir/$what.json" 2>"$dir/err"; then
         ok "$what: well-formed, loads nothing, every section, and the numbers of its JSON"
     else
-        not_ok "$what: the page is not as it should be"
+        not_ok "$what: the page fails the check"
     fi
 }
 page both "$dir/3.table" --stats "$dir/1.stats" --budgets 2,4
@@ -37,7 +37,7 @@ expect_true "all methods at all budgets" "[(c['method'], c['budget']) for c in j
 expect_true "more bits, less distortion" "all(a['harm'] > b['harm'] for a, b in zip(j['curves'][:5], j['curves'][5:]))"
 expect_true "equal budgets do not beat solved ones" \
     "all(j['curves'][i]['harm'] <= j['curves'][i + 1]['harm'] * 1.001 for i in (0, 5))"
-expect_true "the distortion of the heads adds up to that of solve" \
+expect_true "the distortions of the heads add up to what solve printed" \
     "math.isclose(sum(h['solved'] for h in j['harm']), json.load(open('$dir/solved.json'))['distortion'], rel_tol=1e-6)"
 expect_true "eigenvalues fall and sum to the variance" "all(s['eigenvalues'] == sorted(s['eigenvalues'], reverse=True) and
     math.isclose(sum(s['eigenvalues']), s['variance'], rel_tol=1e-6) for s in j['spectra'])"
@@ -46,11 +46,11 @@ expect_true "the items are all bytes" "all(b['codes'] + b['padding'] + b['header
 expect_true "every coordinate is counted" "(sum(l['coordinates'] for l in j['levels']) ==
     sum(c['coordinates'] for c in j['codecs']))"
 page table "$dir/3.table"
-expect_true "a table alone lacks the other sections" "set(j['unavailable']) == {'spectra', 'gaussianity', 'curves', 'harm'}"
+expect_true "a table alone names the parts that it lacks" "set(j['unavailable']) == {'spectra', 'gaussianity', 'curves', 'harm'}"
 page paper "$dir/paper.table" --stats "$dir/1.stats" --budgets none
-expect_true "without budgets no curves, but the distortion of the table" "set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
+expect_true "without budgets there are no curves, but the distortion of the table" "set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
 page stats "$dir/1.stats" --budgets 3
-expect_true "statistics alone have the distortion at a budget" "set(j['unavailable']) == {'table'} and j['harm_budget'] == 3"
+expect_true "statistics alone have a distortion at a budget" "set(j['unavailable']) == {'table'} and j['harm_budget'] == 3"
 page mse "$dir/mse.stats" --budgets 3
 expect_true "a method that cannot be solved says why" \
     "[c['method'] for c in j['curves'] if 'queries' in c.get('unavailable', '')] == ['paper-kl']"
@@ -58,9 +58,9 @@ page moments "$dir/1.moments"
 expect_true "moments have spectra only" "set(j['unavailable']) == {'table', 'gaussianity', 'curves', 'harm'}"
 
 expect "numbers alone" 0 "$KVCOBRA" inspect "$dir/3.table" --stats "$dir/1.stats" --json
-expect_true "are not solved for unless asked" "'curves' not in j and set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
+expect_true "have no curves without --budgets" "'curves' not in j and set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
 expect "numbers at a budget" 0 "$KVCOBRA" inspect "$dir/1.stats" --json --budgets 2
-expect_true "are" "{c['budget'] for c in j['curves']} == {2} and 'curves' not in j['unavailable']"
+expect_true "have curves of that budget" "{c['budget'] for c in j['curves']} == {2} and 'curves' not in j['unavailable']"
 grep -q 'data-rows="provenance.statistics.texts"' "$dir/table.html" && ok "texts are a table of the page" ||
     not_ok "texts are a table of the page"
 expect "budgets of nothing" 2 "$KVCOBRA" inspect "$dir/1.stats" --budgets 2
@@ -74,7 +74,7 @@ browser=
 for name in chromium chromium-browser google-chrome; do
     [ -n "$browser" ] || browser=$(command -v "$name" || true)
 done
-# shot NAME WIDTH HEIGHT: what a browser shows, and what it complains about
+# shot NAME WIDTH HEIGHT: a screenshot, and the errors of the browser
 shot() {
     if [ -z "$browser" ]; then
         skip "$1 at $2 x $3: no Chromium is installed"
@@ -85,7 +85,7 @@ shot() {
         --enable-logging=stderr --user-data-dir="$dir/browser" --window-size="$2,$3" --screenshot="$dir/$1.png" \
         "file://$dir/$1.html" >"$dir/out" 2>"$dir/err" && ! grep -q CONSOLE "$dir/err" &&
         python3 "$check" picture "$dir/$1.png" "$2" "$3" 2>>"$dir/err"; then
-        ok "$1 at $2 x $3 in $(basename "$browser"): drawn, without complaint"
+        ok "$1 at $2 x $3 in $(basename "$browser"): drawn without errors"
     else
         not_ok "$1 at $2 x $3 in $(basename "$browser")"
     fi

@@ -12,8 +12,8 @@ import xml.etree.ElementTree as ElementTree
 import zlib
 from collections import Counter
 
-SECTIONS = ["summary", "bits", "harm", "curves", "spectra", "shapes", "levels", "bytes", "paper"]
-PARTS = {"curves": "curves", "harm": "harm", "spectra": "spectra", "gaussianity": "shapes"}  # of the JSON: section
+SECTIONS = ["summary", "bits", "distortion", "curves", "spectra", "shapes", "levels", "bytes", "paper"]
+PARTS = {"curves": "curves", "harm": "distortion", "spectra": "spectra", "gaussianity": "shapes"}  # of the JSON: section
 LOADING = {"script", "link", "img", "image", "iframe", "object", "embed", "audio", "video", "source", "base", "form", "use"}
 
 

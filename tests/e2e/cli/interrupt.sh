@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ctrl-C during a calibration: the present window is finished, an existing file stays, and --resume continues to the same bytes.
-# A second Ctrl-C ends it at once. No incomplete file is left in any case.
+# Ctrl-C during a calibration: the current window is finished, the old output file stays, and a resumed run writes the same
+# bytes as an uninterrupted one. A second Ctrl-C ends it at once. No partly written file stays in either case.
 KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -11,7 +11,7 @@ for _ in 1 2 3 4 5 6 7 8; do
     for _ in 1 2 3 4 5 6 7 8; do cat "$ROOT/LICENSE"; done
 done >"$dir/long.txt"
 
-# interrupt SIGNAL TIMES COMMAND...: sends the signal as soon as the command catches it. Status 0: it ended as it should.
+# interrupt SIGNAL TIMES COMMAND...: as soon as the command catches the signal. Status 0: it ended as expected.
 # python3: a shell starts background children with SIGINT ignored.
 interrupt() {
     python3 - "$@" >"$dir/out" 2>"$dir/err" <<'PY'
@@ -55,8 +55,8 @@ expect "a run in one go" 0 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/l
 for signal in INT TERM; do
     echo precious >"$dir/output/x.stats"
     calibrate interrupt "$signal" 1 && ok "SIG$signal stops it" || not_ok "SIG$signal stops it"
-    grep -q "the same command with --resume goes on" "$dir/err" && ok "SIG$signal: the sentence names --resume" ||
-        not_ok "SIG$signal: the sentence names --resume"
+    grep -q "the same command with --resume continues" "$dir/err" && ok "SIG$signal: it says how to continue" ||
+        not_ok "SIG$signal: it says how to continue"
     [ "$(cat "$dir/output/x.stats")" = precious ] && ok "SIG$signal: the old file stays" ||
         not_ok "SIG$signal: the old file stays"
     [ "$(listing)" = "x.stats x.stats.partial" ] && ok "SIG$signal: the finished part is kept" ||

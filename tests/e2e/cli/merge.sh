@@ -47,10 +47,10 @@ refused() {
     grep -q "$words" "$dir/err" && ok "$name: the sentence names the reason" || not_ok "$name: the sentence names the reason"
     [ ! -e "$dir/never" ] && ok "$name: nothing is written" || not_ok "$name: nothing is written"
 }
-refused "the same file twice" "are the same: they would count twice" "$dir/a.stats" "$dir/a.stats"
-refused "the same moments twice" "are the same: they would count twice" "$dir/a.moments" "$dir/b.moments" "$dir/a.moments"
+refused "the same file twice" "have the same contents, which would count twice" "$dir/a.stats" "$dir/a.stats"
+refused "the same moments twice" "have the same contents, which would count twice" "$dir/a.moments" "$dir/b.moments" "$dir/a.moments"
 calibrate longer.stats --text "$dir/a.txt" --tokens 2000 --samples 2000
-refused "the same text twice" "is counted already" "$dir/a.stats" "$dir/longer.stats"
+refused "the same text twice" "was added before" "$dir/a.stats" "$dir/longer.stats"
 calibrate seed.stats --text "$dir/b.txt" --seed 7 --samples 2000
 refused "another seed" "different seeds" "$dir/a.stats" "$dir/seed.stats"
 calibrate attention.stats --text "$dir/b.txt" --metric attention --no-depth-weights --samples 2000
@@ -59,7 +59,7 @@ calibrate gradients.stats --text "$dir/b.txt" --metric output,fisher --samples 2
 refused "gradients in one of them" "only one of the statistics has gradients" "$dir/a.stats" "$dir/gradients.stats"
 calibrate sinks.stats --text "$dir/b.txt" --sinks 2 --samples 2000
 refused "other sinks" "different sinks: [24] and [24]" "$dir/a.stats" "$dir/sinks.stats"
-refused "moments and statistics" "they do not add up" "$dir/a.stats" "$dir/b.moments"
+refused "moments and statistics" "cannot be added" "$dir/a.stats" "$dir/b.moments"
 refused "something else" "a.txt: not a statistics file" "$dir/b.stats" "$dir/a.txt"
 expect "one file" 2 "$KVCOBRA" merge "$dir/a.stats" -o "$dir/never"
 expect "no output" 2 "$KVCOBRA" merge "$dir/a.stats" "$dir/b.stats"

@@ -54,7 +54,7 @@ expect_true "divergence is positive" "j['kl'] > 0"
 expect_true "perplexities are means" \
     "math.isclose(j['ppl'], math.exp(j['nll'] / 697), rel_tol=1e-6)" # 700 tokens in 3 windows: 697 predictions
 expect "eval of more bits" 0 evaluate --table "$dir/4.table" --recent 0 --sinks 4 --json
-expect_true "more bits, less divergence" "j['kl'] < json.load(open('$dir/3.json'))['kl']"
+expect_true "more bits, less distortion" "j['kl'] < json.load(open('$dir/3.json'))['kl']"
 expect "eval with everything recent" 0 evaluate --table "$dir/3.table" --recent 1000 --json
 expect_true "with every token exact the models agree" "j['kl'] < 1e-4" # the error of binary16 in the cache
 expect "eval of more tokens than the text has" 0 "$KVCOBRA" eval "$model" --text "$dir/b.txt" --table "$dir/3.table" \

@@ -71,7 +71,9 @@ expect "generate no tokens" 2 "$KVCOBRA" generate x.gguf --prompt a --tokens 0
 expect "generate below absolute zero" 2 "$KVCOBRA" generate x.gguf --prompt a --temperature -1
 
 expect "table without an action" 2 "$KVCOBRA" table --socket x
-expect "table without a socket" 2 "$KVCOBRA" table list
+expect "evict with five digits of a digest" 2 "$KVCOBRA" evict --table 12345
+expect "evict with a name for a digest" 2 "$KVCOBRA" evict --table model-3.table
+expect "recalibrate with five digits of a digest" 2 "$KVCOBRA" recalibrate --model 12345
 expect "table with an unknown action" 2 "$KVCOBRA" table retire --socket x
 expect "table stage of nothing" 2 "$KVCOBRA" table stage --socket x
 expect "table list of something" 2 "$KVCOBRA" table list x --socket x

@@ -1,5 +1,4 @@
-/* Whole reads and writes: ranges, files that end early, descriptors that refuse, pipes that take little at a
- * time. */
+/* Whole reads and writes: ranges, files that end early, descriptors that fail, pipes with short writes. */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>

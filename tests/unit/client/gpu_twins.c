@@ -310,8 +310,9 @@ bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, s
         q[i] = twins_input(t, seqs[i].text, layer, 2, seqs[i].cpu->layers[layer].length - n_q[i], n_q[i]);
         m[2 * i] = twins_take(t, q[i], n_q[i] * width * sizeof(float) + 1);
         m[2 * i + 1] = twins_take(t, NULL, n_q[i] * width * sizeof(float) + 1);
-        items[i] = (kvc_attend_item){seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at, n_q[i],
-                                     (float *) (uintptr_t) m[2 * i + 1].at};
+        items[i] =
+            (kvc_attend_item){sizeof(kvc_attend_item), seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at,
+                              n_q[i], (float *) (uintptr_t) m[2 * i + 1].at};
     }
     r = n == 1 && window == 0 ? kvc_seq_attend(seqs[0].gpu, layer, items[0].q, n_q[0], items[0].out)
                               : kvc_seq_attend_batch(items, n, layer, &o);

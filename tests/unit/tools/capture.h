@@ -26,10 +26,11 @@ static inline int captured(int stream, const char *const args[], char **ret_text
         assert(argc + 1 < CAPTURE_ARGS_MAX);
         argv[argc] = copies[argc] = strdup(args[argc]);
     }
+
     (void) fflush(NULL);
     saved = dup(stream);
     CU_ASSERT_FATAL(saved >= 0 && dup2(fileno(f), stream) >= 0);
-    code = kvcobra_main(argc, argv);
+    code = commands_main(argc, argv);
     (void) fflush(NULL);
     CU_ASSERT_FATAL(dup2(saved, stream) >= 0);
     (void) close(saved);

@@ -9,9 +9,9 @@
 #include "tests/lib/test.h"
 #include "tests/lib/tiny_gguf.h"
 #include "tools/calibrate/corpus.h"
-#include "tools/engine/engine.h"
+#include "tools/command/document.h"
 #include "tools/command/progress.h"
-#include "tools/command/text_file.h"
+#include "tools/engine/engine.h"
 
 static inline struct engine *open_tiny(void)
 {

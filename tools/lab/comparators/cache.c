@@ -1,6 +1,6 @@
 /*
- * See cache.h. An exact cache holds what queries see; rows are replaced by what a format makes of them, not
- * before a query is due that sees them so. Exact vectors are kept until their block is coded for good.
+ * See cache.h. An exact cache holds the vectors that queries see. Rows are replaced by decoded ones just
+ * before the first query that sees them decoded. Exact vectors are kept until their block is coded finally.
  */
 #include "tools/lab/comparators/cache.h"
 
@@ -12,18 +12,18 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/comparators/comparator.h"
 #include "tools/engine/rotary.h"
+#include "tools/lab/comparators/comparator.h"
 
-enum { CHUNK = 64, NEWER = 64 }; /* of the product: a chunk is coded when so many newer tokens exist */
+enum { CHUNK = 64, NEWER = 64 }; /* as in the product: a chunk is coded when this many newer tokens exist */
 
 struct side_state {
     float *exact; /* [n_gone + n_exact, n_kv_heads, d] the last n_exact are the tokens from n_done on, rotated
                      if the format takes them so */
     size_t n_gone, n_exact, room;
-    size_t n_done;      /* sinks, and tokens that are coded for good */
-    uint64_t bits;      /* of the latter */
-    uint64_t open_bits; /* of a block that is cut short, if it is coded for now */
+    size_t n_done;      /* sinks, and finally coded tokens */
+    uint64_t bits;      /* of the finally coded tokens */
+    uint64_t open_bits; /* of an incomplete block, if it is coded */
     size_t n_open;      /* its tokens */
 };
 
@@ -36,7 +36,7 @@ struct comparator_cache {
     size_t n_max, row;
     size_t *n;                /* [n_layers] tokens */
     struct side_state *sides; /* [n_layers, 2] */
-    float *decoded;           /* [room] of the run being coded */
+    float *decoded;           /* [room] decoded vectors of the current run */
     size_t decoded_room;
 };
 
@@ -49,6 +49,7 @@ int comparator_cache_new(const struct comparator_codec *codec, const struct comp
 
     if (!c)
         return fail(e, -ENOMEM, "out of memory for a cache of %s", codec->what->name);
+
     *c = (struct comparator_cache){
         .codec = codec, .o = *o, .n_max = n_max, .row = (size_t) g->n_kv_heads * g->d};
     if (c->o.sides == 0)
@@ -59,11 +60,13 @@ int comparator_cache_new(const struct comparator_codec *codec, const struct comp
     c->sides = calloc((size_t) g->n_layers * 2, sizeof(*c->sides));
     if (!c->n || !c->sides)
         return fail(e, -ENOMEM, "out of memory for a cache of %s", codec->what->name);
+
     for (uint32_t i = 0; i < g->n_layers * 2; i++)
         c->sides[i].n_done = o->n_sink;
     r = exact_cache_new(g, n_max, &c->seen, e);
     if (r < 0)
         return r;
+
     c->ops = exact_cache_ops(c->seen);
     *ret_cache = take_ptr(c);
     return 0;
@@ -73,6 +76,7 @@ struct comparator_cache *comparator_cache_free(struct comparator_cache *c)
 {
     if (!c)
         return NULL;
+
     for (uint32_t i = 0; c->sides && i < c->codec->geometry.n_layers * 2; i++)
         free(c->sides[i].exact);
     free(c->sides);
@@ -91,7 +95,7 @@ static bool cache_is_coded(const struct comparator_cache *c, uint32_t layer, enu
 
 /* ---- coding ---- */
 
-/* Codes @n tokens from @first on, which are among the exact ones, and shows them to queries from now on. */
+/* Codes @n exact tokens from @first on; queries see them decoded from now on. */
 static int cache_code_run(struct comparator_cache *c, uint32_t layer, enum side side, size_t first, size_t n,
                           uint64_t *ret_bits, struct errmsg *e)
 {
@@ -105,22 +109,25 @@ static int cache_code_run(struct comparator_cache *c, uint32_t layer, enum side 
 
         if (!p)
             return fail(e, -ENOMEM, "out of memory for %zu tokens of %s", n, what->name);
+
         c->decoded = p;
         c->decoded_room = floats;
     }
+
     r = what->code(c->codec, layer, side, s->exact + (s->n_gone + first - s->n_done) * c->row, n, c->decoded,
                    ret_bits);
     if (r < 0)
         return fail(e, r, "out of memory for %zu tokens of %s", n, what->name);
+
     for (size_t i = 0; i < floats; i++)
         if (!isfinite(c->decoded[i]))
-            return fail(e, -ERANGE, "%s cannot hold the %s of layer %u: a scale is beyond binary16",
+            return fail(e, -ERANGE, "%s cannot store the %s of layer %u: a scale exceeds binary16",
                         what->name, side == SIDE_K ? "keys" : "values", layer);
     exact_cache_replace(c->seen, layer, side, first, n, what->post_rope, c->decoded);
     return 0;
 }
 
-/* Codes for good up to @end, which ends a block. */
+/* Codes finally up to @end, the end of a block. */
 static int cache_finish(struct comparator_cache *c, uint32_t layer, enum side side, size_t end,
                         struct errmsg *e)
 {
@@ -129,22 +136,24 @@ static int cache_finish(struct comparator_cache *c, uint32_t layer, enum side si
 
     while (s->n_done < end) {
         size_t rest = s->n_done % block,
-               n = rest ? block - rest : end - s->n_done; /* the first one lacks the sinks */
+               n = rest ? block - rest : end - s->n_done; /* the first block lacks the sinks */
         uint64_t bits;
         int r = cache_code_run(c, layer, side, s->n_done, n, &bits, e);
 
         if (r < 0)
             return r;
+
         s->bits += bits;
         s->n_done += n;
         s->n_gone += n;
         s->n_exact -= n;
         s->open_bits = s->n_open = 0;
     }
+
     return 0;
 }
 
-/* Makes tokens below @from coded, and the open block too if @open. */
+/* Codes tokens below @from, and the incomplete block too if @open. */
 static int cache_code_until(struct comparator_cache *c, uint32_t layer, enum side side, size_t from,
                             bool open, struct errmsg *e)
 {
@@ -154,13 +163,14 @@ static int cache_code_until(struct comparator_cache *c, uint32_t layer, enum sid
 
     if (r < 0 || !open || s->n_done >= from || from - s->n_done == s->n_open)
         return r;
+
     r = cache_code_run(c, layer, side, s->n_done, from - s->n_done, &s->open_bits, e);
     if (r == 0)
         s->n_open = from - s->n_done;
     return r;
 }
 
-/* Tokens below this one are not exact for the query at @position, sinks apart. */
+/* First token that is exact for the query at @position, apart from sinks. */
 static size_t cache_exact_from(const struct comparator_cache *c, size_t position, size_t n)
 {
     size_t after = position + 1;
@@ -169,12 +179,13 @@ static size_t cache_exact_from(const struct comparator_cache *c, size_t position
         return n;
     if (c->o.n_recent < 0)
         return after < NEWER ? 0 : (after - NEWER) / CHUNK * CHUNK;
+
     return after < (size_t) c->o.n_recent ? 0 : after - (size_t) c->o.n_recent;
 }
 
 /* ---- the engine's cache ---- */
 
-/* Copies what is new behind the exact tokens of a side. */
+/* Appends new tokens to the exact ones of a side. */
 static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side, const float *x, size_t n,
                       struct errmsg *e)
 {
@@ -184,26 +195,29 @@ static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side
 
     if (skip >= n)
         return 0;
+
     n -= skip;
     x += skip * c->row;
     if (s->n_gone > 0)
         memmove(s->exact, s->exact + s->n_gone * c->row, s->n_exact * c->row * sizeof(float));
     s->n_gone = 0;
-    if (s->n_exact + n > s->room || (s->n_exact + n) * 4 < s->room) { /* a prefill's worth is not kept */
+    if (s->n_exact + n > s->room || (s->n_exact + n) * 4 < s->room) { /* shrink after a prefill */
         float *p = checked_mul3(s->n_exact + n, c->row, sizeof(*p), &bytes) ? realloc(s->exact, bytes) : NULL;
 
         if (!p)
             return fail(e, -ENOMEM, "out of memory for %zu tokens of %s", n, c->codec->what->name);
+
         s->exact = p;
         s->room = s->n_exact + n;
     }
+
     memcpy(s->exact + s->n_exact * c->row, x, n * c->row * sizeof(*x));
     if (side == SIDE_K && c->codec->what->post_rope)
         for (size_t t = 0; t < n; t++)
             for (uint32_t h = 0; h < g->n_kv_heads; h++) {
                 float *key = s->exact + (s->n_exact + t) * c->row + (size_t) h * g->d;
 
-                rotary_turn(&c->rotary, past + skip + t, key, 1, key);
+                rotary_rotate(&c->rotary, past + skip + t, key, 1, key);
             }
     s->n_exact += n;
     return 0;
@@ -225,7 +239,7 @@ static int cache_append(void *ctx, uint32_t layer, const float *k, const float *
     return r;
 }
 
-/* Queries one after the other as far as they see the same tokens exactly. */
+/* Attends in runs of queries that see the same tokens exactly. */
 static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
 {
     struct comparator_cache *c = ctx;
@@ -242,6 +256,7 @@ static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, f
             if ((c->o.n_recent == 0 ? next : next - next % block) != coded)
                 break;
         }
+
         for (enum side side = SIDE_K; r == 0 && side <= SIDE_V; side++)
             if (cache_is_coded(c, layer, side))
                 r = cache_code_until(c, layer, side, coded, c->o.n_recent == 0, e);
@@ -249,6 +264,7 @@ static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, f
             r = exact_cache_attend(c->seen, layer, q + (at + n_q - n) * row, at, end - at,
                                    out + (at + n_q - n) * row, e);
     }
+
     return r;
 }
 
@@ -291,6 +307,7 @@ void comparator_cache_usage(const struct comparator_cache *c, uint64_t *ret_bits
         if (cache_is_coded(c, i / 2, (enum side)(i % 2)))
             numbers += (s->n_done + s->n_open - c->o.n_sink) * c->row;
     }
+
     *ret_bits = bits;
     *ret_numbers = numbers;
 }

@@ -46,6 +46,7 @@ int comparator_codec_new(const struct comparator *c, const struct comparator_sou
 
     if (!codec)
         return fail(e, -ENOMEM, "out of memory for %s", c->name);
+
     codec->what = c;
     codec->geometry = s->geometry;
     if (c->calibrated && !s->stats)
@@ -54,6 +55,7 @@ int comparator_codec_new(const struct comparator *c, const struct comparator_sou
         r = c->prepare(c, s, &codec->state, e);
     if (r < 0)
         return r;
+
     *ret_codec = take_ptr(codec);
     return 0;
 }

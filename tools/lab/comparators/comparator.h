@@ -1,11 +1,10 @@
 /*
- * Other people's formats for keys and values, for `kvcobra eval --comparator` and nothing else: each encodes
- * and at once decodes, and says how many bits that took, everything that grows with the tokens counted
- * (scales, zero points, norms, outliers with their positions, low-rank factors). What is the same for every
- * sequence (rotations, code books, bases of a calibration) counts nothing, as a table counts nothing.
+ * Published formats for keys and values, for `kvcobra eval --comparator` only. Each encodes and decodes in
+ * one call and returns the bits: all data that grows with the tokens (codes, scales, zero points, norms,
+ * outliers with their positions, low-rank factors). Data that all sequences share (rotations, code books,
+ * calibrated bases) is not counted, like the matrices of a table.
  *
- * Written from the papers; none of their code is here. README.md says where a format stands in for the
- * original.
+ * Implemented from the papers, without their code. README.md lists the differences from the originals.
  */
 #pragma once
 
@@ -19,11 +18,11 @@ struct engine;
 struct errmsg;
 struct stats;
 
-/* What formats are prepared from. */
+/* Input of prepare(). */
 struct comparator_source {
     struct geometry geometry;
-    const struct stats *stats;   /* of keys before RoPE, */
-    const struct stats *rotated; /* of keys after it; NULL for formats that are not calibrated */
+    const struct stats *stats;   /* of keys before RoPE */
+    const struct stats *rotated; /* of keys after RoPE; both NULL for formats that are not calibrated */
     struct engine *engine;       /* output projections */
 };
 
@@ -31,31 +30,30 @@ struct comparator_codec;
 
 struct comparator {
     const char *name;      /* "kivi-2" */
-    const char *what;      /* one line: the format and what stands beside the codes */
-    const char *citation;  /* one line: where it comes from */
+    const char *what;      /* one line: the format and the data beside its codes */
+    const char *citation;  /* one line: its source */
     unsigned bits;         /* of a code */
-    uint32_t block_tokens; /* coded together, from a multiple of it on; 1: each token alone */
+    uint32_t block_tokens; /* coded together, from multiples of this number; 1: each token alone */
     bool post_rope;        /* keys are coded after RoPE */
     bool calibrated;       /* needs statistics */
-    /* Return: 0; -EINVAL: not for this geometry, with a sentence; -ENODATA; -ENOMEM. NULL: nothing to
-     * prepare. */
+    /* Return: 0; -EINVAL: not for this geometry, with a sentence; -ENODATA; -ENOMEM. NULL: no preparation. */
     int (*prepare)(const struct comparator *c, const struct comparator_source *s, void **ret_state,
                    struct errmsg *e);
     void (*release)(void *state); /* NULL: free() */
-    /* @x, @ret_y: [n, n_kv_heads, d], n a multiple of block_tokens or one block cut short; *ret_bits: what it
-     * takes. Return: 0; -ENOMEM. */
+    /* @x, @ret_y: [n, n_kv_heads, d], n: a multiple of block_tokens, or one incomplete block. Return: 0;
+     * -ENOMEM. */
     int (*code)(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
                 size_t n, float *ret_y, uint64_t *ret_bits);
 };
 
-/* A format made ready for a model. */
+/* A format prepared for a model. */
 struct comparator_codec {
     const struct comparator *what;
     struct geometry geometry;
     void *state;
 };
 
-/* All there are, in the order of the help; the last one's name is NULL. */
+/* All formats, in the order of the help; ends with NULL. */
 extern const struct comparator *const comparators[];
 
 /* Return: the format, or NULL. */

@@ -1,10 +1,10 @@
 /*
- * GEAR at 2 bits, as it streams: blocks of 64 tokens; outliers (2 %: the ends of each group) apart, their
- * places filled with the mean of the rest; KIVI's axes in groups of 64 between minimum and maximum; what is
- * then missing is approximated per head with rank 2. After RoPE.
+ * GEAR at 2 bits in its streaming form: blocks of 64 tokens; outliers (2 %: both ends of each group) are
+ * stored apart and replaced by the mean of the others; KIVI's axes in groups of 64 between minimum and
+ * maximum; the remaining error is approximated per head with rank 2. After RoPE.
  *
- * The paper's first pass takes rank 4 over the whole prompt instead, about as many bits; that would show
- * every query the future.
+ * The paper's prefill uses rank 4 over the whole prompt, about as many bits; that would let every query see
+ * later tokens.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,12 +42,14 @@ static int gear_prepare(const struct comparator *c, const struct comparator_sour
 
     (void) ret_state;
     if (d > GROUP && d % GROUP != 0)
-        return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name,
+        return fail(e, -EINVAL,
+                    "%s codes groups of %d channels, which %u channels per head do not divide into", c->name,
                     GROUP, d);
+
     return 0;
 }
 
-/* One group of @n numbers, @stride apart from @at on: outliers aside, codes of the rest into @y. */
+/* One group of @n numbers, @stride apart from @at on: finds outliers, codes the others into @y. */
 static uint64_t gear_code_group(const float *x, size_t n, size_t stride, unsigned b, size_t at,
                                 struct gear_scratch *s, float *y)
 {
@@ -58,10 +60,11 @@ static uint64_t gear_code_group(const float *x, size_t n, size_t stride, unsigne
         s->mark[at + i * stride] = s->group[i];
         s->filled[at + i * stride] = s->group[i] ? mean : x[at + i * stride];
     }
+
     return range_code(s->filled + at, n, stride, b, y + at) + n_marked * OUTLIER_BITS;
 }
 
-/* What codes left over of one head, outliers excepted, in rank 2; added to @y. */
+/* Adds the rank-2 approximation of one head's remaining error, without outliers, to @y. */
 static int gear_add_missing(const struct geometry *g, const float *x, size_t n, uint32_t head,
                             struct gear_scratch *s, float *y)
 {
@@ -100,6 +103,7 @@ static int gear_code_block(const struct comparator_codec *codec, enum side side,
         r = gear_add_missing(g, x, n, h, s, y);
         *bits += (n + d) * RANK * 16;
     }
+
     for (size_t i = 0; i < n * row; i++)
         if (s->mark[i])
             y[i] = f16_to_f32(f32_to_f16(x[i]));
@@ -122,6 +126,7 @@ static int gear_code(const struct comparator_codec *codec, uint32_t layer, enum 
     (void) layer;
     if (!s.mark || !s.group || !s.filled || !s.missing)
         return -ENOMEM;
+
     for (size_t t = 0; r == 0 && t < n; t += GROUP)
         r = gear_code_block(codec, side, x + t * row, n - t < GROUP ? n - t : GROUP, &s, ret_y + t * row,
                             &bits);

@@ -2,12 +2,13 @@
  * q8_0 and q4_0: blocks of 32 numbers with one binary16 scale, as ggml stores them; what llama.cpp offers for
  * the cache with -ctk and -ctv. Keys after RoPE. Blocks run along the row of all heads of a token.
  *
- *     q8_0   scale = max|x| / 127,               code = round(x / scale)            34 bytes: 8.5 bits per
- * number q4_0   scale = x of largest magnitude / -8, code = trunc(x / scale + 8.5), <= 15   18 bytes: 4.5
- * bits per number
+ *     q8_0   scale = max|x| / 127,                   code = round(x / scale)
+ *            34 bytes: 8.5 bits per number
+ *     q4_0   scale = x of largest magnitude / -8,    code = trunc(x / scale + 8.5), <= 15
+ *            18 bytes: 4.5 bits per number
  *
- * Codes are taken with the scale as computed and read with the scale as stored. q4_0-rot turns each head by a
- * Hadamard matrix first, of the largest power of two that divides d, as llama.cpp does with caches in such
+ * Codes use the scale as computed and are decoded with the scale as stored. q4_0-rot first rotates each head
+ * by a Hadamard matrix of the largest power of two that divides d, as llama.cpp does for caches in such
  * formats since 2026.
  */
 #include <errno.h>
@@ -58,18 +59,21 @@ static int ggml_prepare(const struct comparator *c, const struct comparator_sour
 
     (void) ret_state;
     if (row % BLOCK != 0)
-        return fail(e, -EINVAL, "%s codes blocks of %d numbers, and a token of this model has %u per layer",
-                    c->name, BLOCK, row);
+        return fail(
+            e, -EINVAL,
+            "%s codes blocks of %d numbers, which the %u numbers per token and layer do not divide into",
+            c->name, BLOCK, row);
+
     return 0;
 }
 
-static int ggml_prepare_turned(const struct comparator *c, const struct comparator_source *s,
-                               void **ret_state, struct errmsg *e)
+static int ggml_prepare_rotated(const struct comparator *c, const struct comparator_source *s,
+                                void **ret_state, struct errmsg *e)
 {
     uint32_t d = s->geometry.d;
     int r = ggml_prepare(c, s, ret_state, e);
 
-    return r < 0 ? r : turn_new(d, d & -d, 0, (struct turn **) ret_state, e);
+    return r < 0 ? r : rotate_new(d, d & -d, 0, (struct rotate **) ret_state, e);
 }
 
 static int ggml_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
@@ -85,17 +89,18 @@ static int ggml_code(const struct comparator_codec *codec, uint32_t layer, enum 
     return 0;
 }
 
-static int ggml_code_turned(const struct comparator_codec *codec, uint32_t layer, enum side side,
-                            const float *x, size_t n, float *ret_y, uint64_t *ret_bits)
+static int ggml_code_rotated(const struct comparator_codec *codec, uint32_t layer, enum side side,
+                             const float *x, size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t n_vectors = n * codec->geometry.n_kv_heads;
     _cleanup_(freep) float *z = malloc((n_vectors * codec->geometry.d + 1) * sizeof(*z));
 
     if (!z)
         return -ENOMEM;
-    turn_there(codec->state, x, n_vectors, z);
+
+    rotate_forward(codec->state, x, n_vectors, z);
     (void) ggml_code(codec, layer, side, z, n, z, ret_bits);
-    turn_back(codec->state, z, n_vectors, ret_y);
+    rotate_inverse(codec->state, z, n_vectors, ret_y);
     return 0;
 }
 
@@ -126,6 +131,6 @@ const struct comparator comparator_q4_0_rot = {
     .bits = 4,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = ggml_prepare_turned,
-    .code = ggml_code_turned,
+    .prepare = ggml_prepare_rotated,
+    .code = ggml_code_rotated,
 };

@@ -1,7 +1,7 @@
 /*
  * KIVI: keys per channel over groups of 32 tokens, values per token over groups of 32 channels, codes between
- * minimum and maximum. After RoPE. The original keeps the newest 32 or 128 tokens in 16 bits: --recent does
- * that here, for all.
+ * minimum and maximum. After RoPE. The original stores the newest 32 or 128 tokens in 16 bits; here --recent
+ * does that for all formats.
  */
 #include <errno.h>
 
@@ -16,8 +16,10 @@ static int kivi_prepare(const struct comparator *c, const struct comparator_sour
 {
     (void) ret_state;
     if (s->geometry.d % GROUP != 0)
-        return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name,
+        return fail(e, -EINVAL,
+                    "%s codes groups of %d channels, which %u channels per head do not divide into", c->name,
                     GROUP, s->geometry.d);
+
     return 0;
 }
 

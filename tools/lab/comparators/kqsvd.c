@@ -1,11 +1,12 @@
 /*
- * KQ-SVD: the rank-r keys that give the best scores K Q', and values the best V W_O', in Frobenius norm.
+ * KQ-SVD: the rank-r keys with the best scores K Q', and values with the best V W_O', in Frobenius norm.
  * Coordinates are stored in binary16, so rank r costs 16 r / d bits per number; the original has no
  * quantiser. Keys after RoPE.
  *
  * With C = E[k k'] and Q = E[q q'] summed over the group: R = C^(1/2), R Q R = P diag(w) P', and k^ = R P_r
- * P_r' R^-1 k is the oblique projection that leaves out the least of tr(C Q). Values: W_O' W_O in place of Q.
- * Moments are not centred, as in the original, and come from the calibration, keys turned by their positions.
+ * P_r' R^-1 k is the oblique projection that loses the least of tr(C Q). Values: W_O' W_O in place of Q.
+ * Moments are not centred, as in the original, and come from the calibration, keys rotated by their
+ * positions.
  */
 #include <errno.h>
 #include <math.h>
@@ -18,8 +19,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"
-#include "tools/lab/comparators/comparator.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
 
 struct kqsvd_state {
     uint32_t d, rank;
@@ -51,6 +52,7 @@ static void kqsvd_release(void *p)
         free(s->enc);
         free(s->dec);
     }
+
     free(s);
 }
 
@@ -80,16 +82,18 @@ static int kqsvd_fit_head_side(struct kqsvd_scratch *s, uint32_t head_side, stru
     int err;
 
     for (size_t i = 0; i < d; i++)
-        s->C[i * d + i] += ridge > 0 ? ridge : 1; /* a head that is always 0 stays so */
+        s->C[i * d + i] += ridge > 0 ? ridge : 1; /* for a head that is always 0 */
     err = linalg_roots(d, s->C, s->root, s->inverse);
     if (err < 0)
         return err;
+
     linalg_product(d, d, d, s->root, s->Q, s->product);
     linalg_product(d, d, d, s->product, s->root, s->Q);
     linalg_mirror(d, s->Q);
     err = linalg_eigen(d, s->Q, s->w); /* rows of Q are the directions now */
     if (err < 0)
         return err;
+
     linalg_product(d, d, d, s->Q, s->inverse, s->C);
     linalg_product(d, d, d, s->Q, s->root, s->product);
     for (size_t k = 0; k < r; k++)
@@ -123,14 +127,18 @@ static int kqsvd_fit_layer(const struct comparator_source *src, uint32_t layer, 
 
         kqsvd_second_moment(src->rotated, key, g->d, s->C);
         r = stats_query_moment(src->rotated, layer, head, s->Q);
-        if (r == 0)
-            r = kqsvd_fit_head_side(s, key, st);
         if (r < 0)
             return r;
+
+        r = kqsvd_fit_head_side(s, key, st);
+        if (r < 0)
+            return r;
+
         kqsvd_second_moment(src->rotated, value, g->d, s->C);
         kqsvd_output_moment(g, s->wo, engine_info(src->engine)->n_embd, head, s->Q);
         r = kqsvd_fit_head_side(s, value, st);
     }
+
     return r;
 }
 
@@ -160,16 +168,18 @@ static int kqsvd_prepare(const struct comparator *c, const struct comparator_sou
         if (st->enc && st->dec && s.C && s.Q && s.root && s.inverse && s.product && s.w && s.wo)
             r = 0;
     }
+
     for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++)
         r = kqsvd_fit_layer(src, layer, &s, st);
     if (r < 0) {
         kqsvd_release(st);
         if (r == -ENODATA)
-            return fail(e, r,
-                        "%s needs statistics with queries: kvcobra calibrate --metric output makes them",
+            return fail(e, r, "%s needs statistics with queries: use kvcobra calibrate --metric output",
                         c->name);
-        return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
+
+        return fail(e, r, "%s cannot be prepared from these statistics: %s", c->name, strerror(-r));
     }
+
     *ret_state = st;
     return 0;
 }
@@ -193,6 +203,7 @@ static int kqsvd_code(const struct comparator_codec *codec, uint32_t layer, enum
                 sum += enc[k * d + i] * from[i];
             z[k] = f16_to_f32(f32_to_f16(sum));
         }
+
         for (size_t i = 0; i < d; i++) {
             float sum = 0;
 
@@ -201,11 +212,12 @@ static int kqsvd_code(const struct comparator_codec *codec, uint32_t layer, enum
             to[i] = sum;
         }
     }
+
     *ret_bits = n * g->n_kv_heads * r * 16;
     return 0;
 }
 
-#define WHAT "rank that is best for scores and outputs, coordinates in 16 bits"
+#define WHAT "best rank for scores and outputs, coordinates in 16 bits"
 #define CITATION "Lesens et al., KQ-SVD, 2025"
 
 const struct comparator comparator_kqsvd_2 = {

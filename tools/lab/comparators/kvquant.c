@@ -2,20 +2,22 @@
  * KVQuant-like: static non-uniform codes with 1 % of dense-and-sparse outliers. Keys before RoPE, as the
  * original.
  *
- *   keys    per channel: what lies outside the calibration's 0.5th and 99.5th percentile is kept in 16 bits
- * with its position; the rest is brought to [-1, 1] by these two and coded with the layer's levels values per
- * token, over the row of all heads: the largest and smallest 0.5 % are kept; the rest is brought to
- *           [-1, 1] by its own minimum and maximum, which are stored, and coded with the layer's levels
+ *   keys    per channel: numbers outside the calibration's 0.5th and 99.5th percentile are stored in 16 bits
+ * with their positions; the others are scaled to [-1, 1] by these percentiles and coded with the layer's
+ * levels values  per token, over the row of all heads: the largest and smallest 0.5 % are stored exactly; the
+ * others are scaled to [-1, 1] by their minimum and maximum, which are stored, and coded with the layer's
+ * levels
  *
  * Levels are one-dimensional k-means of the calibration's numbers. The original weights them by squared
- * gradients; here they all count the same.
+ * gradients; here all have the same weight.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_fit.h"
+#include "alloc/levels_normal.h"
 #include "alloc/stats.h"
 #include "alloc/stats_view.h"
 #include "base/cleanup.h"
@@ -45,6 +47,7 @@ static void kvquant_release(void *p)
 
     if (!s)
         return;
+
     free(s->lo);
     free(s->hi);
     free(s->side[SIDE_K]);
@@ -78,7 +81,7 @@ static int kvquant_ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* [-1, 1] between the channel's percentiles; 0 if they are one */
+/* Scaled to [-1, 1] between the channel's percentiles; 0 if these are equal. */
 static float kvquant_normalised(float x, float lo, float hi)
 {
     return hi > lo ? (x - (hi + lo) / 2) / ((hi - lo) / 2) : 0;
@@ -116,6 +119,7 @@ static int kvquant_fit_keys(const struct stats *s, uint32_t layer, const struct 
                 pool[n_pool++] = kvquant_normalised(y, lo, hi);
         }
     }
+
     return kvquant_fit(pool, n_pool, b, &st->side[SIDE_K][layer]);
 }
 
@@ -137,12 +141,13 @@ static uint64_t kvquant_code_keys(const struct kvquant_state *st, uint32_t layer
                        kvquant_level_of(&st->side[SIDE_K][layer], b, kvquant_normalised(x[i], lo, hi));
         }
     }
+
     return n * st->row * b + n_out * OUTLIER_BITS;
 }
 
 /* ---- values ---- */
 
-/* Range of a token's row without outliers, as it is stored; marks the outliers. */
+/* The stored range of a token's row without outliers. Marks the outliers. */
 static size_t kvquant_row_range(const float *x, size_t row, uint8_t *mark, float *ret_lo, float *ret_hi)
 {
     size_t n_out = outliers_find(x, row, 1, outliers_each(OUTLIER_SHARE, row), mark);
@@ -167,6 +172,7 @@ static int kvquant_fit_values(const struct stats *s, uint32_t layer, const struc
 
     if (!mark || !x)
         return -ENOMEM;
+
     for (size_t t = 0; t < n && t < FIT_TOKENS; t++) {
         float lo, hi;
 
@@ -177,6 +183,7 @@ static int kvquant_fit_values(const struct stats *s, uint32_t layer, const struc
             if (!mark[i])
                 pool[n_pool++] = kvquant_normalised(x[i], lo, hi);
     }
+
     return kvquant_fit(pool, n_pool, b, &st->side[SIDE_V][layer]);
 }
 
@@ -188,6 +195,7 @@ static int kvquant_code_values(const struct kvquant_state *st, uint32_t layer, u
 
     if (!mark)
         return -ENOMEM;
+
     for (size_t t = 0; t < n; t++, x += st->row, y += st->row) {
         float lo, hi;
         size_t n_out = kvquant_row_range(x, st->row, mark, &lo, &hi);
@@ -199,12 +207,12 @@ static int kvquant_code_values(const struct kvquant_state *st, uint32_t layer, u
                                                                   kvquant_normalised(x[i], lo, hi));
         bits += st->row * b + n_out * OUTLIER_BITS + RANGE_BITS;
     }
+
     *ret_bits = bits;
     return 0;
 }
 
-/* --------------------------------------------------------------------------------------------------------------
- */
+/* ---- the format ---- */
 
 static int kvquant_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
                            struct errmsg *e)
@@ -218,8 +226,9 @@ static int kvquant_prepare(const struct comparator *c, const struct comparator_s
 
     if (n == 0) {
         free(st);
-        return fail(e, -ENODATA, "%s: the statistics hold no sampled tokens", c->name);
+        return fail(e, -ENODATA, "%s: the statistics have no sampled tokens", c->name);
     }
+
     if (st) {
         st->row = row;
         st->lo = calloc(g->n_layers * row, sizeof(float));
@@ -229,16 +238,19 @@ static int kvquant_prepare(const struct comparator *c, const struct comparator_s
         if (column && pool && st->lo && st->hi && st->side[SIDE_K] && st->side[SIDE_V])
             r = 0;
     }
+
     for (uint32_t l = 0; r == 0 && l < g->n_layers; l++) {
         kvquant_find_percentiles(s->stats, l, g, column, st);
         r = kvquant_fit_keys(s->stats, l, g, c->bits, pool, st);
         if (r == 0)
             r = kvquant_fit_values(s->stats, l, g, c->bits, pool, st);
     }
+
     if (r < 0) {
         kvquant_release(st);
         return fail(e, r, "%s: no levels: %s", c->name, strerror(-r));
     }
+
     *ret_state = st;
     return 0;
 }
@@ -250,6 +262,7 @@ static int kvquant_code(const struct comparator_codec *codec, uint32_t layer, en
 
     if (side == SIDE_V)
         return kvquant_code_values(codec->state, layer, b, x, n, ret_y, ret_bits);
+
     *ret_bits = kvquant_code_keys(codec->state, layer, b, x, n, ret_y);
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/half.h"
+#include "base/splitmix64.h"
 
 enum { ROUNDS = 3 };
 
@@ -29,6 +30,7 @@ static void low_rank_orthonormalise(float *x, size_t n, size_t r)
             for (size_t i = 0; i < n; i++)
                 x[i * r + k] -= (float) dot * x[i * r + j];
         }
+
         for (size_t i = 0; i < n; i++)
             left += (double) x[i * r + k] * x[i * r + k];
         scale = left > 1e-10 * energy && left > 0 ? 1 / sqrt(left) : 0;
@@ -50,8 +52,9 @@ int low_rank(const float *x, size_t n, size_t d, size_t r, float *ret_y)
 
     if (!q || !p)
         return -ENOMEM;
+
     for (size_t i = 0; i < d * r; i++)
-        p[i] = (float) (seed_mix(1, i) >> 40) * 0x1p-23f - 1.0f;
+        p[i] = (float) (splitmix64_seed(1, i) >> 40) * 0x1p-23f - 1.0f;
     for (int round = 0; round < ROUNDS; round++) { /* q = orth(x p), p = x' q: in the end x ~ q q' x */
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) r, (int) d, 1, x, (int) d, p,
                     (int) r, 0, q, (int) r);
@@ -59,6 +62,7 @@ int low_rank(const float *x, size_t n, size_t d, size_t r, float *ret_y)
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) d, (int) r, (int) n, 1, x, (int) d, q,
                     (int) r, 0, p, (int) r);
     }
+
     low_rank_round_half(q, n * r);
     low_rank_round_half(p, d * r);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) r, 1, q, (int) r, p, (int) r,

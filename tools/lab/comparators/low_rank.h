@@ -1,4 +1,4 @@
-/* The best few directions of a matrix by power iteration, as GEAR takes them. */
+/* Low-rank approximation of a matrix by power iteration, for GEAR. */
 #pragma once
 
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /*
  * QuaRot's cache: a Hadamard rotation of each head, then codes per token and head between 0.95 of the minimum
- * and 0.95 of the maximum, step and zero point in binary16. After RoPE. Heads longer than 128 take groups of
- * 128.
+ * and 0.95 of the maximum, step and zero point in binary16. After RoPE. Heads longer than 128 are coded in
+ * groups of 128.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,8 +15,8 @@
 #define CLIP 0.95f
 enum { GROUP_MAX = 128, META_BITS = 32 };
 
-/* step = (max - min) / (2^b - 1), zero = round(-min / step); 0 is always a level, so the range must hold it.
- */
+/* step = (max - min) / (2^b - 1), zero = round(-min / step). 0 is always a level, so the range must contain
+ * it. */
 static void quarot_code_group(float *x, size_t n, unsigned b)
 {
     float lo = 0, hi = 0, top = (float) ((1u << b) - 1), step, zero;
@@ -25,6 +25,7 @@ static void quarot_code_group(float *x, size_t n, unsigned b)
         lo = fminf(lo, x[i]);
         hi = fmaxf(hi, x[i]);
     }
+
     step = f16_to_f32(f32_to_f16(CLIP * (hi - lo) / top));
     zero = step > 0 ? rintf(-CLIP * lo / step) : 0;
     for (size_t i = 0; i < n; i++)
@@ -37,7 +38,7 @@ static int quarot_prepare(const struct comparator *c, const struct comparator_so
     uint32_t d = s->geometry.d;
 
     (void) c;
-    return turn_new(d, d, 0, (struct turn **) ret_state, e);
+    return rotate_new(d, d, 0, (struct rotate **) ret_state, e);
 }
 
 static int quarot_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
@@ -50,11 +51,12 @@ static int quarot_code(const struct comparator_codec *codec, uint32_t layer, enu
     (void) side;
     if (!z)
         return -ENOMEM;
-    turn_there(codec->state, x, n_vectors, z);
+
+    rotate_forward(codec->state, x, n_vectors, z);
     for (size_t v = 0; v < n_vectors; v++)
         for (size_t i = 0; i < d; i += GROUP_MAX, n_groups++)
             quarot_code_group(z + v * d + i, d - i < GROUP_MAX ? d - i : GROUP_MAX, codec->what->bits);
-    turn_back(codec->state, z, n_vectors, ret_y);
+    rotate_inverse(codec->state, z, n_vectors, ret_y);
     *ret_bits = n_vectors * d * codec->what->bits + n_groups * META_BITS;
     return 0;
 }

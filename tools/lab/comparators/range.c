@@ -13,6 +13,7 @@ uint64_t range_code(const float *x, size_t n, size_t stride, unsigned b, float *
         lo = fminf(lo, x[i * stride]);
         hi = fmaxf(hi, x[i * stride]);
     }
+
     step = f16_to_f32(f32_to_f16((hi - lo) / top));
     least = f16_to_f32(f32_to_f16(lo));
     for (size_t i = 0; i < n; i++) {
@@ -20,5 +21,6 @@ uint64_t range_code(const float *x, size_t n, size_t stride, unsigned b, float *
 
         ret_y[i * stride] = least + code * step;
     }
+
     return n * b + RANGE_META_BITS;
 }

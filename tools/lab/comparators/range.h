@@ -1,6 +1,6 @@
 /*
- * Asymmetric uniform codes between the smallest and the largest number of a group, as KIVI, GEAR and
- * KVQuant's values have them: step and minimum are kept in binary16.
+ * Asymmetric uniform codes between the smallest and the largest number of a group, for KIVI, GEAR and the
+ * values of KVQuant. Step and minimum are stored in binary16.
  */
 #pragma once
 

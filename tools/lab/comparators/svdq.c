@@ -1,10 +1,10 @@
 /*
- * SVDq at 2 bits: keys, before RoPE, in the eigenbasis of their covariance; the coordinates, by what they
- * carry, in eight equal groups of 8, 4, 2, 1, 1, 0, 0 and 0 bits; each coded uniformly between its minimum
- * and maximum. Values stay in 16 bits, as the original leaves them.
+ * SVDq at 2 bits: keys, before RoPE, in the eigenbasis of their covariance; the coordinates, by descending
+ * variance, in eight equal groups of 8, 4, 2, 1, 1, 0, 0 and 0 bits; each coded uniformly between its minimum
+ * and maximum. Values stay in 16 bits, as in the original.
  *
  * The original takes basis, mean and ranges from the prompt itself (one basis per layer). Here they come from
- * the calibration, one basis per head, so that a token can be appended and nothing counts beside the codes.
+ * the calibration, one basis per head, so that a token can be appended and only codes are stored.
  */
 #include <errno.h>
 #include <math.h>
@@ -35,6 +35,7 @@ static void svdq_release(void *p)
 
     if (!s)
         return;
+
     free(s->basis);
     free(s->mean);
     free(s->lo);
@@ -69,6 +70,7 @@ static int svdq_prepare_head(const struct stats *s, uint32_t head_side, size_t h
     r = linalg_eigen(d, S, w);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < (size_t) d * d; i++)
         st->basis[head * d * d + i] = (float) S[i];
     for (uint32_t i = 0; i < d; i++)
@@ -82,9 +84,11 @@ static int svdq_prepare_head(const struct stats *s, uint32_t head_side, size_t h
             lo = fminf(lo, z);
             hi = fmaxf(hi, z);
         }
+
         st->lo[head * d + i] = lo;
         st->step[head * d + i] = (hi - lo) / (float) ((1u << svdq_bits_of(d, i)) - 1);
     }
+
     return 0;
 }
 
@@ -107,12 +111,14 @@ static int svdq_prepare(const struct comparator *c, const struct comparator_sour
         if (S && w && st->basis && st->mean && st->lo && st->step)
             r = stats_samples(s->stats) > 0 ? 0 : -ENODATA;
     }
+
     for (size_t head = 0; r == 0 && head < n_heads; head++)
         r = svdq_prepare_head(s->stats, (uint32_t) head * 2 + SIDE_K, head, S, w, st);
     if (r < 0) {
         svdq_release(st);
-        return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
+        return fail(e, r, "%s cannot be prepared from these statistics: %s", c->name, strerror(-r));
     }
+
     *ret_state = st;
     return 0;
 }
@@ -147,6 +153,7 @@ static int svdq_code(const struct comparator_codec *codec, uint32_t layer, enum 
         *ret_bits = n_vectors * d * 16;
         return 0;
     }
+
     for (size_t v = 0; v < n_vectors; v++)
         svdq_code_key(codec->state, (size_t) layer * g->n_kv_heads + v % g->n_kv_heads, x + v * d,
                       ret_y + v * d);

@@ -1,24 +1,25 @@
 /*
  * TurboQuant-mse: the vector's norm in binary16, a random rotation, and the Lloyd-Max levels of N(0, 1/d) for
- * every coordinate of the unit vector. After RoPE. The rotation is a Hadamard matrix with random signs, as
- * implementations have it, where the paper draws one from all rotations.
+ * every coordinate of the unit vector. After RoPE. The rotation is a Hadamard matrix with random signs, as in
+ * implementations; the paper draws it from all rotations.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"
+#include "base/splitmix64.h"
 #include "tools/lab/comparators/comparator.h"
 #include "tools/lab/comparators/rotate.h"
 
 enum { NORM_BITS = 16, SEED = 1 };
 
 struct turboquant_state {
-    struct turn *turn;
+    struct rotate *rotate;
     struct levels levels;
 };
 
@@ -27,7 +28,7 @@ static void turboquant_release(void *p)
     struct turboquant_state *s = p;
 
     if (s)
-        free(s->turn);
+        free(s->rotate);
     free(s);
 }
 
@@ -40,15 +41,17 @@ static int turboquant_prepare(const struct comparator *c, const struct comparato
 
     if (!st)
         return fail(e, -ENOMEM, "out of memory for %s", c->name);
+
     r = levels_normal(QUANT_LLOYD_MAX, c->bits, &st->levels);
     if (r < 0)
         r = fail(e, r, "no levels of %u bits", c->bits);
     else
-        r = turn_new(d, d, seed_mix(SEED, d), &st->turn, e);
+        r = rotate_new(d, d, splitmix64_seed(SEED, d), &st->rotate, e);
     if (r < 0) {
         turboquant_release(st);
         return r;
     }
+
     *ret_state = st;
     return 0;
 }
@@ -65,7 +68,8 @@ static int turboquant_code(const struct comparator_codec *codec, uint32_t layer,
     (void) side;
     if (!z)
         return -ENOMEM;
-    turn_there(s->turn, x, n_vectors, z);
+
+    rotate_forward(s->rotate, x, n_vectors, z);
     for (size_t v = 0; v < n_vectors; v++) {
         double energy = 0;
         float norm, unit;
@@ -80,7 +84,8 @@ static int turboquant_code(const struct comparator_codec *codec, uint32_t layer,
                     ? unit * (float) level_z(&s->levels, levels_quantise(&s->levels, b, z[v * d + i] / unit))
                     : 0;
     }
-    turn_back(s->turn, z, n_vectors, ret_y);
+
+    rotate_inverse(s->rotate, z, n_vectors, ret_y);
     *ret_bits = n_vectors * (d * b + NORM_BITS);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Sizes as people write them, and which configurations are refused by name. */
+/* Sizes as users write them, and which configurations are refused, with the name of the setting. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ static void test_sizes(void)
     }
 }
 
-/* Every counted setting at its ends and one beyond. */
+/* Every counted setting at its limits and one beyond. */
 static void test_limits_of_settings(void)
 {
     static const struct {
@@ -154,7 +154,7 @@ static void test_gpu_checks(void)
     CU_ASSERT_EQUAL(config_check(&c, &e), 0);
     c.tenants_max = 17;
     refuses(&c, "--gpu-guarantee-bytes");
-    c = good; /* extents as small as spans: 2^17 and twice 2^16 are the most that a journal lists */
+    c = good; /* extents as small as spans: the journal lists at most 2^17 and twice 2^16 */
     c.extent_bytes = c.span_bytes = c.gpu_extent_bytes = c.gpu_span_bytes = 4096;
     c.pool_bytes = c.quota_bytes = UINT64_C(4096) << 17;
     c.gpu_pool_bytes = UINT64_C(4096) << 16;
@@ -234,7 +234,7 @@ static int set(const char *key, const char *value)
 
     config_init(&c);
     r = config_set(&c, key, value, &e);
-    CU_ASSERT(r == 0 || strstr(e.text, key) != NULL); /* the sentence names the thing */
+    CU_ASSERT(r == 0 || strstr(e.text, key) != NULL); /* the sentence names the setting */
     config_deinit(&c);
     return r;
 }
@@ -292,7 +292,7 @@ static void test_file(void)
     config_deinit(&c);
 }
 
-/* What may change changes; what needs a restart stays. */
+/* Settings that may change are applied; those that need a restart stay. */
 static void test_reload(void)
 {
     struct config running, fresh;

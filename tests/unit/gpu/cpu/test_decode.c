@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/decode_variants.h"
 #include "tests/unit/gpu/scene.h"

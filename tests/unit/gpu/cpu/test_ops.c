@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "base/half.h"
 #include "gpu/cpu.h"
 #include "tests/lib/test.h"

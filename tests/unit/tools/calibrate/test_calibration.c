@@ -22,10 +22,10 @@
 #include "tools/calibrate/cache_layer.h"
 #include "tools/calibrate/calibration.h"
 #include "tools/calibrate/checkpoint.h"
+#include "tools/command/progress.h"
 #include "tools/engine/backward.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/command/progress.h"
 
 /* Sequences in lock step see what each would see alone in an exact cache. */
 static void test_batch_cache(void)
@@ -53,8 +53,10 @@ static void test_batch_cache(void)
             CU_ASSERT_EQUAL(b.append(b.ctx, layer, k, v, SEQUENCES, &e), 0);
             CU_ASSERT_EQUAL(b.attend(b.ctx, layer, q, SEQUENCES, out, &e), 0);
         }
+
         memcpy(got[t], out, sizeof(out));
     }
+
     CU_ASSERT_EQUAL(b.append(b.ctx, 0, k, v, SEQUENCES, &e), -ENOSPC);
     CU_ASSERT_EQUAL(b.append(b.ctx, 0, k, v, SEQUENCES - 1, &e), -EINVAL);
     for (size_t s = 0; s < SEQUENCES; s++) {
@@ -96,6 +98,7 @@ static void test_layer_cache(void)
         k[i] = (float) test_rand_normal();
         v[i] = (float) test_rand_normal();
     }
+
     ops = layer_cache_ops(c);
     oracle = exact_cache_ops(exact);
     layer_cache_start(c, table, 1, SIDE_V);
@@ -154,12 +157,13 @@ static void test_round_trip(void)
                     want[i] += (double) c->dec[i * c->r + j] *
                                (double) l->value[levels_quantise(l, c->bits[j / 8], (float) z)];
             }
+
             for (size_t i = 0; i < 36; i++)
                 CU_ASSERT_DOUBLE_EQUAL((double) x_hat[t * 72 + h * 36 + i], want[i], 1e-5);
         }
 }
 
-/* KL of one measurement by the book: whole passes, logits of both, kl_of() of every position. */
+/* KL of one measurement by the book: whole passes, logits of both, sampler_kl() of every position. */
 static double brute_kl(struct engine *en, const struct table *t, uint32_t layer, enum side side,
                        const uint32_t *tokens, size_t n)
 {
@@ -179,8 +183,9 @@ static double brute_kl(struct engine *en, const struct table *t, uint32_t layer,
         CU_ASSERT_EQUAL(engine_layers(en, &ops, 0, engine_geometry(en)->n_layers, n, hidden, &e), 0);
         CU_ASSERT_EQUAL(engine_logits(en, n, hidden, logits + (size_t) changed * n * info->n_vocab, &e), 0);
     }
+
     for (size_t i = 0; i < n; i++)
-        sum += kl_of(logits + i * info->n_vocab, logits + (n + i) * info->n_vocab, info->n_vocab);
+        sum += sampler_kl(logits + i * info->n_vocab, logits + (n + i) * info->n_vocab, info->n_vocab);
     return sum / (double) n;
 }
 
@@ -208,14 +213,14 @@ static void test_calibrate(void)
     memcpy(so.model_digest, engine_info(en)->model_digest, sizeof(so.model_digest));
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
     cal.stats = s;
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(stats_tokens(s), 2 * (512 - 4));
     CU_ASSERT(!stats_has_depth(s));
-    CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_measure_depth(&cal, &e), 0);
     CU_ASSERT_STRING_EQUAL(e.text, "");
     CU_ASSERT(stats_has_depth(s));
 
-    CU_ASSERT_EQUAL_FATAL(solve_layer_table(s, 1, SIDE_K, DEPTH_K_BPD, 3, &layer_bytes, &n, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(depth_layer_table(s, 1, SIDE_K, DEPTH_K_BPD, 3, &layer_bytes, &n, &e), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(layer_bytes, n, &t, &e), 0);
     kl = 0;
     for (size_t i = 0; i < c.n_held; i++)
@@ -266,10 +271,10 @@ static void test_calibrate_gradients(void)
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &plain, &e), 0);
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
     cal.stats = plain;
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     cal = (struct calibration){
         .en = en, .stats = s, .corpus = &c, .gradients = true, .seed = 7, .progress = &p};
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     CU_ASSERT(!stats_has_fisher(plain));
     CU_ASSERT(stats_has_fisher(s));
     CU_ASSERT_EQUAL(s->n_fisher, stats_tokens(s));
@@ -285,6 +290,7 @@ static void test_calibrate_gradients(void)
         CU_ASSERT_EQUAL(backward_run(b, corpus_window(&c, i), WINDOW, &sampler, labels, add_outer, want, &e),
                         0);
     }
+
     for (size_t i = 0; i < 32; i++)
         trace += want[i * 33];
     CU_ASSERT(trace > 0);
@@ -336,8 +342,8 @@ static void test_resume(void)
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &part, &e), 0);
     cal = (struct calibration){
         .en = en, .stats = whole, .corpus = &c, .gradients = true, .seed = 9, .progress = &p};
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
-    CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_measure_depth(&cal, &e), 0);
 
     cal.stats = part;
     cal.n_done = 0;
@@ -345,7 +351,7 @@ static void test_resume(void)
     asked = 0;
     stop_after = 2;
     checkpoint_plan(&cal, true, plan);
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), CALIBRATION_STOPPED);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), CALIBRATION_STOPPED);
     CU_ASSERT_EQUAL(cal.n_done, 2);
     CU_ASSERT_EQUAL_FATAL(checkpoint_save(path, &cal, plan, &e), 0);
     cal.n_done = 77;
@@ -355,8 +361,8 @@ static void test_resume(void)
     cal.stats = s;
     asked = 0;
     stop_after = 6; /* three more windows, and three measurements */
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
-    CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), CALIBRATION_STOPPED);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_measure_depth(&cal, &e), CALIBRATION_STOPPED);
     CU_ASSERT(!stats_has_depth(s));
     CU_ASSERT_EQUAL_FATAL(checkpoint_save(path, &cal, plan, &e), 0);
     part = stats_free(part);
@@ -364,8 +370,8 @@ static void test_resume(void)
     CU_ASSERT_EQUAL(cal.n_done, 5);
     cal.stats = part;
     cal.stop = NULL;
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
-    CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_measure_depth(&cal, &e), 0);
     expect_same_bytes(part, whole);
 
     cal.seed++;
@@ -401,9 +407,9 @@ static void test_moments_only(void)
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
     CU_ASSERT_EQUAL_FATAL(moments_new(&mo, &m, &e), 0);
     cal.stats = s;
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     cal = (struct calibration){.en = en, .moments = m, .corpus = &c, .progress = &p};
-    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(moments_count(m, 2, 1), stats_tokens(s));
     for (size_t i = 0; i < 32; i++) {
         const double *row = moments_scatter(m, 2, 1) + (32 + i) * (33 + i) / 2 + 32;

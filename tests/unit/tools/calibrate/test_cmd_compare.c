@@ -1,4 +1,5 @@
-/* kvcobra compare through kvcobra_main(). The numbers are tested in tests/unit/alloc/test_table_account.c. */
+/* kvcobra compare through commands_main(). The numbers are tested in tests/unit/alloc/test_table_account.c.
+ */
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -63,6 +64,7 @@ static void test_json(void)
         CU_ASSERT_DOUBLE_EQUAL(json_number_value(json_array_get(a, i)), 2, 1e-12);
         CU_ASSERT_DOUBLE_EQUAL(json_number_value(json_array_get(b, i)), 3, 1e-12);
     }
+
     json_decref(j);
     j = captured_json((const char *const[]){"kvcobra", "compare", path[0], path[0], "--json", NULL});
     CU_ASSERT_EQUAL(json_double_at(json_object_get(j, "V"), "same_width"), 1);
@@ -85,7 +87,7 @@ static void test_text_and_failures(void)
     CU_ASSERT_EQUAL(
         captured(STDERR_FILENO, (const char *const[]){"kvcobra", "compare", path[0], path[2], NULL}, &shape),
         COMMAND_FAILED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(shape, "there is no head to compare"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(shape, "cannot be compared"));
     CU_ASSERT_EQUAL(
         captured(STDERR_FILENO, (const char *const[]){"kvcobra", "compare", path[0], dir, NULL}, &missing),
         COMMAND_FAILED);

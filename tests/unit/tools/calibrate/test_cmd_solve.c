@@ -1,4 +1,4 @@
-/* kvcobra solve through kvcobra_main(): methods, the paper's options, sweeps, keys alone, and its sentences.
+/* kvcobra solve through commands_main(): methods, the paper's options, sweeps, keys alone, and its sentences.
  */
 #include "tests/lib/test.h"
 
@@ -44,6 +44,7 @@ static void begin(void)
         shape_data_draw(&x, &g);
         CU_ASSERT_EQUAL(stats_add_layer(s, document, 0, 0, 200, x.q, x.k, x.v, NULL, &e), 0);
     }
+
     CU_ASSERT_EQUAL_FATAL(stats_save(s, statistics, &e), 0);
     shape_data_deinit(&x);
     (void) stats_free(s);
@@ -64,6 +65,7 @@ static void end(void)
         (void) snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
         (void) remove(path);
     }
+
     CU_ASSERT_EQUAL(rmdir(dir), 0); /* nothing else was left there */
 }
 
@@ -138,11 +140,12 @@ static void test_predict_and_decoder(void)
         (void) table_unref(t);
         json_decref(j);
     }
+
     end();
 }
 
-/* T = 4 in steps of 1 for the paper: 1 + 3, 2 + 2, 3 + 1; keys' harm falls along, values' rises. Tables are
- * written. */
+/* T = 4 in steps of 1 for the paper: 1 + 3, 2 + 2, 3 + 1; the distortion of keys falls, that of values rises.
+ * Tables are written. */
 static void test_sweep(void)
 {
     static const char *const names[] = {"k1-v3", "k2-v2", "k3-v1"};
@@ -165,11 +168,13 @@ static void test_sweep(void)
             CU_ASSERT(json_double_at(x, "harm_k") < json_double_at(json_array_get(all, i - 1), "harm_k"));
             CU_ASSERT(json_double_at(x, "harm_v") > json_double_at(json_array_get(all, i - 1), "harm_v"));
         }
+
         (void) snprintf(path, sizeof(path), "%s/%s.table", splits, names[i]);
         t = load(path);
         CU_ASSERT_DOUBLE_EQUAL(t->bpd_code, json_double_at(x, "bpd_code"), 1e-7); /* JSON has 9 digits */
         (void) table_unref(t);
     }
+
     json_decref(j);
     end();
 }
@@ -196,7 +201,7 @@ static void test_sweep_of_bands(void)
                              &text),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "k2-v2"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "harm V"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "distortion V"));
     end();
 }
 
@@ -235,10 +240,12 @@ static void check_temper(const char *metric, const char *power, const char *want
         args[n++] = "--metric";
         args[n++] = metric;
     }
+
     if (power) {
         args[n++] = "--temper";
         args[n++] = power;
     }
+
     j = captured_json(args);
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "metric")), want_metric);
     t = load(output);
@@ -263,6 +270,7 @@ static void test_fisher(void)
             gradient[i] = (float) test_rand_normal();
         CU_ASSERT_EQUAL(stats_add_fisher(s, 0, (enum side) side, 200, gradient, &e), 0);
     }
+
     CU_ASSERT_EQUAL(stats_save(s, statistics, &e), 0);
     check_temper(NULL, NULL, "fisher", "\"temper\":0.75");
     check_temper(NULL, "0.5", "fisher", "\"temper\":0.5");

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "tests/unit/tools/tiny_engine.h"
 
 static void test_corpus_from_text(void)
@@ -36,6 +37,7 @@ static void test_corpus_from_text(void)
         for (size_t j = 0; j < i; j++)
             CU_ASSERT_NOT_EQUAL(c.documents[i], c.documents[j]);
     }
+
     corpus_deinit(&c);
     o.n_tokens = 4000;
     CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &shorter, 1, &o, &c, &e), 0); /* what there is */
@@ -91,6 +93,7 @@ static void test_corpus_lines(void)
         at += lengths[i];
         at += (size_t) snprintf(text + at, sizeof(text) - at, i == 0 ? "\r\n\n" : "\n");
     }
+
     CU_ASSERT_EQUAL(write(fd, text, at), (ssize_t) at);
     (void) close(fd);
     CU_ASSERT_EQUAL_FATAL(document_load_lines(en, path, &d, &e), 0);
@@ -153,6 +156,7 @@ static void test_corpus_from_model(void)
         CU_ASSERT(i % 32 < 1 ||
                   (a.tokens[i] != engine_info(en)->token_eos && a.tokens[i] != engine_info(en)->token_bos));
     }
+
     longer.want_held = true;
     CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &d, 1, &longer, &text, &e), 0);
     first = text.documents[0];

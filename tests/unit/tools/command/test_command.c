@@ -1,6 +1,7 @@
 /* Dispatch, suggestions, exit codes and option values; usage errors end a process, so those run in a child.
  */
 #include "tools/command/command.h"
+#include "tools/command/option.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,7 @@ static int in_child(int (*run)(const char *), const char *arg, char *ret_text, s
         (void) close(pipe_fds[0]);
         exit(run(arg));
     }
+
     (void) close(pipe_fds[1]);
     while (n < room - 1 && (got = read(pipe_fds[0], ret_text + n, room - 1 - n)) > 0)
         n += (size_t) got;
@@ -102,6 +104,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         v->x = option_double(state, "-x", arg, 0, 16);
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -151,6 +154,7 @@ static void test_bad_values_are_usage_errors(void)
         CU_ASSERT_EQUAL(in_child(parse_in_child, bad[i], text, sizeof(text)), COMMAND_USAGE);
         CU_ASSERT_PTR_NOT_NULL(strstr(text, "kvcobra test"));
     }
+
     CU_ASSERT_EQUAL(in_child(parse_in_child, "-n101", text, sizeof(text)), COMMAND_USAGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "-n takes a whole number from 2 to 100, not '101'"));
 }

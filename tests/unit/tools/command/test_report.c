@@ -1,5 +1,6 @@
 /* Tables, amounts, JSON strings: literals worked by hand. */
 #include "base/digest.h"
+#include "tools/command/human.h"
 #include "tools/command/report.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "tests/lib/test.h"
+#include "tools/command/utf8_json.h"
 
 static void expect_table(struct report *r, const char *want)
 {
@@ -78,6 +80,7 @@ static void test_width_in_characters(void)
         test_skip("this machine has no C.UTF-8");
         return;
     }
+
     r = report_new("<a\t<b");
     report_row(r, "\xc3\xa9\xc3\xa8\tx");
     report_row(r, "ab\ty");

@@ -112,6 +112,7 @@ static void apply_change(const struct oracle *r, unsigned layer, enum side side,
 
     if (!c || c->layer != layer || c->side != side)
         return;
+
     for (size_t at = 0; at < n * r->o->n_kv_heads * d; at += d)
         for (size_t i = 0; i < d; i++)
             x[at + position(i, half, pairs)] += c->step * (double) c->direction[at + i];
@@ -140,9 +141,11 @@ static void oracle_project(const struct oracle *r, unsigned layer, size_t n, con
                 oracle_norm(q_norm, o->d, q + m * n_q + h * o->d, q + m * n_q + h * o->d);
             turn(r, q + m * n_q + h * o->d, m);
         }
+
         for (size_t h = 0; k_norm && h < o->n_kv_heads; h++)
             oracle_norm(k_norm, o->d, k + m * n_kv + h * o->d, k + m * n_kv + h * o->d);
     }
+
     apply_change(r, layer, SIDE_K, n, k);
     apply_change(r, layer, SIDE_V, n, v);
     for (size_t m = 0; m < n; m++)
@@ -168,6 +171,7 @@ static void oracle_look(const struct oracle *r, const double *q, const double *k
         for (size_t i = 0; i < d; i++)
             out[i] += s * v[n * n_kv + i];
     }
+
     for (size_t i = 0; i < d; i++)
         out[i] /= sum;
 }
@@ -189,6 +193,7 @@ static void oracle_layer(const struct oracle *r, unsigned layer, size_t n, doubl
 
             oracle_look(r, q + m * n_q + h * d, k + kv, v + kv, m, mixed + h * d);
         }
+
         oracle_product(weights(r, "blk.%u.attn_output.weight", layer), NULL, o->n_embd, n_q, mixed, y);
         for (size_t i = 0; i < o->n_embd; i++)
             x[m * o->n_embd + i] += y[i];
@@ -226,5 +231,6 @@ double *oracle_logits(const struct tiny_gguf *t, const uint32_t *tokens, size_t 
         oracle_norm(weights(&r, "output_norm.weight", 0), n_embd, x + m * n_embd, y);
         oracle_product(head ? head : embd, NULL, TINY_GGUF_VOCAB, n_embd, y, logits + m * TINY_GGUF_VOCAB);
     }
+
     return logits;
 }

@@ -59,6 +59,7 @@ static int take(void *ctx, uint32_t layer, size_t n, const float *dk, const floa
     s->next = layer;
     if (layer == s->stop_at)
         return 9;
+
     memcpy(to, dk, s->floats * sizeof(*to));
     memcpy(to + s->floats, dv, s->floats * sizeof(*to));
     return 0;
@@ -93,6 +94,7 @@ static double log_likelihood(const struct tiny_gguf *t, const uint32_t *tokens, 
             total += exp(z[i]); /* a spread of 3: no maximum is needed */
         sum += z[labels[m]] - log(total);
     }
+
     return sum;
 }
 
@@ -117,6 +119,7 @@ static void check_direction(const struct tiny_gguf *t, const uint32_t *tokens, c
         along += (double) gradient[i] * (double) change->direction[i];
         length += (double) gradient[i] * (double) gradient[i];
     }
+
     change->step = STEP;
     up = log_likelihood(t, tokens, labels, n, change);
     change->step = -STEP;
@@ -138,6 +141,7 @@ static void unit_vector(const float *like, size_t floats, float *ret)
         ret[i] = like ? like[i] : (float) test_rand_normal();
         length += (double) ret[i] * (double) ret[i];
     }
+
     for (size_t i = 0; i < floats; i++)
         ret[i] = (float) ((double) ret[i] / sqrt(length));
 }
@@ -169,6 +173,7 @@ static void check_model(const struct tiny_gguf_options *o, size_t n)
         unit_vector(NULL, s.floats, direction);
         check_direction(t, tokens, labels, n, gradient, s.floats, &c);
     }
+
     free(s.gradient);
 }
 
@@ -227,6 +232,7 @@ static void test_one_token(void)
         CU_ASSERT_EQUAL(s.gradient[i], 0.0f);
         values += fabs((double) s.gradient[s.floats + i]);
     }
+
     CU_ASSERT(values > 0);
     free(s.gradient);
 }
@@ -279,7 +285,7 @@ static void test_labels(void)
     sampler_seed(&sampler, 5);
     for (size_t i = 0; i < 200; i++)
         CU_ASSERT_EQUAL(labels[i],
-                        sample_softmax(logits + i * TINY_GGUF_VOCAB, TINY_GGUF_VOCAB, 1.0f, &sampler));
+                        sampler_softmax(logits + i * TINY_GGUF_VOCAB, TINY_GGUF_VOCAB, 1.0f, &sampler));
     free(first.gradient);
     free(second.gradient);
 }

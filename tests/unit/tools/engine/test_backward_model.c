@@ -36,6 +36,7 @@ static int append_moved(void *ctx, uint32_t layer, const float *k, const float *
 
     if (layer != c->layer)
         return c->exact.append(c->exact.ctx, layer, k, v, n, e);
+
     for (size_t i = 0; i < n * c->row; i++)
         c->moved[i] = x[i] + c->step * c->direction[i];
     return c->exact.append(c->exact.ctx, layer, c->side == SIDE_K ? c->moved : k,
@@ -69,7 +70,7 @@ static double log_likelihood(struct window *w, struct moving_cache *c)
                           0);
     CU_ASSERT_EQUAL_FATAL(engine_logits(w->en, N, w->hidden, w->logits, &e), 0);
     for (size_t i = 0; i < N; i++)
-        sum -= nll_of(w->logits + i * info->n_vocab, info->n_vocab, w->labels[i]);
+        sum -= sampler_nll(w->logits + i * info->n_vocab, info->n_vocab, w->labels[i]);
     return sum;
 }
 
@@ -114,6 +115,7 @@ static void check_side(struct window *w, struct moving_cache *c, const float *gr
         down = log_likelihood(w, c);
         quotient[half] = (up - down) / (2 * h);
     }
+
     extrapolated = (4 * quotient[1] - quotient[0]) / 3;
     CU_ASSERT_DOUBLE_EQUAL(extrapolated, length, 0.01 * length);
     if (!(fabs(extrapolated - length) < 0.01 * length))
@@ -139,6 +141,7 @@ static void test_along_the_gradient(void)
         test_skip(TEST_NO_MODEL);
         return;
     }
+
     CU_ASSERT_EQUAL_FATAL(engine_open(path, NULL, &en, &e), 0);
     CU_ASSERT_EQUAL_FATAL(exact_cache_new(engine_geometry(en), N, &cache, &e), 0);
     CU_ASSERT_EQUAL_FATAL(backward_new(en, N, &b, &e), 0);

@@ -57,6 +57,7 @@ static void check_passes(struct engine *en, const uint32_t *tokens, const double
         for (size_t i = 0; i < TINY_GGUF_VOCAB; i++)
             worst = fmax(worst, fabs((double) logits[i] - want[(at + n - 1) * TINY_GGUF_VOCAB + i]));
     }
+
     CU_ASSERT(worst < TOLERANCE);
     if (!(worst < TOLERANCE))
         printf("    pieces of %zu: off by %g\n", piece, worst);
@@ -147,6 +148,7 @@ static int tap(void *ctx, uint32_t layer, size_t n, const float *q, const float 
         t->first_key = k[1]; /* half-split: pair 0 is (0, 16), so number 1 is number 2 of the file */
         memcpy(t->hidden, hidden, sizeof(t->hidden));
     }
+
     t->calls++;
     return layer == t->stop_at ? 7 : 0;
 }
@@ -303,6 +305,7 @@ static void test_digest(void)
         CU_ASSERT_EQUAL_FATAL(open_tiny(t, 1, &en, &e), 0);
         memcpy(digests[i], engine_info(en)->model_digest, DIGEST_BYTES);
     }
+
     CU_ASSERT_EQUAL(memcmp(digests[0], digests[1], DIGEST_BYTES), 0);
     CU_ASSERT_NOT_EQUAL(memcmp(digests[0], digests[2], DIGEST_BYTES), 0);
     CU_ASSERT_NOT_EQUAL(memcmp(digests[0], digests[3], DIGEST_BYTES), 0);

@@ -47,6 +47,7 @@ static uint8_t *after(const struct file *f, const char *name)
         if (count == n && memcmp(f->p + i, name, n) == 0)
             return f->p + i + n;
     }
+
     CU_FAIL_FATAL("the file has no such name");
     return NULL;
 }
@@ -167,6 +168,7 @@ static void test_truncated(void)
         CU_ASSERT_EQUAL(parse(f.p, n, &e), -EBADMSG);
         CU_ASSERT_NOT_EQUAL(e.text[0], '\0');
     }
+
     f.n--;
     check_refused(&f, -EBADMSG, "output_norm.weight");
 }
@@ -242,6 +244,7 @@ static void test_nesting(void)
             set_u32(p + n, i + 1 < depth ? GGUF_ARRAY : GGUF_U8);
             set_u64(p + n + 4, 1);
         }
+
         CU_ASSERT_EQUAL(parse(p, n + 1, &e), depth <= GGUF_ARRAY_DEPTH_MAX ? 0 : -EBADMSG);
     }
 }

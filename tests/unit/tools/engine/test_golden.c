@@ -57,10 +57,12 @@ static bool golden_init(struct golden *g)
         test_skip("no golden file");
         return false;
     }
+
     if (!path) {
         test_skip(TEST_NO_MODEL);
         return false;
     }
+
     CU_ASSERT_EQUAL_FATAL(engine_open(path, &o, &g->en, &e), 0);
     CU_ASSERT_EQUAL_FATAL(exact_cache_new(engine_geometry(g->en), N_MAX, &g->cache, &e), 0);
     return true;
@@ -99,6 +101,7 @@ static void test_tokens(void)
 
     if (!golden_init(&g))
         return;
+
     prompts = json_object_get(g.json, "prompts");
     CU_ASSERT_FATAL(json_array_size(prompts) > 0);
     for (size_t i = 0; i < json_array_size(prompts); i++) {
@@ -122,6 +125,7 @@ static void check_pieces(const struct tokenizer *t, const uint32_t *ids, size_t 
         CU_ASSERT_FATAL(piece_bytes <= bytes - at && memcmp(text + at, piece, piece_bytes) == 0);
         at += piece_bytes;
     }
+
     CU_ASSERT_EQUAL(at, bytes);
 }
 
@@ -133,6 +137,7 @@ static char *read_text(size_t *ret_bytes)
 
     if (!f)
         return NULL;
+
     text = malloc(1 << 22);
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     *ret_bytes = fread(text, 1, 1 << 22, f);
@@ -152,11 +157,13 @@ static void test_text_tokens(void)
 
     if (!golden_init(&g))
         return;
+
     text = read_text(&bytes);
     if (!text) {
         test_skip("no WikiText-2");
         return;
     }
+
     want = json_object_get(g.json, "wikitext2_test");
     CU_ASSERT_EQUAL_FATAL(tokenizer_encode(engine_tokenizer(g.en), text, bytes, false, &ids, &n, &e), 0);
     CU_ASSERT_EQUAL_FATAL(n, (size_t) json_integer_value(json_object_get(want, "n_tokens")));
@@ -184,6 +191,7 @@ static double check_top(const json_t *prompt, const float *logits, size_t n_voca
         CU_ASSERT_EQUAL(rank, k);
         worst = fmax(worst, fabs((double) value - want));
     }
+
     CU_ASSERT(worst < LOGIT_TOLERANCE);
     return worst;
 }
@@ -200,6 +208,7 @@ static void test_logits_and_greedy(void)
 
     if (!golden_init(&g))
         return;
+
     n_vocab = engine_info(g.en)->n_vocab;
     logits = malloc(n_vocab * sizeof(*logits));
     CU_ASSERT_PTR_NOT_NULL_FATAL(logits);
@@ -215,12 +224,13 @@ static void test_logits_and_greedy(void)
         CU_ASSERT_EQUAL_FATAL(engine_forward(g.en, &cache, ids, n, logits, &e), 0);
         worst = fmax(worst, check_top(prompt, logits, n_vocab));
         for (size_t k = 0; k < json_array_size(greedy); k++) {
-            uint32_t token = sample_greedy(logits, n_vocab);
+            uint32_t token = sampler_greedy(logits, n_vocab);
 
             CU_ASSERT_EQUAL_FATAL(token, id_at(greedy, k));
             CU_ASSERT_EQUAL_FATAL(engine_forward(g.en, &cache, &token, 1, logits, &e), 0);
         }
     }
+
     printf("    largest difference of a logit: %.2g (tolerance %.2g)\n", worst, LOGIT_TOLERANCE);
 }
 
@@ -240,7 +250,7 @@ static double window_nll(struct golden *g, const uint32_t *ids)
         engine_layers(g->en, &cache, 0, engine_geometry(g->en)->n_layers, WINDOW, hidden, &e), 0);
     CU_ASSERT_EQUAL_FATAL(engine_logits(g->en, WINDOW, hidden, logits, &e), 0);
     for (size_t i = 0; i + 1 < WINDOW; i++)
-        sum += nll_of(logits + i * info->n_vocab, info->n_vocab, ids[i + 1]);
+        sum += sampler_nll(logits + i * info->n_vocab, info->n_vocab, ids[i + 1]);
     return sum;
 }
 
@@ -256,11 +266,13 @@ static void test_likelihood_of_text(void)
 
     if (!golden_init(&g))
         return;
+
     text = read_text(&bytes);
     if (!text) {
         test_skip("no WikiText-2");
         return;
     }
+
     CU_ASSERT_EQUAL_FATAL(tokenizer_encode(engine_tokenizer(g.en), text, 16384, false, &ids, &n, &e), 0);
     CU_ASSERT_FATAL(n >= WINDOW);
     nll = window_nll(&g, ids);

@@ -277,9 +277,11 @@ static void check_kernel(const struct matvec_ops *ops, const struct quant_type *
             for (size_t i = 0; i < t->block_weights; i++)
                 size += fabs((double) y[i] * (double) x[at + i]);
         }
+
         CU_ASSERT(fabs((double) want[r] - (double) got[r]) <=
                   0x1p-24 * ((double) n_cols / 8 + 8) * 4 * (size + 1e-30));
     }
+
     free(sums);
     (void) munmap(map, map_bytes);
     (void) munmap(x_map, x_bytes);

@@ -50,6 +50,7 @@ static void check_jobs(unsigned n_threads, unsigned n_jobs)
             (void) nanosleep(&pause, NULL);
         }
     }
+
     CU_ASSERT_PTR_NULL(threads_free(t));
 }
 

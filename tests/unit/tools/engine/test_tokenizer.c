@@ -37,6 +37,7 @@ static int collect(void *ctx, const char *piece, size_t bytes)
         memcpy(c->joined + at, piece, bytes);
         c->joined[at + bytes] = '\0';
     }
+
     c->n_pieces++;
     c->n_bytes += bytes;
     return 0;
@@ -130,6 +131,7 @@ static size_t merge_slowly(const struct bpe_rule *rules, size_t n_rules, uint32_
                 }
         if (!best)
             return n;
+
         ids[at] = best->merged;
         memmove(ids + at + 1, ids + at + 2, (n - at - 2) * sizeof(*ids));
         n--;
@@ -158,6 +160,7 @@ static void test_merging(void)
         CU_ASSERT_EQUAL_FATAL(n_fast, n_slow);
         CU_ASSERT_EQUAL(memcmp(fast, slow, n_slow * sizeof(*slow)), 0);
     }
+
     bpe_scratch_deinit(&s);
 }
 
@@ -226,8 +229,10 @@ static void test_all_bytes(void)
                 text[i] = (char) (round % 2 ? test_rand() : 32 + test_rand_below(96));
                 want[i] = (unsigned char) text[i];
             }
+
             check_encoded(t, text, n, false, want, n);
         }
+
         for (unsigned b = 0; b < 256; b++) {
             size_t n;
             const char *piece = tokenizer_piece(t, b, &n);
@@ -264,6 +269,7 @@ static void test_hostile_texts(void)
             CU_ASSERT(clock() - begin < 5 * CLOCKS_PER_SEC);
         }
     }
+
     free(text);
 }
 

@@ -1,4 +1,4 @@
-/* kvcobra inspect and kvcobra bench solve through kvcobra_main(): what they print, and how they fail. */
+/* kvcobra inspect and kvcobra bench solve through commands_main(): what they print, and how they fail. */
 #include "base/digest.h"
 #include "tests/lib/test.h"
 
@@ -18,7 +18,6 @@
 #include "tests/lib/random_table.h"
 #include "tools/command/command.h"
 #include "tools/inspect/inspect_summary.h"
-#include "tools/command/report.h"
 
 static char dir[] = "/tmp/kvc-inspect-XXXXXX";
 static char file[64];
@@ -50,7 +49,7 @@ static int caught(int stream, const char *const args[], char **ret_text)
     (void) fflush(NULL);
     saved = dup(stream);
     CU_ASSERT_FATAL(saved >= 0 && dup2(fileno(f), stream) >= 0);
-    code = kvcobra_main(argc, argv);
+    code = commands_main(argc, argv);
     (void) fflush(NULL);
     CU_ASSERT_FATAL(dup2(saved, stream) >= 0);
     (void) close(saved);
@@ -128,6 +127,7 @@ static void test_table(void)
         bits += get_int(c, "code_bits");
         CU_ASSERT_EQUAL(get_int(c, "layer"), (json_int_t) i / 4);
     }
+
     CU_ASSERT_EQUAL(bits, 8 * 128);
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_object_get(j, "provenance"), "made_by")),
                            "random_table");
@@ -155,7 +155,7 @@ static void test_bad_files(void)
     failed(file, "neither");
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 1, 2, false, &bytes, &n), 0);
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(file, bytes, n - 1, &e), 0);
-    failed(file, "cut short");
+    failed(file, "truncated");
     ((uint8_t *) bytes)[n / 2] ^= 1;
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(file, bytes, n, &e), 0);
     failed(file, "damaged");
@@ -179,6 +179,7 @@ static void test_stats(void)
         k[i] = (float) test_rand_normal();
         v[i] = (float) test_rand_normal();
     }
+
     stats_options_default(&o, &g);
     o.want_attention = false;
     (void) snprintf(o.model_name, sizeof(o.model_name), "tiny");
@@ -244,6 +245,7 @@ static void test_hostile_provenance(void)
         CU_ASSERT_PTR_NULL(strstr(text, "<a>"));
         free(text);
     }
+
     memset(huge, '<', (1 << 20) - 1);
     huge[(1 << 20) - 1] = '\0';
     text = summary_of(t, huge);
@@ -254,7 +256,7 @@ static void test_hostile_provenance(void)
         at += (size_t) sprintf(many + at, "%s\"k%zu\":1", at > 1 ? "," : "", at);
     many[at] = '}';
     text = summary_of(t, many);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "more is in the JSON"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "the other values are in the JSON"));
     CU_ASSERT(strlen(text) < 20000);
     free(text);
 }
@@ -326,7 +328,7 @@ static void test_moments(void)
     CU_ASSERT_EQUAL(
         caught(STDERR_FILENO, (const char *[]){"kvcobra", "inspect", table, "--stats", file, NULL}, &text),
         COMMAND_FAILED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "is not of the model")); /* digests of zeros */
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "belong to different models")); /* digests of zeros */
     (void) unlink(table);
     remove_dir();
 }

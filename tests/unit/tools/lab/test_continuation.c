@@ -10,23 +10,23 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/lib/tiny_gguf.h"
-#include "tools/lab/comparators/comparator.h"
-#include "tools/lab/continuation.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/command/progress.h"
+#include "tools/lab/comparators/comparator.h"
+#include "tools/lab/continuation.h"
 #include "tools/lab/subject.h"
 
 static void test_quantile(void)
 {
     size_t x[] = {9, 1, 5, 3}, one[] = {7};
 
-    CU_ASSERT_EQUAL(quantile(x, 4, 0.25), 1);
-    CU_ASSERT_EQUAL(quantile(x, 4, 0.5), 3); /* of 3 and 5 the lower */
-    CU_ASSERT_EQUAL(quantile(x, 4, 0.75), 5);
-    CU_ASSERT_EQUAL(quantile(x, 4, 0.26), 3);
-    CU_ASSERT_EQUAL(quantile(x, 4, 1), 9);
-    CU_ASSERT_EQUAL(quantile(one, 1, 0.5), 7);
+    CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.25), 1);
+    CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.5), 3); /* of 3 and 5 the lower */
+    CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.75), 5);
+    CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.26), 3);
+    CU_ASSERT_EQUAL(continuation_quantile(x, 4, 1), 9);
+    CU_ASSERT_EQUAL(continuation_quantile(one, 1, 0.5), 7);
 }
 
 static char path[] = "/tmp/kvc-continue-XXXXXX";
@@ -70,7 +70,7 @@ static void test_model(void)
                                                  &(struct subject_options){.n_sink = 0}, &coarse, &e),
                           0);
     CU_ASSERT_EQUAL_FATAL(
-        continue_prompts(en, exact, (struct subject *[]){same, coarse}, 2, text, &co, &p, got, &e), 0);
+        continuation_run(en, exact, (struct subject *[]){same, coarse}, 2, text, &co, &p, got, &e), 0);
     for (size_t i = 0; i < PROMPTS; i++) { /* step by step: the likeliest token's own -log p */
         struct kv_cache cache;
         float logits[TINY_GGUF_VOCAB];
@@ -86,9 +86,9 @@ static void test_model(void)
         CU_ASSERT_EQUAL_FATAL(subject_begin(same, LENGTH + TOKENS, &cache, &e), 0);
         CU_ASSERT_EQUAL_FATAL(engine_forward(en, &cache, first, LENGTH, logits, &e), 0);
         for (size_t n = 0; n < TOKENS; n++) {
-            uint32_t token = sample_greedy(logits, TINY_GGUF_VOCAB);
+            uint32_t token = sampler_greedy(logits, TINY_GGUF_VOCAB);
 
-            nll += nll_of(logits, TINY_GGUF_VOCAB, token);
+            nll += sampler_nll(logits, TINY_GGUF_VOCAB, token);
             CU_ASSERT_EQUAL_FATAL(engine_forward(en, &cache, &token, 1, logits, &e), 0);
         }
         CU_ASSERT_EQUAL(subject_end(same, false, &e), 0);

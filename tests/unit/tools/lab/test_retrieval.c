@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/lib/tiny_gguf.h"
-#include "tools/engine/engine.h"
 #include "tools/command/progress.h"
+#include "tools/engine/engine.h"
 #include "tools/lab/retrieval.h"
 #include "tools/lab/subject.h"
 
@@ -29,7 +29,7 @@ static void test_found(void)
 static void test_interval(void)
 {
     static const struct {
-        struct share s;
+        struct retrieval_share s;
         double low, high;
     } cases[] = {
         {{81, 263}, 0.2553, 0.3662},
@@ -41,7 +41,7 @@ static void test_interval(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         double low, high;
 
-        share_interval(cases[i].s, &low, &high);
+        retrieval_interval(cases[i].s, &low, &high);
         CU_ASSERT_DOUBLE_EQUAL(low, cases[i].low, 5e-5);
         CU_ASSERT_DOUBLE_EQUAL(high, cases[i].high, 5e-5);
     }
@@ -108,7 +108,7 @@ static void test_counts(void)
     progress_start(&p, "test", "tokens", 0, true);
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &a, &e), 0);
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &b, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(retrieve(en, (struct subject *[]){a, b}, 2, filler, 1200, &o, &p, got, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(retrieval_run(en, (struct subject *[]){a, b}, 2, filler, 1200, &o, &p, got, &e), 0);
     for (size_t i = 0; i < 2; i++) {
         CU_ASSERT(got[i].all.asked == 9 && got[i].all.found == 0 && got[i].lost == 0 && got[i].won == 0);
         CU_ASSERT(got[i].by_length[0].asked == 3 && got[i].by_length[1].asked == 2 &&
@@ -116,11 +116,12 @@ static void test_counts(void)
         CU_ASSERT(got[i].by_depth[0].asked == 4 && got[i].by_depth[1].asked == 4 &&
                   got[i].by_depth[2].asked == 1);
     }
-    CU_ASSERT_EQUAL(retrieve(en, &a, 1, filler, 200, &o, &p, got, &e),
+
+    CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 200, &o, &p, got, &e),
                     -EINVAL); /* 1200 tokens do not fit into 200 */
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "200 tokens"));
     o.window = 400; /* a token is a byte here: sentence and question take more than 50 of 100 */
-    CU_ASSERT_EQUAL(retrieve(en, &a, 1, filler, 1200, &o, &p, got, &e), -EINVAL);
+    CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 1200, &o, &p, got, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--window must be at least"));
 }
 

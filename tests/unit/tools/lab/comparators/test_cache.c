@@ -36,6 +36,7 @@ static int code_mean(const struct comparator_codec *codec, uint32_t layer, enum 
                 ret_y[t * ROW + i] = sum / (float) rows + 0.5f;
         }
     }
+
     return 0;
 }
 
@@ -78,6 +79,7 @@ static void begin(uint32_t block, bool post_rope, struct comparator_cache_option
         f.k[i] = (float) test_rand_normal();
         f.v[i] = (float) test_rand_normal();
     }
+
     for (int i = 0; i < N_MAX * HEADS * D; i++)
         f.q[i] = (float) test_rand_normal();
 }
@@ -128,6 +130,7 @@ static void seen(size_t m, size_t n, size_t end, uint32_t head, enum side side, 
         turn(x + n * ROW + head * D, side == SIDE_K ? n : 0, 1, y);
         return;
     }
+
     first = first < f.o.n_sink ? f.o.n_sink : first;
     for (int i = 0; i < D; i++)
         y[i] = 0.5;
@@ -138,6 +141,7 @@ static void seen(size_t m, size_t n, size_t end, uint32_t head, enum side side, 
         for (int i = 0; i < D; i++)
             y[i] += z[i] / (double) (block_end - first);
     }
+
     if (side == SIDE_K && !rotated) {
         float z[D];
 
@@ -160,6 +164,7 @@ static void attend_oracle(size_t m, size_t end, uint32_t head, bool k_exact, boo
         weight[n] = exp(weight[n]);
         sum += weight[n];
     }
+
     for (int i = 0; i < D; i++)
         out[i] = 0;
     for (size_t n = 0; n <= m; n++) {
@@ -203,8 +208,10 @@ static void run(const size_t *ends, size_t n_ends, uint64_t *ret_bits, uint64_t 
                         worst = fmax(worst, fabs(want[i] - (double) out[((m - at) * HEADS + h) * D + i]));
                 }
         }
+
         CU_ASSERT_EQUAL(ops.length(ops.ctx), ends[p]);
     }
+
     CU_ASSERT(worst < 1e-4);
     comparator_cache_usage(c, ret_bits, ret_numbers);
 }

@@ -64,6 +64,7 @@ static void test_moments(void)
             CU_ASSERT_DOUBLE_EQUAL(S[i * D + i], square, 1e-4 * square);
         }
     }
+
     CU_ASSERT_EQUAL(stats_query_moment(s, 0, 0, S), -ENODATA);
 }
 
@@ -92,6 +93,7 @@ static void test_kvquant(void)
         error += off * off;
         energy += 1;
     }
+
     /* 8 levels of N(0,1) leave 0.0345; they are fitted to [-1, 1] of all channels, tails cut off: fewer */
     CU_ASSERT(error / energy < 0.04 && error / energy > 0.01);
 
@@ -205,6 +207,7 @@ static void test_kqsvd(void)
         *(i % D < 8 ? &asked : &other) += pow((double) (x[i] - y[i]), 2) / (N * HEADS);
         twice = fmax(twice, fabs((double) (y[i] - again[i])) / (1 + fabs((double) y[i])));
     }
+
     CU_ASSERT(asked / 8 < 0.01); /* of variances from 1 to 3.5 */
     CU_ASSERT(other / 24 > 1);
     CU_ASSERT(twice < 0.02); /* binary16 coordinates, eight of them, some multiplied by ten */
@@ -215,6 +218,7 @@ static void test_kqsvd(void)
         CU_ASSERT(isfinite(y[i]));
         twice = fmax(twice, fabs((double) (y[i] - again[i])) / (1 + fabs((double) y[i])));
     }
+
     CU_ASSERT(twice < 0.02);
 }
 

@@ -9,6 +9,7 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/half.h"
+#include "base/splitmix64.h"
 #include "tests/unit/tools/lab/comparators/codec.h"
 #include "tools/lab/comparators/low_rank.h"
 #include "tools/lab/comparators/outliers.h"
@@ -124,6 +125,7 @@ static void test_q4_0_rot(void)
     for (int i = 0; i < 32; i++) { /* x = R' z, z = -8, 7, 0, 0 … are levels of scale 1 */
         x[i] = (float) (-8 * R[0 * 32 + i] + 7 * R[1 * 32 + i]);
     }
+
     CU_ASSERT_EQUAL(coded(codec, SIDE_K, x, 1, y), 32 * 4 + 16);
     for (int i = 0; i < 32; i++)
         CU_ASSERT_DOUBLE_EQUAL(x[i], y[i], 1e-5);
@@ -192,6 +194,7 @@ static void test_gear(void)
             plain +=
                 (double) (x[t * D + i] - z[t * D + i]) * (double) (x[t * D + i] - z[t * D + i]) / (N * D);
     }
+
     CU_ASSERT(energy <
               plain / 2); /* a step of 2/3: 0.037 without, most of it noise-like, yet the range shrinks too */
     CU_ASSERT_EQUAL(coded(codec, SIDE_V, x, 3, y), 3 * (D * 2 + 32 + 2 * 32) + 2 * (3 + D) * 16);
@@ -212,6 +215,7 @@ static void quarot_oracle(const float *x, size_t d, unsigned b, double *ret_y)
         lo = fmin(lo, z[i]);
         hi = fmax(hi, z[i]);
     }
+
     step = (double) f16_to_f32(f32_to_f16((float) (0.95 * (hi - lo) / top)));
     zero = rint(-0.95 * lo / step);
     for (size_t i = 0; i < d; i++)
@@ -264,7 +268,7 @@ static void test_turboquant(void)
     double R[D * D];
     float x[D], y[D], none[D] = {0};
 
-    rotation_matrix(D, seed_mix(1, D), R);
+    rotation_matrix(D, splitmix64_seed(1, D), R);
     for (int i = 0; i < D; i++) {
         double sum = 0;
 
@@ -272,6 +276,7 @@ static void test_turboquant(void)
             sum += R[j * D + i];
         x[i] = (float) sum;
     }
+
     for (size_t k = 0; k < sizeof(cases) / sizeof(*cases); k++) {
         _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of(cases[k].name, &s);
 
@@ -295,6 +300,7 @@ static void test_the_list(void)
         CU_ASSERT(strlen(comparators[i]->what) > 0 && strlen(comparators[i]->citation) > 0);
         CU_ASSERT(comparators[i]->block_tokens >= 1 && comparators[i]->code);
     }
+
     CU_ASSERT_PTR_NULL(comparator_find("kivi"));
     for (size_t i = 0; i < 3; i++) {
         struct comparator_source s = {.geometry = plain_geometry(1, 80)};

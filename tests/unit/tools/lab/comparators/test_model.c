@@ -11,12 +11,12 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/comparators/comparator.h"
-#include "tools/engine/engine.h"
-#include "tools/lab/evaluation.h"
+#include "tools/command/document.h"
 #include "tools/command/progress.h"
+#include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
+#include "tools/lab/evaluation.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
 enum { FORMATS = 4, TOKENS = 256 };
 
@@ -40,6 +40,7 @@ static void test_figures(void)
         test_skip(path ? "no text" : TEST_NO_MODEL);
         return;
     }
+
     progress_start(&p, "test", "tokens", 0, true);
     CU_ASSERT_EQUAL_FATAL(engine_open(path, &eo, &en, &e), 0);
     CU_ASSERT_EQUAL_FATAL(document_load(en, text, &d, &e), 0);
@@ -47,13 +48,14 @@ static void test_figures(void)
         CU_ASSERT_EQUAL_FATAL(subject_comparator_new(en, comparator_find(cases[i].name), NULL, NULL,
                                                      &(struct subject_options){.n_sink = 4}, &s[i], &e),
                               0);
-    CU_ASSERT_EQUAL_FATAL(evaluate(en, s, FORMATS, d.tokens, d.n_tokens, &o, &p, got, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(evaluation_run(en, s, FORMATS, d.tokens, d.n_tokens, &o, &p, got, &e), 0);
     for (size_t i = 1; i < FORMATS; i++) {
         double kl = evaluation_kl(&got[i]);
 
         CU_ASSERT(kl > cases[i].kl / 2.5 && kl < cases[i].kl * 2.5);
         CU_ASSERT(kl > evaluation_kl(&got[i - 1]));
     }
+
     CU_ASSERT(evaluation_kl(&got[0]) < 0.002); /* 8 bits: 4^-4 of q4_0's error and less */
     for (size_t i = 0; i < FORMATS; i++)
         (void) subject_free(s[i]);

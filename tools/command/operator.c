@@ -1,0 +1,179 @@
+/* Options, connection, digests and questions of operators; see operator.h. */
+#include "tools/command/operator.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/digest.h"
+#include "base/errmsg.h"
+#include "tools/command/client_model.h"
+
+enum { OPT_SOCKET = 0x1101, OPT_YES };
+
+enum { DIGITS_MIN = 6 };
+
+#define SOCKET_OPTION                                                                                        \
+    {                                                                                                        \
+        "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (default: " OPERATOR_SOCKET ")", 80   \
+    }
+
+static const struct argp_option view_options[] = {
+    SOCKET_OPTION,
+    {0},
+};
+
+static const struct argp_option change_options[] = {
+    SOCKET_OPTION,
+    {"yes", OPT_YES, NULL, 0, "Do not ask before the change", 80},
+    {0},
+};
+
+/* ---- options ---- */
+
+static error_t operator_parse(int key, char *arg, struct argp_state *state)
+{
+    struct operator_options *o = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->common;
+        return 0;
+    case OPT_SOCKET:
+        o->socket = arg;
+        return 0;
+    case OPT_YES:
+        o->yes = true;
+        return 0;
+    }
+
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp view_argp = {view_options, operator_parse, NULL, NULL, common_children, NULL, NULL};
+static const struct argp change_argp = {change_options,  operator_parse, NULL, NULL,
+                                        common_children, NULL,           NULL};
+
+const struct argp_child operator_view_children[] = {{&view_argp, 0, NULL, 0}, {0}};
+const struct argp_child operator_children[] = {{&change_argp, 0, NULL, 0}, {0}};
+
+void operator_add_tenant(const struct argp_state *state, struct operator_tenants *tenants, const char *name)
+{
+    if (tenants->n == OPERATOR_TENANTS_MAX) {
+        argp_error(state, "at most %d --tenant", OPERATOR_TENANTS_MAX);
+        return;
+    }
+
+    tenants->names[tenants->n++] = name;
+}
+
+/* ---- connection ---- */
+
+int operator_run(const struct operator_options *o, int (*request)(kvc_client *c, void *ctx), void *ctx)
+{
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    struct errmsg e = {""};
+    int r;
+
+    r = client_open(o->socket ? o->socket : OPERATOR_SOCKET, &c, &e);
+    if (r < 0)
+        return command_fail("%s", e.text);
+
+    return request(c, ctx);
+}
+
+int operator_fail(const kvc_client *c)
+{
+    return command_fail("%s", kvc_last_error(c));
+}
+
+/* ---- questions ---- */
+
+static bool operator_read_yes(void)
+{
+    char answer[16] = "";
+
+    if (!fgets(answer, sizeof(answer), stdin))
+        return false;
+
+    answer[strcspn(answer, "\n")] = '\0';
+    return strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0;
+}
+
+bool operator_confirm(const struct operator_options *o, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void) vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    (void) fputc('\n', stderr);
+
+    if (o->yes)
+        return true;
+
+    if (!isatty(STDIN_FILENO)) {
+        (void) command_fail(
+            "standard input is no terminal, so nothing was changed; --yes answers in advance");
+        return false;
+    }
+
+    (void) fputs("Continue? [y/N] ", stderr);
+    if (operator_read_yes())
+        return true;
+
+    (void) command_fail("nothing was changed");
+    return false;
+}
+
+/* ---- digests ---- */
+
+bool operator_is_digest(const char *text)
+{
+    size_t n = strlen(text);
+
+    return n >= DIGITS_MIN && n < DIGEST_HEX_BYTES && strspn(text, "0123456789abcdefABCDEF") == n;
+}
+
+void operator_check_digest(const struct argp_state *state, const char *option, const char *text)
+{
+    if (!operator_is_digest(text))
+        argp_error(state, "%s takes %d to %d hexadecimal digits of a digest, not '%s'", option, DIGITS_MIN,
+                   DIGEST_HEX_BYTES - 1, text);
+}
+
+bool operator_digest_matches(const uint8_t digest[static KVC_DIGEST_BYTES], const char *text)
+{
+    char hex[DIGEST_HEX_BYTES];
+
+    return strncasecmp(digest_hex(digest, hex), text, strlen(text)) == 0;
+}
+
+int operator_find_table(kvc_client *c, const char *text, uint8_t ret_digest[static KVC_DIGEST_BYTES])
+{
+    _cleanup_(freep) kvc_table_info *tables = NULL;
+    const kvc_table_info *match = NULL;
+    size_t n, n_matches = 0;
+
+    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
+        return operator_fail(c);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!operator_digest_matches(tables[i].digest, text))
+            continue;
+
+        match = &tables[i];
+        n_matches++;
+    }
+
+    if (!match)
+        return command_fail("the daemon has no table %s; 'kvcobra table list' shows its tables", text);
+    if (n_matches > 1)
+        return command_fail("%zu tables begin with %s; give more digits", n_matches, text);
+
+    memcpy(ret_digest, match->digest, KVC_DIGEST_BYTES);
+    return COMMAND_OK;
+}

@@ -1,0 +1,78 @@
+/*
+ * What the commands of an operator share: the options --socket and --yes, the connection to a daemon, digests
+ * typed as their first digits, and the question before a change. Used by kvcobra table, evict, quota, drain
+ * and recalibrate.
+ *
+ * Every function that fails prints its own sentence; commands pass exit codes on.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/kvcobra-operator.h"
+#include "tools/command/command.h"
+#include "tools/command/operator.h"
+
+/* Where the units of systemd/ put the operator socket. The library's own default is the clients' socket, on
+ * which a daemon refuses operators. */
+#define OPERATOR_SOCKET "/run/kvcobra/operator.sock"
+
+#define OPERATOR_TENANTS_MAX 64
+
+struct operator_options {
+    struct common_options common;
+    const char *socket; /* NULL: not given, OPERATOR_SOCKET */
+    bool yes;           /* do not ask */
+};
+
+/* For the children member of a struct argp; child input 0 is a struct operator_options. They bring
+ * common_children along. The second has no --yes: for commands that change nothing. */
+extern const struct argp_child operator_children[], operator_view_children[];
+
+/* --tenant, repeated. One more than OPERATOR_TENANTS_MAX is a usage error. */
+struct operator_tenants {
+    const char *names[OPERATOR_TENANTS_MAX];
+    size_t n;
+};
+void operator_add_tenant(const struct argp_state *state, struct operator_tenants *tenants, const char *name);
+
+/**
+ * operator_run() - connect to the daemon and run @request
+ * @request: returns an exit code; @c is connected and closed after the call
+ *
+ * Return: an exit code: COMMAND_FAILED without a connection, else that of @request.
+ */
+int operator_run(const struct operator_options *o, int (*request)(kvc_client *c, void *ctx), void *ctx);
+
+/* Prints kvc_last_error(). Return: COMMAND_FAILED. */
+int operator_fail(const kvc_client *c);
+
+/**
+ * operator_confirm() - print what will happen on stderr, and ask unless --yes is given
+ *
+ * The answer comes from standard input. Without a terminal there, or for anything but "y" or "yes", nothing
+ * may be done.
+ *
+ * Return: whether to continue; if not, a sentence was printed.
+ */
+__attribute__((format(printf, 2, 3))) bool operator_confirm(const struct operator_options *o, const char *fmt,
+                                                            ...);
+
+/* ---- digests ---- */
+
+/* Whether @text is 6 to 64 hexadecimal digits. Six tell the tables of a daemon apart. */
+bool operator_is_digest(const char *text);
+
+/* Usage error that names @option unless operator_is_digest(). */
+void operator_check_digest(const struct argp_state *state, const char *option, const char *text);
+
+/* Whether @digest begins with the digits @text. */
+bool operator_digest_matches(const uint8_t digest[static KVC_DIGEST_BYTES], const char *text);
+
+/**
+ * operator_find_table() - the table of the daemon whose digest begins with the digits @text
+ * Return: COMMAND_OK; COMMAND_FAILED: none or several.
+ */
+int operator_find_table(kvc_client *c, const char *text, uint8_t ret_digest[static KVC_DIGEST_BYTES]);
