@@ -1,5 +1,5 @@
-# Sourced by check.sh and quickstart.sh: run COMMAND... as a child that is waited for, so that ending the script ends it
-# too and nothing is left running. Its exit status is that of the command.
+# Sourced by check.sh and quickstart.sh: run COMMAND... runs a command as a child and waits for it, so that a signal to the
+# script ends the command too. The exit status is that of the command.
 
 child=
 stop() {

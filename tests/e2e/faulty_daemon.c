@@ -1,7 +1,6 @@
 /*
- * kvcobrad with failures that no test can bring about from outside: linked with -Wl,--wrap. KVC_TEST_FAULT
- * says which: "sessions": no session of an earlier process can be made; "leases": of its holds every other
- * one finds no memory.
+ * kvcobrad with failures that no test can cause from outside, linked with -Wl,--wrap. KVC_TEST_FAULT selects
+ * one. "sessions": no session of an earlier process can be restored. "leases": every other lease cannot.
  */
 #include <errno.h>
 #include <stdlib.h>

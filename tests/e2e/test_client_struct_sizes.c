@@ -1,13 +1,13 @@
 /*
- * Structs and arrays of kvcobra-operator.h for callers of another version, against a daemon: too small is
- * refused before the daemon changes anything, larger is filled with zeros. Those of kvcobra.h are in
- * tests/unit/client/connection/test_options.c.
+ * Structs and arrays of kvcobra-operator.h for callers of another version, with a daemon: a size that is too
+ * small is refused before the daemon changes anything, the rest of a larger one is filled with zeros. Those
+ * of kvcobra.h are in tests/unit/client/connection/test_options.c.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/e2e/client_lib.h"
+#include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 

@@ -20,7 +20,7 @@ reports=${2:-$build}
 tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_append unit/gpu/cuda/test_cuda_attend unit/gpu/cuda/test_cuda_kernels
     unit/gpu/cuda/test_cuda_f16 unit/gpu/cuda/test_cuda_launch unit/gpu/cuda/test_cuda_memory
     unit/client/test_client_gpu_check unit/client/test_client_gpu_seq unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph
-    unit/client/test_client_gpu_batch unit/mover/test_mover_serve e2e/client_gpu e2e/client_gpu_errors"
+    unit/client/test_client_gpu_batch unit/mover/test_mover_serve e2e/test_client_gpu e2e/test_client_gpu_errors"
 
 # Prints the seconds that a step may take: at most $1, and at most those that are left.
 left() {
@@ -39,7 +39,7 @@ command -v nvidia-smi >/dev/null || skip "there is no nvidia-smi, so no NVIDIA d
 nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
 
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dtoolkit_path="$toolkit"
-grep -q '^build tests/e2e/client_gpu_restart:' "$build/build.ninja" && tests="$tests e2e/client_gpu_restart" # with libsystemd
+grep -q '^build tests/e2e/test_client_gpu_restart:' "$build/build.ninja" && tests="$tests e2e/test_client_gpu_restart" # with libsystemd
 # shellcheck disable=SC2046,SC2086 # words
 timeout "$(left 400)" ninja -C "$build" $(for t in $tests; do echo "tests/$t"; done) daemon/kvcobrad mover/kvcobra-mover tools/kvcobra \
     tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents
@@ -101,7 +101,7 @@ measure "attention, appending, reading, checksums" 210 "" "$build/tests/gpu/benc
 measure "import and map" 40 "" "$build/tests/gpu/bench_gpu_extents" --json="$prefix-extents.json"
 # shellcheck disable=SC2086 # words
 measure "tables swapped under load (metrics below)" 90 "$prefix-swap.json" $service swap
-if grep -q '^build tests/e2e/client_gpu_restart:' "$build/build.ninja"; then
+if grep -q '^build tests/e2e/test_client_gpu_restart:' "$build/build.ninja"; then
     # shellcheck disable=SC2086 # words
     measure "restart with extents kept (metrics below)" 60 "$prefix-restart.json" $service restart
 else

@@ -24,7 +24,7 @@ stop() {
 }
 
 request() {
-    curl --silent --show-error --max-time 20 --unix-socket "$dir/metrics.sock" "$@"
+    curl --silent --show-error --max-time 60 --unix-socket "$dir/metrics.sock" "$@"
 }
 
 check_page() {
@@ -105,7 +105,7 @@ import socket, sys
 held = []
 for _ in range(40):
     s = socket.socket(socket.AF_UNIX)
-    s.settimeout(20)
+    s.settimeout(60)
     s.connect(sys.argv[1])
     held.append(s)
 assert held[0].recv(1) == b"", "the daemon closes a silent connection"
@@ -115,10 +115,10 @@ expect "the client socket still works" 0 "$KVCOBRA" status --socket "$dir/operat
 stop
 [ ! -e "$dir/metrics.sock" ] && ok "the daemon removes its socket" || not_ok "the daemon removes its socket"
 
-# loopback; a port that is free now
+# loopback, on a port that is free now
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 serve --metrics-address "127.0.0.1:$port"
-expect "over loopback" 0 curl --silent --show-error --max-time 20 --fail "http://127.0.0.1:$port/metrics"
+expect "over loopback" 0 curl --silent --show-error --max-time 60 --fail "http://127.0.0.1:$port/metrics"
 cp "$dir/out" "$dir/page"
 expect "the same page" 0 python3 "$check" "$dir/page" "$MAN" "m['kvcobra_pages{device=\"cpu\"}'] == 0"
 stop

@@ -289,9 +289,9 @@ static void test_large(void)
         p.n_groups = grouped ? N_MAX / 16 : 0;
         p.floor_bits = grouped ? floor_bits : NULL;
         p.ceil_bits = grouped ? ceil_bits : NULL;
-        (void) clock_gettime(CLOCK_MONOTONIC, &a);
+        (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
         CU_ASSERT_EQUAL_FATAL(bands_solve(&p, bits, &r), 0);
-        (void) clock_gettime(CLOCK_MONOTONIC, &b);
+        (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
         CU_ASSERT((double) (b.tv_sec - a.tv_sec) + 1e-9 * (double) (b.tv_nsec - a.tv_nsec) < 1.0);
         check_result(&p, bits, &r);
         CU_ASSERT(r.used_bits > p.budget_bits - 64);

@@ -33,10 +33,11 @@ static struct several several_new(void)
     CU_ASSERT_EQUAL_FATAL(kvc_model_open_table(x.m.client, &id, bytes, n_bytes, &x.other), 0);
     free(bytes);
     for (uint32_t i = 0; i < N; i++)
-        CU_ASSERT_EQUAL_FATAL(i == EVALUATION
-                                  ? kvc_seq_new_eval(x.m.model, &eval, &x.s[i])
-                                  : kvc_seq_new(i == OTHER_TABLE ? x.other : x.m.model, NULL, 0, &x.s[i]),
-                              0);
+        if (i == EVALUATION) {
+            CU_ASSERT_EQUAL_FATAL(kvc_seq_new_eval(x.m.model, &eval, &x.s[i]), 0);
+        } else {
+            CU_ASSERT_EQUAL_FATAL(kvc_seq_new(i == OTHER_TABLE ? x.other : x.m.model, NULL, 0, &x.s[i]), 0);
+        }
     return x;
 }
 

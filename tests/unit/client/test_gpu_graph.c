@@ -90,7 +90,7 @@ static void fill(struct rig *r, uint64_t text, size_t position)
     for (uint32_t i = 0; i < LAYERS; i++)
         for (unsigned kind = 0; kind < 3; kind++) {
             float *x = twins_input(&r->t, text, i, kind, position, 1);
-            struct gpu_memory m = kind == 0 ? r->k[i] : kind == 1 ? r->v[i] : r->q[i];
+            struct gpu_memory inputs[] = {r->k[i], r->v[i], r->q[i]}, m = inputs[kind];
 
             CU_ASSERT_EQUAL(gpu_write(g, m.at, x, (kind == 2 ? r->q_width : r->width) * sizeof(*x), NULL), 0);
             free(x);

@@ -11,7 +11,7 @@
 #include "daemon/gpu/mover.h"
 #include "tests/lib/test.h"
 
-enum { TIMEOUT_MS = 20000, MIB = 1 << 20 };
+enum { TIMEOUT_MS = 60000, MIB = 1 << 20 };
 
 static struct {
     struct ev *ev;

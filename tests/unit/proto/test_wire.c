@@ -41,6 +41,24 @@ static uint32_t limit_of(const ProtobufCFieldDescriptor *f)
     return WIRE_ITEMS_MAX;
 }
 
+/* Most bytes of the text or bytes field @name; @usual for fields without a limit of their own. */
+static size_t largest(const char *name, size_t usual)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } limits[] = {
+        {"message", WIRE_TEXT_BYTES_MAX},    {"reason", WIRE_TEXT_BYTES_MAX},
+        {"product", WIRE_PRODUCT_BYTES_MAX}, {"bitmap", WIRE_ITEMS_MAX / 8},
+        {"salt", CHUNK_SALT_BYTES_MAX},      {"ipc_handle", LENT_HANDLE_BYTES},
+    };
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
+        if (strcmp(name, limits[i].name) == 0)
+            return limits[i].bytes;
+    return usual;
+}
+
 static size_t element_bytes(const ProtobufCFieldDescriptor *f)
 {
     switch (f->type) {
@@ -88,19 +106,14 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
         *(int *) at = 1;
         break;
     case PROTOBUF_C_TYPE_STRING: {
-        size_t n = strcmp(f->name, "message") == 0 || strcmp(f->name, "reason") == 0 ? WIRE_TEXT_BYTES_MAX
-                   : strcmp(f->name, "product") == 0                                 ? WIRE_PRODUCT_BYTES_MAX
-                                                                                     : 64;
+        size_t n = largest(f->name, 64);
         char *s = calloc(1, n + 1);
 
         *(char **) at = memset(s, 'x', n);
         break;
     }
     case PROTOBUF_C_TYPE_BYTES:
-        data->len = strcmp(f->name, "bitmap") == 0       ? WIRE_ITEMS_MAX / 8
-                    : strcmp(f->name, "salt") == 0       ? CHUNK_SALT_BYTES_MAX
-                    : strcmp(f->name, "ipc_handle") == 0 ? LENT_HANDLE_BYTES
-                                                         : 32;
+        data->len = largest(f->name, 32);
         data->data = calloc(1, data->len);
         break;
     case PROTOBUF_C_TYPE_MESSAGE:

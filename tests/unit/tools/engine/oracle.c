@@ -68,7 +68,7 @@ static void oracle_rope(struct oracle *r)
     for (unsigned i = 0; i < half; i++) {
         double theta = pow(10000.0, -2.0 * i / r->o->n_rot), divide;
 
-        divide = i < low ? 0.0 : i > high ? 1.0 : (i - low) / (high - low);
+        divide = fmin(fmax((i - low) / (high - low), 0.0), 1.0);
         r->freq[i] = theta / (factors ? (double) factors[i] : 1.0);
         if (linear)
             r->freq[i] /= 4.0;
@@ -94,6 +94,15 @@ static void turn(const struct oracle *r, double *x, size_t position)
     }
 }
 
+/* Place of coordinate @i in the order of the file, which may interleave the two halves of the rotary
+ * dimensions. */
+static size_t position(size_t i, size_t half, bool pairs)
+{
+    if (!pairs || i >= 2 * half)
+        return i;
+    return i < half ? 2 * i : 2 * (i - half) + 1;
+}
+
 /* Moves the vectors of one layer and side that a cache would hold; they come in the order of the file. */
 static void apply_change(const struct oracle *r, unsigned layer, enum side side, size_t n, double *x)
 {
@@ -106,9 +115,7 @@ static void apply_change(const struct oracle *r, unsigned layer, enum side side,
 
     for (size_t at = 0; at < n * r->o->n_kv_heads * d; at += d)
         for (size_t i = 0; i < d; i++)
-            x[at + (pairs && i < half       ? 2 * i
-                    : pairs && i < 2 * half ? 2 * (i - half) + 1
-                                            : i)] += c->step * (double) c->direction[at + i];
+            x[at + position(i, half, pairs)] += c->step * (double) c->direction[at + i];
 }
 
 static void oracle_project(const struct oracle *r, unsigned layer, size_t n, const double *x, double *q,
