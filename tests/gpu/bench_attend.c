@@ -344,12 +344,12 @@ int main(int argc, char **argv)
         r = table_load(o.table_file, &table, &e);
     if (table) {
         of_file.of_file = table;
-        of_file.shape = (struct synthetic_shape){table->geometry.d,
-                                                 table->geometry.n_kv_heads,
-                                                 geometry_group(&table->geometry),
-                                                 0,
-                                                 0,
-                                                 table->v_from != PREDICT_NONE};
+        of_file.shape = (struct attend_synthetic_shape){table->geometry.d,
+                                                        table->geometry.n_kv_heads,
+                                                        geometry_group(&table->geometry),
+                                                        0,
+                                                        0,
+                                                        table->v_from != PREDICT_NONE};
     }
     if (r == 0)
         r = measure(&g, &o, table ? &of_file : NULL, x, &e);

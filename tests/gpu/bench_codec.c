@@ -237,7 +237,7 @@ static int measure(const struct bench_options *o, const struct coding *c, struct
 int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,
                     const struct source *source, size_t tokens, struct codec_row *ret_row, struct errmsg *e)
 {
-    const struct synthetic_shape *shape = &source->shape;
+    const struct attend_synthetic_shape *shape = &source->shape;
     size_t vectors = tokens * shape->n_kv_heads * shape->d * sizeof(uint16_t), before = g->n_allocations;
     struct codec_row row = {
         .name = source->name,

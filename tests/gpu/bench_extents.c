@@ -45,7 +45,7 @@ struct row {
 };
 
 struct shared {
-    struct place_device device;
+    struct bench_gpu device;
     int driver_version;
     struct row rows[SIZES_MAX];
 };
@@ -54,7 +54,7 @@ struct bench {
     size_t mib[SIZES_MAX], n_sizes, samples;
     bool json;
     const char *json_file;
-    struct crew crew;
+    struct bench_clients crew;
     struct shared *shared;
     int ends[2]; /* the maker's, the client's */
 };
@@ -319,20 +319,20 @@ static int run_side(void *ctx, unsigned number, struct errmsg *e)
 
 static int measure(struct bench *b, struct errmsg *e)
 {
-    int r = place_find("first", false, &b->shared->device, e);
+    int r = bench_device_find("first", false, &b->shared->device, e);
 
     if (r < 0)
         return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, b->ends) < 0)
         return fail(e, -errno, "cannot connect two processes: %s", strerror(errno));
-    r = crew_init(&b->crew, e);
+    r = bench_clients_init(&b->crew, e);
     for (unsigned i = 0; r == 0 && i < 2; i++)
-        r = crew_add(&b->crew, run_side, b, e);
+        r = bench_clients_add(&b->crew, run_side, b, e);
     (void) close(b->ends[0]);
     (void) close(b->ends[1]);
     if (r == 0)
-        r = crew_finish(&b->crew, e);
-    crew_deinit(&b->crew);
+        r = bench_clients_finish(&b->crew, e);
+    bench_clients_deinit(&b->crew);
     return r;
 }
 
@@ -341,7 +341,7 @@ static int print_text(struct bench *b)
     _cleanup_(report_freep) struct report *r = report_new("<microseconds\t>extent MiB\t>min\t>median\t>p99");
 
     printf("%s, driver %d; %zu samples\n%s\n", b->shared->device.name, b->shared->driver_version, b->samples,
-           b->shared->device.is_standin ? PLACE_STANDIN_NOTE "\n" : "");
+           b->shared->device.is_standin ? BENCH_STANDIN_NOTE "\n" : "");
     for (size_t k = 0; k < b->n_sizes; k++) {
         struct row *row = &b->shared->rows[k];
 
@@ -365,7 +365,7 @@ static int print_text(struct bench *b)
 
 static json_t *bench_json(struct bench *b)
 {
-    const struct place_device *d = &b->shared->device;
+    const struct bench_gpu *d = &b->shared->device;
     json_t *rows = json_array();
 
     for (size_t k = 0; k < b->n_sizes; k++) {

@@ -33,18 +33,18 @@ static size_t smaller(size_t x, size_t y)
 /* ---- caches ---- */
 
 /* Bytes of one cache of a side, per layer: [batch][heads][tokens][d] binary16. */
-static size_t f16_side_bytes(const struct synthetic_shape *shape, size_t batch, size_t tokens)
+static size_t f16_side_bytes(const struct attend_synthetic_shape *shape, size_t batch, size_t tokens)
 {
     return batch * shape->n_kv_heads * tokens * shape->d * sizeof(uint16_t);
 }
 
-static size_t code_bytes(const struct synthetic_shape *shape, size_t batch, size_t tokens)
+static size_t code_bytes(const struct attend_synthetic_shape *shape, size_t batch, size_t tokens)
 {
     return batch * shape->n_kv_heads * tokens * (shape->k_coords + shape->v_coords) / 2; /* 4 bits each */
 }
 
 /* Page slots are at most this larger than codes; pools have room for it. */
-static size_t pool_bytes(const struct synthetic_shape *shape, size_t batch, size_t tokens)
+static size_t pool_bytes(const struct attend_synthetic_shape *shape, size_t batch, size_t tokens)
 {
     return code_bytes(shape, batch, tokens) + batch * (tokens / CHUNK_TOKENS) * BENCH_SLOT_ALIGN;
 }
@@ -55,7 +55,7 @@ static size_t sets_of_bytes(const struct bench_options *o, size_t one)
     return smaller((o->cold_mib * MIB + one - 1) / one + (o->cold_mib == 0), SETS_MAX);
 }
 
-static size_t sets_of(const struct bench_options *o, const struct synthetic_shape *shape, size_t batch,
+static size_t sets_of(const struct bench_options *o, const struct attend_synthetic_shape *shape, size_t batch,
                       size_t tokens)
 {
     return sets_of_bytes(o, code_bytes(shape, batch, tokens));
@@ -77,8 +77,8 @@ static size_t slot_of(const struct table *of_file)
 int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const struct table *of_file,
                      struct bench_pools *ret_pools, struct errmsg *e)
 {
-    const struct synthetic_shape smallest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 32, 32, false};
-    const struct synthetic_shape largest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 128, 128, false};
+    const struct attend_synthetic_shape smallest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 32, 32, false};
+    const struct attend_synthetic_shape largest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 128, 128, false};
     _cleanup_(freep) uint16_t *pattern = malloc(PATTERN_BYTES);
     struct bench_pools p = {0};
     size_t slot = slot_of(of_file);
@@ -165,8 +165,8 @@ struct rows {
     size_t n_floats;
 };
 
-static int put_rows(struct bench_gpu *g, const struct synthetic_shape *shape, size_t batch, struct rows *ret,
-                    struct errmsg *e)
+static int put_rows(struct bench_gpu *g, const struct attend_synthetic_shape *shape, size_t batch,
+                    struct rows *ret, struct errmsg *e)
 {
     size_t n = batch * shape->n_kv_heads * shape->group * shape->d;
     _cleanup_(freep) float *q = malloc(n * sizeof(*q));
@@ -239,8 +239,8 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
     return r;
 }
 
-static int put_f16(const struct bench_pools *p, const struct synthetic_shape *shape, const struct rows *rows,
-                   size_t tokens, struct way *w, struct errmsg *e)
+static int put_f16(const struct bench_pools *p, const struct attend_synthetic_shape *shape,
+                   const struct rows *rows, size_t tokens, struct way *w, struct errmsg *e)
 {
     cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL,
@@ -292,7 +292,7 @@ static int time_cold(const struct way *w, double seconds, double *ret_seconds, s
 
 /* The same way with each candidate; @ret_best has the one that was fastest. */
 static int choose_splits(const struct bench_options *o, const struct bench_pools *p, const struct subject *s,
-                         const struct synthetic_shape *shape, const struct rows *rows, size_t tokens,
+                         const struct attend_synthetic_shape *shape, const struct rows *rows, size_t tokens,
                          const struct way *way, struct way *ret_best, struct errmsg *e)
 {
     double best = INFINITY, begun = clock_seconds();
@@ -375,7 +375,7 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
                              const struct source *source, const struct subject *s, struct attend_row *row,
                              struct errmsg *e)
 {
-    const struct synthetic_shape *shape = &source->shape;
+    const struct attend_synthetic_shape *shape = &source->shape;
     size_t side = f16_side_bytes(shape, row->batch, row->tokens),
            pages = row->batch * (row->tokens / CHUNK_TOKENS);
     struct way way = {.g = g,

@@ -11,7 +11,7 @@
 void subject_deinit(struct subject *s)
 {
     page_layout_deinit(&s->layout);
-    synthetic_deinit(&s->synthetic);
+    attend_synthetic_deinit(&s->synthetic);
 }
 
 int subject_init(struct bench_gpu *g, const struct source *source, struct subject *s, struct errmsg *e)
@@ -20,7 +20,7 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
     int r;
 
     *s = (struct subject){0};
-    if ((!source->of_file && synthetic_init(&s->synthetic, &source->shape) < 0) ||
+    if ((!source->of_file && attend_synthetic_init(&s->synthetic, &source->shape) < 0) ||
         page_layout_init(&s->layout, source->of_file ? source->of_file : &s->synthetic.table,
                          (struct shard){0, source->shape.n_kv_heads}) < 0)
         return fail(e, -ENOMEM, "out of memory");

@@ -10,14 +10,14 @@ enum { BENCH_SLOT_ALIGN = 128 }; /* of pages in the pool */
  * beside packed keys. */
 struct source {
     const char *name;
-    struct synthetic_shape shape;
+    struct attend_synthetic_shape shape;
     const struct table *of_file; /* NULL: synthetic */
     double must,
         aim; /* ratios to binary16 that are asked; 0: none. An aim below 1 is a share of the byte limit */
 };
 
 struct subject {
-    struct synthetic synthetic;
+    struct attend_synthetic synthetic;
     struct page_layout layout;
     cu_ptr table;
     size_t slot; /* bytes from page to page */

@@ -25,8 +25,8 @@ expect "no tables yet" 0 "$KVCOBRA" table list --socket "$operator"
 expect "no tables as JSON" 0 "$KVCOBRA" table list --socket "$operator" --json
 expect_true "an empty list" "j == []"
 expect_sentence "no active table" "table" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
-expect_sentence "activating what is not there" "abcdef" "$KVCOBRA" table activate abcdef --socket "$operator"
-expect_sentence "staging what is broken" "$dir/broken.table" "$KVCOBRA" table stage "$dir/broken.table" \
+expect_sentence "activating an unknown table" "abcdef" "$KVCOBRA" table activate abcdef --socket "$operator"
+expect_sentence "staging a broken table" "$dir/broken.table" "$KVCOBRA" table stage "$dir/broken.table" \
     --socket "$operator"
 expect_sentence "staging on the clients' socket" "$dir/3.table" "$KVCOBRA" table stage "$dir/3.table" \
     --socket "$socket"
@@ -76,7 +76,7 @@ expect "the table's fit" 0 "$KVCOBRA" table list --socket "$operator" --json
 # whole chunks but the first; a report goes out every 2 s at most, so not all of them may be in it yet
 expect_true "says how many tokens it was measured on" "[64 <= t['live']['tokens'] <= 21 * 64 for t in j if t['state'] == 'active'] == [True]"
 expect_true "and by how much they were wrong" "[0 < t['live']['error']['k'] < 1 for t in j if t['state'] == 'active'] == [True]"
-expect "a report to nobody" 2 "$KVCOBRA" generate "$model" --prompt x --report 10
+expect "a report without a daemon" 2 "$KVCOBRA" generate "$model" --prompt x --report 10
 expect "moments without a report" 2 "$KVCOBRA" generate "$model" --prompt x --socket "$socket" --moments
 expect "and the next one finds them" 0 generate
 expect_true "all of them" "j['matched_tokens'] == 22 * 64"
@@ -87,5 +87,5 @@ wait "$daemon_pid" || got=$?
 daemon_pid=
 [ "$got" -eq 0 ] && ok "the daemon ends cleanly" || not_ok "the daemon ends cleanly"
 [ ! -e "$socket" ] && [ ! -e "$operator" ] && ok "and takes its sockets away" || not_ok "and takes its sockets away"
-expect_sentence "nobody there any more" "$socket" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
+expect_sentence "a daemon that has ended" "$socket" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
 finish

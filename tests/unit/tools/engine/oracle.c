@@ -53,8 +53,7 @@ void oracle_norm(const float *w, size_t n, const double *x, double *y)
         y[i] = x[i] / s * (double) w[i];
 }
 
-/* YaRN as its paper gives it: a plane that turns r times in 1024 tokens is kept for r > 32, divided for r <
- * 1. */
+/* YaRN by its paper: a plane with r rotations in 1024 tokens is unchanged for r > 32, divided for r < 1. */
 static void oracle_rope(struct oracle *r)
 {
     const float *factors = weights(r, "rope_freqs.weight", 0);
@@ -68,7 +67,7 @@ static void oracle_rope(struct oracle *r)
     for (unsigned i = 0; i < half; i++) {
         double theta = pow(10000.0, -2.0 * i / r->o->n_rot), divide;
 
-        divide = i < low ? 0.0 : i > high ? 1.0 : (i - low) / (high - low);
+        divide = fmin(fmax((i - low) / (high - low), 0), 1);
         r->freq[i] = theta / (factors ? (double) factors[i] : 1.0);
         if (linear)
             r->freq[i] /= 4.0;
@@ -77,7 +76,7 @@ static void oracle_rope(struct oracle *r)
     }
 }
 
-/* Llama files rotate neighbours, the others the two halves. */
+/* Llama files rotate neighbouring dimensions, the others the two halves. */
 static void turn(const struct oracle *r, double *x, size_t position)
 {
     unsigned half = r->o->n_rot / 2;
@@ -94,7 +93,7 @@ static void turn(const struct oracle *r, double *x, size_t position)
     }
 }
 
-/* Moves the vectors of one layer and side that a cache would hold; they come in the order of the file. */
+/* Moves the vectors of one layer and side, as a cache would hold them; they are in the order of the file. */
 static void apply_change(const struct oracle *r, unsigned layer, enum side side, size_t n, double *x)
 {
     const struct oracle_change *c = r->change;
@@ -146,7 +145,7 @@ static void oracle_project(const struct oracle *r, unsigned layer, size_t n, con
             turn(r, k + m * n_kv + h * o->d, m);
 }
 
-/* One query: softmax over all keys up to its own. */
+/* One query: softmax over all keys up to its position. */
 static void oracle_look(const struct oracle *r, const double *q, const double *k, const double *v, size_t m,
                         double *out)
 {
