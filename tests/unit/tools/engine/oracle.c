@@ -93,6 +93,19 @@ static void turn(const struct oracle *r, double *x, size_t position)
     }
 }
 
+/* The place in the file of element i of two halves: llama's files hold the elements that turn together in
+ * pairs. */
+static size_t place_in_pairs(size_t i, size_t half)
+{
+    if (i < half)
+        return 2 * i;
+
+    if (i < 2 * half)
+        return 2 * (i - half) + 1;
+
+    return i;
+}
+
 /* Moves the vectors of one layer and side, as a cache would hold them; they are in the order of the file. */
 static void apply_change(const struct oracle *r, unsigned layer, enum side side, size_t n, double *x)
 {
@@ -105,9 +118,7 @@ static void apply_change(const struct oracle *r, unsigned layer, enum side side,
 
     for (size_t at = 0; at < n * r->o->n_kv_heads * d; at += d)
         for (size_t i = 0; i < d; i++)
-            x[at + (pairs && i < half       ? 2 * i
-                    : pairs && i < 2 * half ? 2 * (i - half) + 1
-                                            : i)] += c->step * (double) c->direction[at + i];
+            x[at + (pairs ? place_in_pairs(i, half) : i)] += c->step * (double) c->direction[at + i];
 }
 
 static void oracle_project(const struct oracle *r, unsigned layer, size_t n, const double *x, double *q,
