@@ -20,8 +20,8 @@ static void commands_print_help(void)
 {
     fputs("Usage: kvcobra COMMAND ...\n"
           "\n"
-          "Compress a language model's key-value cache to a few bits per number, measure the\n"
-          "loss of accuracy, and share the cache between the processes of a host.\n"
+          "Compress a language model's key-value cache to a few bits per number, measure\n"
+          "the loss of accuracy, and share the cache between the processes of a host.\n"
           "\n"
           "Commands:\n",
           stdout);
@@ -37,11 +37,11 @@ static void commands_print_help(void)
           "  kvcobra inspect model-3.table\n"
           "  kvcobra inspect model-3.table --stats model.stats --html model-3.html\n"
           "\n"
-          "Compare perplexity and output distribution with the exact model, on another text:\n"
+          "Compare perplexity and output with the exact model, on another text:\n"
           "\n"
           "  kvcobra eval model.gguf --table model-3.table --text book.txt\n"
           "\n"
-          "Share the cache. Run the daemon in one terminal; stage and activate a table in another:\n"
+          "Share the cache. Run the daemon in one terminal; activate a table in another:\n"
           "\n"
           "  kvcobrad --socket /run/user/1000/kvcobra.sock --operator-socket /run/user/1000/operator.sock\n"
           "\n"
@@ -49,13 +49,13 @@ static void commands_print_help(void)
           "  kvcobra table activate model-3.table --socket /run/user/1000/operator.sock\n"
           "  kvcobra generate model.gguf --prompt-file manual.txt --socket /run/user/1000/kvcobra.sock\n"
           "\n"
-          "Run the last line twice: the second process finds the pages that the first one\n"
-          "published and starts to generate at once. 'kvcobra demo' runs all of these steps.\n"
+          "Run the last line twice: the second process finds the pages that the first\n"
+          "published and generates at once. 'kvcobra demo' runs all of these steps.\n"
           "\n"
           "  kvcobra help COMMAND     print the options of a command\n"
           "  kvcobra --version        print the version\n"
           "\n"
-          "Exit status: 0 success, 1 failure (with one sentence on standard error), 2 wrong usage.\n",
+          "Exit status: 0 success, 1 failure (one sentence on stderr), 2 wrong usage.\n",
           stdout);
 }
 

@@ -39,17 +39,26 @@ static int service_device_search_run(void *ctx, unsigned number, struct errmsg *
     _cleanup_(cuda_driver_closep) struct cuda_driver *driver = NULL;
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     struct cuda_device_info info;
-    int r = cuda_driver_open(&driver, e);
+    int r;
 
     (void) number;
-    if (r == 0)
-        r = cuda_device_find(driver, uuid, &info, e);
-    if (r == 0 && s->kernels)
-        r = client_open(NULL, &c, e);
-    if (r == 0 && s->kernels)
-        r = service_device_set_gpu(c, uuid, e);
+    r = cuda_driver_open(&driver, e);
     if (r < 0)
         return r;
+
+    r = cuda_device_find(driver, uuid, &info, e);
+    if (r < 0)
+        return r;
+
+    if (s->kernels) {
+        r = client_open(NULL, &c, e);
+        if (r < 0)
+            return r;
+
+        r = service_device_set_gpu(c, uuid, e);
+        if (r < 0)
+            return r;
+    }
 
     cuda_uuid_format(&info.uuid, s->found.uuid);
     (void) snprintf(s->found.name, sizeof(s->found.name), "%s", info.name);

@@ -260,16 +260,23 @@ int service_memory(const struct service_options *o, struct memory_metrics *ret, 
     (void) snprintf(pool, sizeof(pool), "--pool-bytes=%" PRIu64, size->pool_bytes);
     (void) snprintf(extent, sizeof(extent), "--extent-bytes=%" PRIu64, size->extent_bytes);
     r = service_memory_raise_limit(size->n_clients, e);
-    if (r == 0)
-        r = bench_model_init(&m, &shape, 1, e);
-    if (r == 0)
-        r = bench_daemon_init(&daemon, o->daemon, options, e);
-    if (r == 0)
-        r = link_stage_and_activate(daemon.operator_socket, m.table->bytes, m.table->n_bytes, e);
-    if (r == 0)
-        b.n_messages = size->pool_bytes / m.layout.slot_bytes[PAGE_REST] / LINK_ITEMS_MAX;
-    if (r == 0)
-        r = service_memory_measure(&b, ret, e);
+    if (r < 0)
+        return r;
+
+    r = bench_model_init(&m, &shape, 1, e);
+    if (r < 0)
+        return r;
+
+    r = bench_daemon_init(&daemon, o->daemon, options, e);
+    if (r < 0)
+        return r;
+
+    r = link_stage_and_activate(daemon.operator_socket, m.table->bytes, m.table->n_bytes, e);
+    if (r < 0)
+        return r;
+
+    b.n_messages = size->pool_bytes / m.layout.slot_bytes[PAGE_REST] / LINK_ITEMS_MAX;
+    r = service_memory_measure(&b, ret, e);
     for (unsigned i = 0; i < size->n_clients; i++)
         link_close(&clients[i].link);
     return r;

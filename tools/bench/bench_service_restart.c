@@ -116,11 +116,18 @@ static int service_restart_once(struct service_restart_bench *b, struct service_
     ret->exit = gone - began;
     began = clock_seconds();
     r = service_restart_start(b, e);
-    if (r == 0)
-        r = link_open(b->socket, NULL, &first, e);
+    if (r < 0)
+        return r;
+
+    r = link_open(b->socket, NULL, &first, e);
+    if (r < 0)
+        return r;
+
     ret->serving = clock_seconds() - began;
-    if (r == 0 && bench_device_is_gpu(&b->device))
-        r = service_restart_first_lease(b, &gpu, e);
+    if (!bench_device_is_gpu(&b->device))
+        return 0;
+
+    r = service_restart_first_lease(b, &gpu, e);
     ret->gpu = clock_seconds() - began;
     return r;
 }
@@ -130,25 +137,32 @@ static int service_restart_once(struct service_restart_bench *b, struct service_
 static int service_restart_publish_held(struct service_restart_bench *b, struct errmsg *e)
 {
     struct geometry g = bench_geometry(&shape);
-    int r = 0;
+    int r;
 
-    for (unsigned i = 0; r == 0 && i < HOLDERS; i++) {
+    for (unsigned i = 0; i < HOLDERS; i++) {
         r = link_open(b->socket, &b->device, &b->holders[i], e);
-        if (r == 0)
-            r = link_open_model(&b->holders[i], &g, bench_model_digest, e);
+        if (r < 0)
+            return r;
+
+        r = link_open_model(&b->holders[i], &g, bench_model_digest, e);
+        if (r < 0)
+            return r;
     }
 
-    for (uint64_t n = 0, i = 0; r == 0 && n < b->n_pages; i++) {
+    for (uint64_t n = 0, i = 0; n < b->n_pages; i++) {
         uint64_t count = b->n_pages - n < LINK_ITEMS_MAX ? b->n_pages - n : LINK_ITEMS_MAX, lease;
 
         r = link_publish(&b->holders[i % HOLDERS], &b->model->layout, n, count, b->pages + n, &lease, e);
+        if (r < 0)
+            return r;
+
         n += count;
     }
 
     for (uint64_t n = 0; n < b->n_pages; n++)
         if (b->pages[n].generation > b->newest)
             b->newest = b->pages[n].generation;
-    return r;
+    return 0;
 }
 
 /* ---- after the restart ---- */
@@ -283,23 +297,37 @@ static int service_restart_check(struct service_restart_bench *b, unsigned round
     _cleanup_(link_close) struct link l = {.fd = -1};
     struct geometry g = bench_geometry(&shape);
     uint64_t held = 0, found = 0, sampled = 0, identical = 0;
-    int r = link_open(b->socket, &b->device, &l, e);
+    int r;
 
-    if (r == 0)
-        r = link_open_model(&l, &g, bench_model_digest, e);
-    if (r == 0)
-        r = service_restart_count_held(b, &held, e);
-    if (r == 0)
-        r = service_restart_find_all(b, &l, &found, e);
-    if (r == 0)
-        r = service_restart_compare_sample(b, &l, &sampled, &identical, e);
-    if (r == 0)
-        r = service_restart_reserve_anew(b, &l, round, &f->n_lower, e);
+    r = link_open(b->socket, &b->device, &l, e);
+    if (r < 0)
+        return r;
+
+    r = link_open_model(&l, &g, bench_model_digest, e);
+    if (r < 0)
+        return r;
+
+    r = service_restart_count_held(b, &held, e);
+    if (r < 0)
+        return r;
+
+    r = service_restart_find_all(b, &l, &found, e);
+    if (r < 0)
+        return r;
+
+    r = service_restart_compare_sample(b, &l, &sampled, &identical, e);
+    if (r < 0)
+        return r;
+
+    r = service_restart_reserve_anew(b, &l, round, &f->n_lower, e);
+    if (r < 0)
+        return r;
+
     f->n_held = service_restart_least(f->n_held, held);
     f->n_found = service_restart_least(f->n_found, found);
     f->n_sampled = sampled;
     f->n_identical = service_restart_least(f->n_identical, identical);
-    return r;
+    return 0;
 }
 
 /* ---- scenario ---- */
@@ -308,21 +336,26 @@ static int service_restart_measure(struct service_restart_bench *b, struct resta
                                    struct errmsg *e)
 {
     double exits[RESTARTS_MAX], serving[RESTARTS_MAX], gpu[RESTARTS_MAX];
-    int r = service_restart_publish_held(b, e);
+    int r;
 
-    for (unsigned i = 0; r == 0 && i < f->n_restarts; i++) {
+    r = service_restart_publish_held(b, e);
+    if (r < 0)
+        return r;
+
+    for (unsigned i = 0; i < f->n_restarts; i++) {
         struct service_restart_times m = {0};
 
         r = service_restart_once(b, &m, e);
+        if (r < 0)
+            return r;
+
         exits[i] = m.exit;
         serving[i] = m.serving;
         gpu[i] = m.gpu;
-        if (r == 0)
-            r = service_restart_check(b, i, f, e);
+        r = service_restart_check(b, i, f, e);
+        if (r < 0)
+            return r;
     }
-
-    if (r < 0)
-        return r;
 
     f->exit = timing_of(exits, f->n_restarts);
     f->serving = timing_of(serving, f->n_restarts);
@@ -343,9 +376,14 @@ static int service_restart_prepare(struct service_restart_bench *b, struct errms
     (void) snprintf(b->operator_socket, sizeof(b->operator_socket), "%s/operator.sock", b->folder);
     (void) snprintf(b->state, sizeof(b->state), "%s/state", b->folder);
     r = fd_store_new(b->folder, &b->store, e);
-    if (r == 0)
-        r = service_restart_start(b, e);
-    return r == 0 && !fd_store_wait_ready(b->store) ? fail(e, -ECANCELED, "kvcobrad does not start") : r;
+    if (r < 0)
+        return r;
+
+    r = service_restart_start(b, e);
+    if (r < 0)
+        return r;
+
+    return fd_store_wait_ready(b->store) ? 0 : fail(e, -ECANCELED, "kvcobrad does not start");
 }
 
 static void service_restart_deinit(struct service_restart_bench *b)

@@ -47,7 +47,7 @@ static const char doc[] =
     "The report also has the time of encoding compared with reading the text, and with --socket the time to "
     "the first token of a process whose prompt is published, and of one that computes it.\n\n"
     "Example:\n\n"
-    "  kvcobra bench generate model.gguf --table model-3.table --text manual.txt --contexts 1024,4096,8192";
+    "  kvcobra bench generate model.gguf --table model-3.table --text manual.txt";
 
 static const struct argp_option options[] = {
     {"table", OPT_TABLE, "FILE", 0, "Allocation table of the compressed cache", 1},

@@ -268,17 +268,27 @@ static int cmd_recalibrate_solve(struct recalibration *x, struct errmsg *e)
     x->metric = o.metric;
     r = moments_distortion(x->moments, x->stats, &o, x->table, x->n_table, DRAWN_TOKENS, x->distortion_active,
                            e);
-    if (r == 0)
-        r = solve_table(x->stats, &o, &x->candidate, &x->n_candidate, &report, e);
-    if (r == 0)
-        r = table_parse(x->candidate, x->n_candidate, &t, e);
-    if (r == 0)
-        r = moments_distortion(x->moments, x->stats, &o, x->candidate, x->n_candidate, DRAWN_TOKENS,
-                               x->distortion_new, e);
-    if (r == 0 && x->o->output)
-        r = atomic_file_write(x->o->output, x->candidate, x->n_candidate, e);
     if (r < 0)
         return r;
+
+    r = solve_table(x->stats, &o, &x->candidate, &x->n_candidate, &report, e);
+    if (r < 0)
+        return r;
+
+    r = table_parse(x->candidate, x->n_candidate, &t, e);
+    if (r < 0)
+        return r;
+
+    r = moments_distortion(x->moments, x->stats, &o, x->candidate, x->n_candidate, DRAWN_TOKENS,
+                           x->distortion_new, e);
+    if (r < 0)
+        return r;
+
+    if (x->o->output) {
+        r = atomic_file_write(x->o->output, x->candidate, x->n_candidate, e);
+        if (r < 0)
+            return r;
+    }
 
     memcpy(x->digest, t->digest, sizeof(x->digest));
     x->already = memcmp(x->digest, x->active, sizeof(x->digest)) == 0;

@@ -85,13 +85,21 @@ static int corpus_model_write_step(struct corpus_model_writer *w, size_t n_seque
 {
     const struct engine_info *info = engine_info(w->en);
     struct kv_cache cache = batch_cache_ops(w->cache);
-    int r = engine_embed(w->en, w->tokens, n_sequences, w->hidden, e);
+    int r;
 
-    if (r == 0)
-        r = engine_layers(w->en, &cache, 0, engine_geometry(w->en)->n_layers, n_sequences, w->hidden, e);
-    if (r == 0)
-        r = engine_logits(w->en, n_sequences, w->hidden, w->logits, e);
-    for (size_t i = 0; r == 0 && i < n_sequences; i++) {
+    r = engine_embed(w->en, w->tokens, n_sequences, w->hidden, e);
+    if (r < 0)
+        return r;
+
+    r = engine_layers(w->en, &cache, 0, engine_geometry(w->en)->n_layers, n_sequences, w->hidden, e);
+    if (r < 0)
+        return r;
+
+    r = engine_logits(w->en, n_sequences, w->hidden, w->logits, e);
+    if (r < 0)
+        return r;
+
+    for (size_t i = 0; i < n_sequences; i++) {
         float *logits = w->logits + i * info->n_vocab;
 
         if (info->token_bos < info->n_vocab)
@@ -101,7 +109,7 @@ static int corpus_model_write_step(struct corpus_model_writer *w, size_t n_seque
         w->tokens[i] = sampler_softmax(logits, info->n_vocab, 1.0f, &w->sampler);
     }
 
-    return r;
+    return 0;
 }
 
 static int corpus_model_write_all(struct corpus_model_writer *w, size_t n, size_t window, struct progress *p,
@@ -135,12 +143,17 @@ int corpus_from_model(struct engine *en, const struct corpus_options *o, struct 
     size_t n_counted = (n - n_held) * o->window;
     _cleanup_(corpus_deinit) struct corpus c = {0};
     _cleanup_(corpus_model_writer_deinit) struct corpus_model_writer w = {.en = en};
-    int r = corpus_init(&c, o->window, n, n * o->window, 1, e);
+    int r;
 
-    if (r == 0)
-        r = corpus_model_writer_init(&w, n, o->window, o->seed, e);
-    if (r == 0)
-        r = corpus_model_write_all(&w, n, o->window, p, e);
+    r = corpus_init(&c, o->window, n, n * o->window, 1, e);
+    if (r < 0)
+        return r;
+
+    r = corpus_model_writer_init(&w, n, o->window, o->seed, e);
+    if (r < 0)
+        return r;
+
+    r = corpus_model_write_all(&w, n, o->window, p, e);
     if (r < 0)
         return r;
 

@@ -16,7 +16,7 @@
 #include "base/splitmix64.h"
 #include "tools/command/client_model.h"
 
-struct moments_judge {
+struct moments_measure {
     const struct moments *m;
     const struct stats *s;
     const struct solve_options *o;
@@ -50,7 +50,7 @@ static void moments_distortion_covariance(const struct moments *m, uint32_t laye
 }
 
 /* x = mean + S^(1/2) z with z from N(0, I), [k ; v] of one head, into the rows of both sides. */
-static int moments_distortion_draw_head(struct moments_judge *h, uint32_t layer, uint32_t head)
+static int moments_distortion_draw_head(struct moments_measure *h, uint32_t layer, uint32_t head)
 {
     size_t d = h->g.d, width = 2 * d;
     const double *mean = moments_mean(h->m, layer, head);
@@ -79,7 +79,7 @@ static int moments_distortion_draw_head(struct moments_judge *h, uint32_t layer,
 /* ---- measurement ---- */
 
 /* Sum of e'Me over the tokens of one head and side. */
-static double moments_distortion_weigh(const struct moments_judge *h, uint32_t head, unsigned side,
+static double moments_distortion_weigh(const struct moments_measure *h, uint32_t head, unsigned side,
                                        const double *metric)
 {
     size_t d = h->g.d, stride = (size_t) h->g.n_kv_heads * d;
@@ -99,7 +99,7 @@ static double moments_distortion_weigh(const struct moments_judge *h, uint32_t h
     return sum;
 }
 
-static int moments_distortion_judge_layer(struct moments_judge *h, kvc_seq *seq, uint32_t layer,
+static int moments_distortion_judge_layer(struct moments_measure *h, kvc_seq *seq, uint32_t layer,
                                           double ret_distortion[2], const kvc_client *c, struct errmsg *e)
 {
     size_t d = h->g.d;
@@ -131,7 +131,7 @@ static int moments_distortion_judge_layer(struct moments_judge *h, kvc_seq *seq,
 
 /* Pass 0 draws and appends all layers, pass 1 draws them again and compares with the decoded vectors: all
  * draws together do not fit into memory. */
-static int moments_distortion_judge(struct moments_judge *h, kvc_client *c, kvc_seq *seq,
+static int moments_distortion_judge(struct moments_measure *h, kvc_client *c, kvc_seq *seq,
                                     double ret_distortion[2], struct errmsg *e)
 {
     size_t n = h->n + 128;
@@ -186,7 +186,7 @@ static int moments_distortion_open_table(const struct moments_options *o, const 
     return 0;
 }
 
-static void moments_distortion_deinit(struct moments_judge *h)
+static void moments_distortion_deinit(struct moments_measure *h)
 {
     free(h->root);
     free(h->matrix);
@@ -202,7 +202,8 @@ int moments_distortion(const struct moments *m, const struct stats *s, const str
 {
     const struct moments_options *mo = moments_get_options(m);
     size_t matrix = 4 * (size_t) mo->geometry.d * mo->geometry.d * sizeof(double), row;
-    struct moments_judge h = {.m = m, .s = s, .o = o, .g = mo->geometry, .n = (n_tokens + 127) / 64 * 64};
+    _cleanup_(moments_distortion_deinit) struct moments_measure h = {
+        .m = m, .s = s, .o = o, .g = mo->geometry, .n = (n_tokens + 127) / 64 * 64};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
     double distortion[2] = {0, 0};
@@ -226,13 +227,16 @@ int moments_distortion(const struct moments *m, const struct stats *s, const str
     h.decoded = malloc(h.n * row);
     if (!h.root || !h.matrix || !h.scratch || !h.vectors[0] || !h.vectors[1] || !h.decoded ||
         kvc_client_new(&c) < 0)
-        r = fail(e, -ENOMEM, "out of memory for drawn vectors");
-    if (r == 0)
-        r = moments_distortion_open_table(mo, table_bytes, n_bytes, c, &seq, e);
-    if (r == 0)
-        r = moments_distortion_judge(&h, c, seq, distortion, e);
-    moments_distortion_deinit(&h);
-    if (r == 0)
-        memcpy(ret_distortion, distortion, sizeof(distortion));
-    return r;
+        return fail(e, -ENOMEM, "out of memory for drawn vectors");
+
+    r = moments_distortion_open_table(mo, table_bytes, n_bytes, c, &seq, e);
+    if (r < 0)
+        return r;
+
+    r = moments_distortion_judge(&h, c, seq, distortion, e);
+    if (r < 0)
+        return r;
+
+    memcpy(ret_distortion, distortion, sizeof(distortion));
+    return 0;
 }

@@ -1,4 +1,4 @@
-# bash completion of kvcobra: commands and options are asked of the program, so they cannot be out of date
+# bash completion of kvcobra: commands and options come from the program's --help
 
 _kvcobra_commands() { # the names in a list of commands
     "$@" --help 2>/dev/null | sed -n '/^Commands:$\|^Measures on this machine:$/,/^$/s/^  \([a-z][a-z-]*\)  .*/\1/p'

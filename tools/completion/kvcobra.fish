@@ -1,4 +1,4 @@
-# fish completion of kvcobra: commands and options are asked of the program, so they cannot be out of date
+# fish completion of kvcobra: commands and options come from the program's --help
 
 function __kvcobra_commands
     command $argv --help 2>/dev/null | sed -n '/^Commands:$\|^Measures on this machine:$/,/^$/s/^  \([a-z][a-z-]*\)  *\(.*\)/\1\t\2/p'

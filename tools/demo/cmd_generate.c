@@ -66,7 +66,7 @@ static const char doc[] =
     "without loading the model), tokens per second, prompt tokens found, and bytes shared.\n\n"
     "Examples:\n\n"
     "  kvcobra generate model.gguf --prompt 'The capital of France is'\n"
-    "  kvcobra generate model.gguf --prompt-file manual.txt --socket /run/kvcobra/kvcobra.sock";
+    "  kvcobra generate model.gguf --prompt-file manual.txt --table model-3.table";
 
 static const struct argp_option options[] = {
     {"prompt", OPT_PROMPT, "TEXT", 0,

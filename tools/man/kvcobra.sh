@@ -1,5 +1,5 @@
 #!/bin/sh
-# kvcobra.sh KVCOBRA: the man page kvcobra(1), made of what the program itself says, so that the two cannot differ.
+# kvcobra.sh KVCOBRA: the man page kvcobra(1), made from the help of the program.
 set -eu
 kvcobra=$1
 

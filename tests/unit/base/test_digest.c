@@ -17,8 +17,19 @@ static void test_digits(void)
     CU_ASSERT_EQUAL(strlen(hex), DIGEST_SHORT_DIGITS);
 }
 
+static void test_leading_zeros(void)
+{
+    uint8_t digest[32] = {0x00, 0x01, 0xfe, 0xff, 0x10, 0xab};
+    char text[DIGEST_HEX_BYTES];
+
+    CU_ASSERT_EQUAL(strlen(digest_hex(digest, text)), 64);
+    CU_ASSERT_EQUAL(strncmp(text, "0001feff10ab00", 14), 0);
+    CU_ASSERT_STRING_EQUAL(digest_short(digest, text), "0001feff10ab");
+}
+
 const struct test_case test_cases[] = {
     TEST(test_digits),
+    TEST(test_leading_zeros),
     TEST_END,
 };
 const char test_suite[] = "digest";

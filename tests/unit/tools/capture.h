@@ -1,4 +1,4 @@
-/* Runs `kvcobra ...` inside a test and catches what it prints. Usage errors end the process: not for those.
+/* Runs `kvcobra ...` inside a test and captures its output. Not for usage errors, which end the process.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 enum { CAPTURE_ARGS_MAX = 24, CAPTURE_BYTES_MAX = 1 << 20 };
 
-/* Runs the command with one stream caught; returns the exit code. *ret_text is malloc'ed. */
+/* Runs the command and captures one stream. Return: the exit code; *ret_text is malloc'ed. */
 static inline int captured(int stream, const char *const args[], char **ret_text)
 {
     char *copies[CAPTURE_ARGS_MAX] = {NULL}, *argv[CAPTURE_ARGS_MAX] = {NULL}; /* the command reorders argv */
@@ -46,7 +46,7 @@ static inline int captured(int stream, const char *const args[], char **ret_text
     return code;
 }
 
-/* The JSON document that a command prints, or NULL after a failed check. */
+/* The JSON document that a command prints; a failed check ends the case. */
 static inline json_t *captured_json(const char *const args[])
 {
     char *text = NULL;

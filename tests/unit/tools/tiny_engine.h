@@ -1,4 +1,4 @@
-/* A small random model and texts for it. */
+/* A small random model and texts for it, for tests of calibration and evaluation. */
 #pragma once
 
 #include <assert.h>
@@ -41,7 +41,7 @@ static inline struct progress silent(void)
     return p;
 }
 
-/* Raw text as a document: @n tokens, number i being (first + i) mod 251. */
+/* A document of @n tokens; token i is (first + i) mod 251. */
 static inline struct document make_text(size_t n, uint32_t first)
 {
     struct document d = {.n_tokens = n, .n_bytes = n, .tokens = calloc(n, sizeof(*d.tokens))};

@@ -27,7 +27,7 @@
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
 
-/* Sequences in lock step see what each would see alone in an exact cache. */
+/* Sequences in lock step give the same attention as each alone in an exact cache. */
 static void test_batch_cache(void)
 {
     struct geometry g = random_table_geometry(2, 4, 2, 32);
@@ -72,7 +72,7 @@ static void test_batch_cache(void)
     }
 }
 
-/* One side of one layer goes through the table, sinks and everything else do not. */
+/* One side of one layer is compressed; sinks and all other vectors are not. */
 static void test_layer_cache(void)
 {
     struct geometry g = random_table_geometry(2, 4, 2, 32);
@@ -115,7 +115,7 @@ static void test_layer_cache(void)
     CU_ASSERT_EQUAL(oracle.append(oracle.ctx, 1, k, coded, TOKENS, &e), 0);
     CU_ASSERT_EQUAL(oracle.attend(oracle.ctx, 1, q, TOKENS, want, &e), 0);
     CU_ASSERT_EQUAL(memcmp(out, want, sizeof(out)), 0);
-    layer_cache_start(c, table, 1, SIDE_V); /* another layer: untouched */
+    layer_cache_start(c, table, 1, SIDE_V); /* another layer: not compressed */
     exact_cache_clear(exact);
     CU_ASSERT_EQUAL(ops.append(ops.ctx, 0, k, v, TOKENS, &e), 0);
     CU_ASSERT_EQUAL(ops.attend(ops.ctx, 0, q, TOKENS, out, &e), 0);
@@ -163,7 +163,7 @@ static void test_round_trip(void)
         }
 }
 
-/* KL of one measurement by the book: whole passes, logits of both, sampler_kl() of every position. */
+/* KL of one measurement by its definition: whole passes, logits of both, sampler_kl() of every position. */
 static double brute_kl(struct engine *en, const struct table *t, uint32_t layer, enum side side,
                        const uint32_t *tokens, size_t n)
 {
@@ -189,7 +189,7 @@ static double brute_kl(struct engine *en, const struct table *t, uint32_t layer,
     return sum / (double) n;
 }
 
-/* Everything together: a text to statistics, depth weights, a table; one weight against the book. */
+/* The whole way: statistics of a text, depth weights, a table; one weight compared with its definition. */
 static void test_calibrate(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
@@ -227,7 +227,7 @@ static void test_calibrate(void)
         kl += brute_kl(en, t, 1, SIDE_K, corpus_window(&c, c.n_windows + i), c.window) / (double) c.n_held;
     CU_ASSERT_EQUAL_FATAL(stats_get_depth(s, 1, SIDE_K, &got_kl, &D), 0);
     CU_ASSERT(kl > 0);
-    CU_ASSERT_DOUBLE_EQUAL(got_kl, kl, 1e-3 * kl + 1e-8); /* probabilities kept in binary32 */
+    CU_ASSERT_DOUBLE_EQUAL(got_kl, kl, 1e-3 * kl + 1e-8); /* probabilities are stored in binary32 */
     CU_ASSERT(D > 0);
 
     solve_options_default(&o, 3);
@@ -236,7 +236,7 @@ static void test_calibrate(void)
     CU_ASSERT(report.distortion > 0);
 }
 
-/* Adds g g' of the keys of layer 1, head 0, sinks left out. */
+/* Adds g g' of the keys of layer 1, head 0, without sinks. */
 static int add_outer(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
 {
     double *sum = ctx;
@@ -249,7 +249,8 @@ static int add_outer(void *ctx, uint32_t layer, size_t n, const float *dk, const
     return 0;
 }
 
-/* Gradients of every window, labels drawn by window, sinks out; everything else as without them. */
+/* Gradients of every window, labels sampled per window, without sinks; all other sums as without gradients.
+ */
 static void test_calibrate_gradients(void)
 {
     enum { WINDOW = 100 };
@@ -315,8 +316,8 @@ static void expect_same_bytes(const struct stats *a, const struct stats *b)
     CU_ASSERT_EQUAL(memcmp(digest_a, digest_b, DIGEST_BYTES), 0);
 }
 
-/* Stopped between windows, continued from its file, stopped while measuring depth weights, continued again:
- * the same file, gradients, samples that push each other out and depth weights among it, as in one go. */
+/* Stopped between windows, resumed, stopped while measuring depth weights, and resumed again: the same file
+ * as in one run, with gradients, replaced samples and depth weights. */
 static void test_resume(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
@@ -386,7 +387,7 @@ static void test_resume(void)
     CU_ASSERT_PTR_NULL(s);
 }
 
-/* Moments of the same windows: the counts, means and covariances of the statistics. */
+/* Moments of the same windows have the counts, means and covariances of the statistics. */
 static void test_moments_only(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();

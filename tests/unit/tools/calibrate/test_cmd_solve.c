@@ -1,4 +1,4 @@
-/* kvcobra solve through commands_main(): methods, the paper's options, sweeps, keys alone, and its sentences.
+/* kvcobra solve through commands_main(): methods, the paper's options, sweeps, keys alone, and errors.
  */
 #include "tests/lib/test.h"
 
@@ -20,7 +20,7 @@
 static char dir[] = "/tmp/kvc-solve-XXXXXX";
 static char statistics[64], output[64], splits[64];
 
-/* Statistics of a random model of 1 layer, 2 KV heads, d = 32, in a directory of their own. */
+/* Statistics of a random model of 1 layer, 2 KV heads, d = 32, in a temporary directory. */
 static void begin(void)
 {
     struct geometry g = shape(1, 4, 2, 32, 32);
@@ -66,7 +66,7 @@ static void end(void)
         (void) remove(path);
     }
 
-    CU_ASSERT_EQUAL(rmdir(dir), 0); /* nothing else was left there */
+    CU_ASSERT_EQUAL(rmdir(dir), 0); /* no other file was left */
 }
 
 static struct table *load(const char *path)
@@ -99,7 +99,7 @@ static void test_dp(void)
     end();
 }
 
-/* Keys at one bit, values as near to exact as a table goes: 8 bits for every direction. */
+/* Keys at one bit; values at 8 bits for every direction, the most of a table. */
 static void test_k_only(void)
 {
     json_t *j;
@@ -113,7 +113,7 @@ static void test_k_only(void)
     end();
 }
 
-/* What values are predicted from and how codes are decoded: as asked for, and said in the table. */
+/* The options of prediction and decoding are applied, and are in the table. */
 static void test_predict_and_decoder(void)
 {
     static const char *const predict[] = {"none", "head", "layer"}, *const decoder[] = {"inverse",
@@ -134,7 +134,7 @@ static void test_predict_and_decoder(void)
         CU_ASSERT_EQUAL_FATAL(solve_options_read(t->provenance, &o, digest, &e), 0);
         CU_ASSERT_EQUAL(o.v_from, (enum prediction)(i / 2));
         CU_ASSERT_EQUAL(o.decoder, (enum decoder)(i % 2));
-        /* the mean is moved by what quantising does on average, which is not nothing in any of d directions
+        /* the mean includes the average quantisation error, which is not zero in any of d directions
          */
         CU_ASSERT_EQUAL(memcmp(v->mean, v->enc_mean, t->geometry.d * sizeof(float)) != 0, i % 2 == 1);
         (void) table_unref(t);
@@ -163,7 +163,7 @@ static void test_sweep(void)
         struct table *t;
 
         CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(x, "split")), names[i]);
-        CU_ASSERT_PTR_NULL(json_object_get(x, "harm")); /* squared errors of K and V are not one scale */
+        CU_ASSERT_PTR_NULL(json_object_get(x, "harm")); /* squared errors of K and V have different scales */
         if (i > 0) {
             CU_ASSERT(json_double_at(x, "harm_k") < json_double_at(json_array_get(all, i - 1), "harm_k"));
             CU_ASSERT(json_double_at(x, "harm_v") > json_double_at(json_array_get(all, i - 1), "harm_v"));
@@ -179,7 +179,8 @@ static void test_sweep(void)
     end();
 }
 
-/* Bands also find their own split; no directory, no files. A coarser step, and sides of at most 8 bits. */
+/* Bands also have a free split. Without a directory no files are written. A coarser step; sides of at most 8
+ * bits. */
 static void test_sweep_of_bands(void)
 {
     _cleanup_(freep) char *text = NULL;
@@ -190,7 +191,7 @@ static void test_sweep_of_bands(void)
                                             "2.5", "--sweep", "-q", "--json", NULL});
     all = json_object_get(j, "splits");
     CU_ASSERT_EQUAL_FATAL(json_array_size(all),
-                          3); /* free, 5 + 6, 7.5 + 3.5; 2.5 + 8.5 and 10 + 1 are too much */
+                          3); /* free, 5 + 6, 7.5 + 3.5; 2.5 + 8.5 and 10 + 1 exceed 8 bits */
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_array_get(all, 0), "split")), "free");
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_array_get(all, 2), "split")), "k7.5-v3.5");
     CU_ASSERT(json_double_at(json_array_get(all, 0), "bpd_code") <= 5.5);
@@ -205,7 +206,7 @@ static void test_sweep_of_bands(void)
     end();
 }
 
-/* The mean of a total is what --bpd says. */
+/* --total-bpd T is --bpd T/2. */
 static void test_total(void)
 {
     uint8_t digest[DIGEST_BYTES];
@@ -254,8 +255,7 @@ static void check_temper(const char *metric, const char *power, const char *want
     json_decref(j);
 }
 
-/* Gradients, where there are any, are what a table is made of by default; how far they are tempered can be
- * said. */
+/* Tables use gradients by default if the statistics have them; --temper sets their power. */
 static void test_fisher(void)
 {
     float *gradient = calloc(200 * 64, sizeof(*gradient));
@@ -302,7 +302,7 @@ static void test_failures(void)
                              (const char *const[]){"kvcobra", "solve", statistics, "--total-bpd", "4",
                                                    "--sweep", "-q", "-o", statistics, NULL},
                              &where),
-                    COMMAND_FAILED); /* a file where the directory should be */
+                    COMMAND_FAILED); /* a file in place of the directory */
     CU_ASSERT_PTR_NOT_NULL(strstr(where, statistics));
     end();
 }

@@ -1,4 +1,4 @@
-/* What calibration reads: windows of texts, lines, text that the model wrote, and all of them together. */
+/* The input of calibration: windows of texts, of lines, of generated text, and all of them joined. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void test_corpus_from_text(void)
     CU_ASSERT_EQUAL(corpus_tokens(&c), 1024);
     CU_ASSERT_EQUAL(c.n_sources, 1);
     CU_ASSERT(c.sources[0].tokens == 1024 && c.sources[0].windows == 4 && c.sources[0].kind == SOURCE_TEXT);
-    for (size_t i = 0; i < 8; i++) { /* one after another, nothing twice */
+    for (size_t i = 0; i < 8; i++) { /* consecutive, without overlap */
         CU_ASSERT_EQUAL(corpus_length(&c, i), 256);
         CU_ASSERT_EQUAL(memcmp(corpus_window(&c, i) + bos, text.tokens + i * (256 - bos),
                                (256 - bos) * sizeof(*text.tokens)),
@@ -40,7 +40,7 @@ static void test_corpus_from_text(void)
 
     corpus_deinit(&c);
     o.n_tokens = 4000;
-    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &shorter, 1, &o, &c, &e), 0); /* what there is */
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &shorter, 1, &o, &c, &e), 0); /* all of the text */
     CU_ASSERT_EQUAL(c.n_windows, 2000 / (256 - bos) - 4);
     corpus_deinit(&c);
     CU_ASSERT_EQUAL(corpus_from_texts(en, &shortest, 1, &o, &c, &e), -EINVAL);
@@ -48,8 +48,8 @@ static void test_corpus_from_text(void)
     CU_ASSERT_PTR_NULL(c.tokens);
 }
 
-/* Two texts take turns; when one is at its end the other goes on; windows keep their names whatever stands
- * beside. */
+/* Windows come from two texts in turn, and from the other one after the end of one. The hash of a window does
+ * not depend on other texts. */
 static void test_corpus_turns(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
@@ -75,7 +75,7 @@ static void test_corpus_turns(void)
     document_deinit(&texts[1]);
 }
 
-/* A document per line: none sees another, long ones are cut, short ones left out. */
+/* A document per line: each has its own windows, long lines are cut, short ones skipped. */
 static void test_corpus_lines(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
@@ -88,7 +88,7 @@ static void test_corpus_lines(void)
     int fd = mkstemp(path);
 
     CU_ASSERT_FATAL(fd >= 0);
-    for (size_t i = 0; i < 3; i++) { /* the tiny model knows bytes: one token each */
+    for (size_t i = 0; i < 3; i++) { /* the tiny model has one token per byte */
         memset(text + at, 'a' + (int) i, lengths[i]);
         at += lengths[i];
         at += (size_t) snprintf(text + at, sizeof(text) - at, i == 0 ? "\r\n\n" : "\n");
@@ -160,7 +160,7 @@ static void test_corpus_from_model(void)
     longer.want_held = true;
     CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &d, 1, &longer, &text, &e), 0);
     first = text.documents[0];
-    CU_ASSERT_EQUAL_FATAL(corpus_join(&text, &b, &e), 0); /* written before read, held ones last */
+    CU_ASSERT_EQUAL_FATAL(corpus_join(&text, &b, &e), 0); /* generated windows first, held-out ones last */
     CU_ASSERT_EQUAL(text.n_windows, 5);
     CU_ASSERT_EQUAL(text.n_held, 8);
     CU_ASSERT_EQUAL(text.n_sources, 2);

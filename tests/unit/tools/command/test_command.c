@@ -1,4 +1,4 @@
-/* Dispatch, suggestions, exit codes and option values; usage errors end a process, so those run in a child.
+/* Dispatch, suggestions, exit codes and option values; usage errors end the process, so they run in a child.
  */
 #include "tools/command/command.h"
 #include "tools/command/option.h"
@@ -79,7 +79,7 @@ static void test_unknown_suggests_nearest(void)
     CU_ASSERT_EQUAL(in_child(dispatch_unknown, "slove", text, sizeof(text)), COMMAND_USAGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "'kvcobra solve'"));
     CU_ASSERT_EQUAL(in_child(dispatch_unknown, "xyz", text, sizeof(text)), COMMAND_USAGE);
-    CU_ASSERT_PTR_NULL(strstr(text, "did you mean")); /* a guess that far off is noise */
+    CU_ASSERT_PTR_NULL(strstr(text, "did you mean")); /* no name is near enough */
     CU_ASSERT_EQUAL(in_child(dispatch_unknown, "", text, sizeof(text)), COMMAND_USAGE);
 }
 

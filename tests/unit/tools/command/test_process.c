@@ -1,4 +1,4 @@
-/* Children: what they print, how they end, and that none stays. */
+/* Child processes: their output and their ends; none remains. */
 #include "tools/command/process.h"
 
 #include <errno.h>
@@ -52,8 +52,7 @@ static void test_output_is_captured(void)
     CU_ASSERT_TRUE(no_children_left());
 }
 
-/* A megabyte and more does not fit a pipe: it must be taken in, and what is over the limit dropped, not
- * waited for. */
+/* More than a megabyte does not fit into a pipe: it must be read, and the part above the limit dropped. */
 static void test_much_output(void)
 {
     _cleanup_(closep) int fd = signals();
@@ -74,7 +73,7 @@ static void test_first_byte_ends_the_wait(void)
     struct process *const ps[] = {&p};
     struct errmsg e = {""};
 
-    shell(&p, "printf x; exec cat /dev/zero >/dev/null", PROCESS_CAPTURE); /* never ends by itself */
+    shell(&p, "printf x; exec cat /dev/zero >/dev/null", PROCESS_CAPTURE); /* does not end by itself */
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_WRITES, fd, &e), 0);
     CU_ASSERT_EQUAL(p.n_out, 1);
     CU_ASSERT_TRUE(process_running(&p));
@@ -133,15 +132,14 @@ static void test_signal_ends_the_wait(void)
     struct errmsg e = {""};
 
     shell(&p, "exec cat /dev/zero >/dev/null", PROCESS_SHOW);
-    (void) kill(getpid(), SIGTERM); /* blocked: it waits in the signalfd */
+    (void) kill(getpid(), SIGTERM); /* blocked: it is pending in the signalfd */
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), -EINTR);
-    CU_ASSERT_EQUAL(read(fd, &info, sizeof(info)),
-                    (ssize_t) sizeof(info)); /* take it: the next case is another */
+    CU_ASSERT_EQUAL(read(fd, &info, sizeof(info)), (ssize_t) sizeof(info)); /* remove it for the next case */
     process_deinit(&p);
     CU_ASSERT_TRUE(no_children_left());
 }
 
-/* Our blocked signals are not the child's: it would never end by them. */
+/* The child must not inherit our blocked signals: it would ignore SIGTERM. */
 static void test_child_has_its_signals(void)
 {
     _cleanup_(closep) int fd = signals();
@@ -155,7 +153,8 @@ static void test_child_has_its_signals(void)
     CU_ASSERT_TRUE(WIFSIGNALED(p.status));
 }
 
-/* A daemon says on descriptor 3 that it is ready, whatever number the pipe had here; its stdout stays ours.
+/* A daemon writes to descriptor 3 when it is ready, whatever the number of the pipe was here; it inherits our
+ * stdout.
  */
 static void test_descriptor_three(void)
 {
@@ -163,7 +162,7 @@ static void test_descriptor_three(void)
 
     for (int low = 0; low < 2; low++) {
         _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
-        _cleanup_(closep) int taken = -1; /* so that the next pipe gets other numbers */
+        _cleanup_(closep) int taken = -1; /* the next pipe gets other numbers */
         struct process *const ps[] = {&p};
         struct errmsg e = {""};
 
@@ -177,7 +176,7 @@ static void test_descriptor_three(void)
     }
 }
 
-/* One child's full pipe must not keep another waiting. */
+/* A full pipe of one child must not block another. */
 static void test_several_at_once(void)
 {
     _cleanup_(closep) int fd = signals();
@@ -193,8 +192,7 @@ static void test_several_at_once(void)
     CU_ASSERT_EQUAL_FATAL(process_wait(ps, 3, 0, PROCESS_EXITS, fd, &e), 0);
     CU_ASSERT_EQUAL(a.n_out, 300003);
     CU_ASSERT_STRING_EQUAL(b.out, "b\n");
-    CU_ASSERT_EQUAL(process_wait(ps, 3, 1, PROCESS_EXITS, fd, &e),
-                    0); /* never started: nothing to wait for */
+    CU_ASSERT_EQUAL(process_wait(ps, 3, 1, PROCESS_EXITS, fd, &e), 0); /* never started */
 }
 
 const char test_suite[] = "process";

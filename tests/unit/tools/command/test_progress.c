@@ -1,4 +1,4 @@
-/* What the progress line says, and that it says nothing where nobody looks. */
+/* The text of the progress line, and no output unless stderr is a terminal. */
 #include "tools/command/progress.h"
 
 #include <fcntl.h>
@@ -21,11 +21,11 @@ static void expect_line(const char *unit, double total, double done, double seco
 
 static void test_line(void)
 {
-    /* half of 200 in 10 s: 10 per second, 10 s to go */
+    /* half of 200 in 10 s: 10 per second, 10 s left */
     expect_line("tokens", 200, 100, 10, "reading  [##########..........]  50%  10 tokens/s  10 s left");
     expect_line("tokens", 200, 0, 10, "reading  [....................]   0%  0.0 tokens/s");
     expect_line("tokens", 200, 200, 10, "reading  [####################] 100%  20 tokens/s");
-    /* 199 of 200: neither the bar nor the percents may claim to be done */
+    /* 199 of 200: neither the bar nor the percentage may be complete */
     expect_line("tokens", 200, 199, 398, "reading  [###################.]  99%  0.5 tokens/s  2.00 s left");
     expect_line(NULL, 1, 0.25, 30, "reading  [#####...............]  25%  1 min 30 s left");
     expect_line("tokens", 0, 50, 5, "reading  50 tokens  10 tokens/s"); /* total unknown */
@@ -42,7 +42,7 @@ static void test_line_never_overruns(void)
     CU_ASSERT_EQUAL(strlen(line), sizeof(line) - 1);
 }
 
-/* stderr is a file here, as under cron or in a pipe: not one byte may come. */
+/* stderr is a file here, as under cron or in a pipe: no byte may be written. */
 static void test_silent_without_terminal(void)
 {
     _cleanup_(closep) int saved = dup(STDERR_FILENO), file = -1;

@@ -1,6 +1,4 @@
-/* Tables, amounts, JSON strings: literals worked by hand. */
-#include "base/digest.h"
-#include "tools/command/human.h"
+/* Aligned tables: columns, missing cells, wide characters. */
 #include "tools/command/report.h"
 
 #include <errno.h>
@@ -10,7 +8,6 @@
 
 #include "base/cleanup.h"
 #include "tests/lib/test.h"
-#include "tools/command/utf8_json.h"
 
 static void expect_table(struct report *r, const char *want)
 {
@@ -71,7 +68,7 @@ static void test_many_rows(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n999\n"));
 }
 
-/* Two columns on the screen, four bytes: the cell beside it must not move. */
+/* Two columns on the screen, four bytes: the next cell must not move. */
 static void test_width_in_characters(void)
 {
     _cleanup_(report_freep) struct report *r = NULL;
@@ -95,78 +92,6 @@ static void test_null_report(void)
     CU_ASSERT_PTR_NULL(report_free(NULL));
 }
 
-static void test_bytes(void)
-{
-    static const struct {
-        uint64_t bytes;
-        const char *want;
-    } cases[] = {
-        {0, "0 B"},
-        {1, "1 B"},
-        {1023, "1023 B"},
-        {1024, "1.0 KiB"},
-        {1536, "1.5 KiB"},
-        {1048575, "1.0 MiB"}, /* 1023.999 KiB: never "1024.0 KiB" */
-        {1048576, "1.0 MiB"},
-        {UINT64_C(1) << 40, "1.0 TiB"},
-        {UINT64_MAX, "16.0 EiB"},
-    };
-    char text[HUMAN_BYTES];
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        CU_ASSERT_STRING_EQUAL(human_bytes(cases[i].bytes, text), cases[i].want);
-}
-
-static void test_seconds(void)
-{
-    static const struct {
-        double seconds;
-        const char *want;
-    } cases[] = {
-        {0, "0.00 s"},        {-1, "0.00 s"},       {9.994, "9.99 s"},   {9.996, "10 s"},
-        {59.4, "59 s"},       {59.6, "1 min 00 s"}, {185, "3 min 05 s"}, {3599.4, "59 min 59 s"},
-        {3600, "1 h 00 min"}, {7800, "2 h 10 min"},
-    };
-    char text[HUMAN_BYTES];
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        CU_ASSERT_STRING_EQUAL(human_seconds(cases[i].seconds, text), cases[i].want);
-}
-
-static void test_digest(void)
-{
-    uint8_t digest[32] = {0x00, 0x01, 0xfe, 0xff, 0x10, 0xab};
-    char text[DIGEST_HEX_BYTES];
-
-    CU_ASSERT_EQUAL(strlen(digest_hex(digest, text)), 64);
-    CU_ASSERT_EQUAL(strncmp(text, "0001feff10ab00", 14), 0);
-    CU_ASSERT_STRING_EQUAL(digest_short(digest, text), "0001feff10ab");
-}
-
-static void expect_utf8(const char *bytes, size_t n, const char *want)
-{
-    json_t *json = utf8_json(bytes, n);
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(json);
-    CU_ASSERT_STRING_EQUAL(json_string_value(json), want);
-    json_decref(json);
-}
-
-static void test_broken_utf8(void)
-{
-    expect_utf8("", 0, "");
-    expect_utf8("plain", 5, "plain");
-    expect_utf8("caf\xc3\xa9", 5, "caf\xc3\xa9");
-    expect_utf8("caf\xc3", 4, "caf\xef\xbf\xbd"); /* cut in the middle of a character */
-    expect_utf8("\xff\xfe"
-                "a",
-                3,
-                "\xef\xbf\xbd\xef\xbf\xbd"
-                "a");
-    expect_utf8("\xf0\x9f\x98\x80\x80", 5, "\xf0\x9f\x98\x80\xef\xbf\xbd"); /* four bytes and a stray one */
-    expect_utf8("\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"); /* a surrogate is no character */
-}
-
 const char test_suite[] = "report";
 const struct test_case test_cases[] = {
     TEST(test_columns_align),
@@ -175,9 +100,5 @@ const struct test_case test_cases[] = {
     TEST(test_many_rows),
     TEST(test_width_in_characters),
     TEST(test_null_report),
-    TEST(test_bytes),
-    TEST(test_seconds),
-    TEST(test_digest),
-    TEST(test_broken_utf8),
     TEST_END,
 };

@@ -53,8 +53,7 @@ void oracle_norm(const float *w, size_t n, const double *x, double *y)
         y[i] = x[i] / s * (double) w[i];
 }
 
-/* YaRN as its paper gives it: a plane that turns r times in 1024 tokens is kept for r > 32, divided for r <
- * 1. */
+/* YaRN by its paper: a plane with r rotations in 1024 tokens is unchanged for r > 32, divided for r < 1. */
 static void oracle_rope(struct oracle *r)
 {
     const float *factors = weights(r, "rope_freqs.weight", 0);
@@ -77,7 +76,7 @@ static void oracle_rope(struct oracle *r)
     }
 }
 
-/* Llama files rotate neighbours, the others the two halves. */
+/* Llama files rotate neighbouring dimensions, the others the two halves. */
 static void turn(const struct oracle *r, double *x, size_t position)
 {
     unsigned half = r->o->n_rot / 2;
@@ -153,7 +152,7 @@ static void oracle_project(const struct oracle *r, unsigned layer, size_t n, con
             turn(r, k + m * n_kv + h * o->d, m);
 }
 
-/* One query: softmax over all keys up to its own. */
+/* One query: softmax over all keys up to its position. */
 static void oracle_look(const struct oracle *r, const double *q, const double *k, const double *v, size_t m,
                         double *out)
 {

@@ -1,6 +1,6 @@
 /*
- * The network of the Llama family in binary64, written from the formulas and sharing no code with the engine:
- * what its passes, forward and back, are compared with.
+ * The network of the Llama family in binary64, written from the formulas without code of the engine. The
+ * forward and backward passes are compared with it.
  */
 #pragma once
 

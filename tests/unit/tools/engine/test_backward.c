@@ -1,6 +1,6 @@
 /*
- * Gradients against central differences of the binary64 network (oracle.c), over every family, shape and RoPE
- * kind that the tiny model can have; labels, order of calls, refusals.
+ * Gradients compared with central differences of the binary64 network (oracle.c), over every family, shape
+ * and RoPE kind that the tiny model can have; labels, order of calls, refusals.
  */
 #include "tests/lib/test.h"
 
@@ -40,7 +40,7 @@ static void random_tokens(uint32_t *tokens, size_t n)
         tokens[i] = (uint32_t) test_rand_below(TINY_GGUF_VOCAB);
 }
 
-/* ---- what the taps saw ---- */
+/* ---- recorded by the taps ---- */
 
 struct seen {
     size_t floats;           /* of one layer and side */
@@ -213,7 +213,7 @@ static void test_rope_kinds(void)
     }
 }
 
-/* One token: a softmax over one key gives it 1 whatever the key is. */
+/* One token: its softmax is 1 for any key. */
 static void test_one_token(void)
 {
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(shape){.n_layers = 1});
@@ -237,7 +237,7 @@ static void test_one_token(void)
     free(s.gradient);
 }
 
-/* More tokens than any block: of the head (128), of the wide activations (512), of a part's queries (64 of
+/* More tokens than the blocks of the head (128), of the wide activations (512), of a part's queries (64 of
  * 75). */
 static void test_long_window(void)
 {
@@ -246,7 +246,7 @@ static void test_long_window(void)
 
 /* ---- labels, taps, refusals ---- */
 
-/* Labels are drawn from the logits position by position, and the same seed gives the same gradients. */
+/* Labels are sampled from the logits in the order of positions; the same seed gives the same gradients. */
 static void test_labels(void)
 {
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options){0});
@@ -301,7 +301,7 @@ static int forward_tap(void *ctx, uint32_t layer, size_t n, const float *q, cons
     struct forward_seen *f = ctx;
 
     CU_ASSERT_EQUAL(layer, f->next);
-    CU_ASSERT_EQUAL(f->back->next, 2); /* before anything comes back */
+    CU_ASSERT_EQUAL(f->back->next, 2); /* before the backward pass */
     CU_ASSERT(n == N && isfinite(q[0]) && isfinite(k[0]) && isfinite(v[0]) && isfinite(hidden[0]));
     f->next++;
     return 0;
@@ -357,7 +357,7 @@ static void test_refusals(void)
     labels[3] = 0;
     tokens[2] = TINY_GGUF_VOCAB;
     CU_ASSERT_EQUAL(backward_run(b, tokens, 8, NULL, labels, take, &s, &e), -EINVAL);
-    CU_ASSERT_EQUAL(s.next, s.n_layers);                                /* nothing came */
+    CU_ASSERT_EQUAL(s.next, s.n_layers);                                /* no gradients */
     CU_ASSERT(backward_bytes(en, 8) > 8 * 2 * 2 * 128 * sizeof(float)); /* at least the hidden states */
     CU_ASSERT_EQUAL(backward_bytes(en, SIZE_MAX / 8), UINT64_MAX);
     (void) backward_free(b);

@@ -1,7 +1,7 @@
 /*
- * Gradients of the real model, against what the engine's own forward pass says when keys or values move along
- * them. test_backward.c has the exact comparison; this one sees the sizes that a trained model has, where a
- * small random one is tame: keys of large norm, sharp attention, a vocabulary of 49152.
+ * Gradients of the real model, compared with the engine's forward pass when keys or values are moved along
+ * them. test_backward.c has the exact comparison; this test has the sizes of a trained model: keys of large
+ * norm, sharp attention, a vocabulary of 49152.
  */
 #include "tests/lib/test.h"
 
@@ -19,7 +19,7 @@
 
 enum { N = 32 };
 
-/* An exact cache whose vectors of one layer and side are moved on their way in. */
+/* An exact cache that moves the appended vectors of one layer and side. */
 struct moving_cache {
     struct kv_cache exact;
     uint32_t layer;

@@ -1,6 +1,6 @@
 /*
  * The compressed cache behind the engine: short texts are still exact (in binary16), long ones differ, and
- * the sentence of a failure inside the library comes out of the engine.
+ * the engine returns the sentence of a failure inside the library.
  */
 #include "tests/lib/test.h"
 
@@ -65,7 +65,7 @@ static void setup(struct fixture *f)
     CU_ASSERT_EQUAL_FATAL(exact_cache_new(engine_geometry(f->en), N_MAX, &f->exact, &e), 0);
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(engine_geometry(f->en), 1, 4.0, true, &table, &bytes), 0);
     engine_model_id(f->en, &id);
-    memcpy(id.model_digest, random_table_model_digest, sizeof(id.model_digest)); /* whom the table is for */
+    memcpy(id.model_digest, random_table_model_digest, sizeof(id.model_digest)); /* the table's model */
     CU_ASSERT_EQUAL_FATAL(kvc_client_new(&f->client), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_model_open_table(f->client, &id, table, bytes, &f->model), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(f->model, NULL, 0, &f->seq), 0);
@@ -97,7 +97,8 @@ static void test_exact_while_short(void)
     /* up to 64 tokens nothing is packed: keys and values of size 3 rounded at 2^-11, seen through two layers
      */
     CU_ASSERT(worst < 0.03);
-    CU_ASSERT(kl / (N_MAX - 128) > 1e-6); /* from 128 on, a chunk of 64 has been: that it is used is seen */
+    CU_ASSERT(kl / (N_MAX - 128) >
+              1e-6); /* from 128 on, a chunk of 64 has been: the difference shows its use */
     printf("    exact part off by %.2g at most, packed KL %.2g\n", worst, kl / (N_MAX - 128));
 }
 

@@ -1,6 +1,6 @@
 /*
- * The forward pass against a plain binary64 one (oracle.c), over every family, RoPE kind and number type that
- * the tiny model can have; and the ways to cut a text into passes against each other.
+ * The forward pass compared with a binary64 one (oracle.c), over every family, RoPE kind and number type of
+ * the tiny model; and different cuts of a text into passes compared with each other.
  */
 #include "tests/lib/test.h"
 
@@ -25,7 +25,7 @@ static int open_tiny(const struct tiny_gguf *t, unsigned n_threads, struct engin
                      struct errmsg *e)
 {
     _cleanup_(closep) int fd =
-        memfd_create("tiny.gguf", MFD_CLOEXEC); /* a file that no crash leaves behind */
+        memfd_create("tiny.gguf", MFD_CLOEXEC); /* a file that no crash can leave behind */
     char path[64];
 
     CU_ASSERT_FATAL(fd >= 0);
@@ -153,7 +153,7 @@ static int tap(void *ctx, uint32_t layer, size_t n, const float *q, const float 
     return layer == t->stop_at ? 7 : 0;
 }
 
-/* The first token sees itself alone: the stream becomes x + W_O of the values of @normed, each for its group
+/* The first token sees only itself: the stream becomes x + W_O of the values of @normed, each for its group
  * of heads. */
 static void check_first_residual(const struct tiny_gguf *t, const struct geometry *g, const double *x,
                                  const double *normed, const float *got)
@@ -299,7 +299,7 @@ static void test_digest(void)
         struct errmsg e = {0};
 
         o.seed = i == 2 ? 2 : 1;
-        o.pre = i == 1 ? "qwen2" : NULL; /* does not touch K and V */
+        o.pre = i == 1 ? "qwen2" : NULL; /* does not affect K and V */
         o.rope_scaling = i == 3 ? "linear" : NULL;
         t = tiny_gguf_new(&o);
         CU_ASSERT_EQUAL_FATAL(open_tiny(t, 1, &en, &e), 0);

@@ -1,4 +1,4 @@
-/* The GGUF reader: typed values of a good file; every way a file can be bad. */
+/* The GGUF reader: typed values of a valid file, and invalid files of every kind. */
 #include "tests/lib/test.h"
 
 #include "base/cleanup.h"
@@ -36,7 +36,7 @@ static struct file tiny(void)
     return f;
 }
 
-/* Where the bytes after a key or a tensor name begin. */
+/* The bytes after a key or a tensor name. */
 static uint8_t *after(const struct file *f, const char *name)
 {
     size_t n = strlen(name);
@@ -156,7 +156,7 @@ static void test_integers(void)
     }
 }
 
-/* Cut anywhere in the front, and at the edges of the data. */
+/* Files cut anywhere in the front, and at the edges of the data. */
 static void test_truncated(void)
 {
     _cleanup_(file_deinit) struct file f = tiny();
@@ -214,7 +214,7 @@ static void test_values(void)
     } cases[] = {
         {"general.name", 0, 13, 4}, /* unknown types */
         {"general.name", 0, UINT32_MAX, 4},
-        {"general.name", 4, UINT64_MAX, 8}, /* a string longer than anything */
+        {"general.name", 4, UINT64_MAX, 8}, /* a string longer than any file */
         {"general.name", 4, UINT64_MAX - 7, 8},
         {"tokenizer.ggml.tokens", 4, 13, 4},         /* array of an unknown type */
         {"tokenizer.ggml.tokens", 8, UINT64_MAX, 8}, /* counts */
@@ -232,7 +232,7 @@ static void test_values(void)
     }
 }
 
-/* Arrays in arrays: four deep is the most. */
+/* Arrays of arrays: at most four levels. */
 static void test_nesting(void)
 {
     for (unsigned depth = 1; depth <= 6; depth++) {
@@ -286,9 +286,9 @@ static void test_duplicates_and_names(void)
     _cleanup_(file_deinit) struct file keys = tiny(), tensors = tiny(), name = tiny(), tensor_name = tiny();
 
     memcpy(after(&keys, "tokenizer.ggml.bos_token_id") - 12, "eos", 3);
-    check_refused(&keys, -EBADMSG, "tokenizer.ggml.eos_token_id\" stands there twice");
+    check_refused(&keys, -EBADMSG, "tokenizer.ggml.eos_token_id\" is there twice");
     *(after(&tensors, "blk.0.attn_q.weight") - 8) = 'k';
-    check_refused(&tensors, -EBADMSG, "blk.0.attn_k.weight\" stands there twice");
+    check_refused(&tensors, -EBADMSG, "blk.0.attn_k.weight\" is there twice");
     *(after(&name, "general.name") - 1) = '\n';
     check_refused(&name, -EBADMSG, "key 1 ");
     *(after(&tensor_name, "token_embd.weight") - 1) = '\0';
@@ -307,7 +307,7 @@ static int open_bytes(const struct file *f, struct errmsg *e)
     return engine_open(path, &(struct engine_options){.n_threads = 1}, &en, e);
 }
 
-/* A type that exists but cannot be read is found at the tensor that has it. */
+/* The error for a known but unsupported type names the tensor. */
 static void test_unreadable_types(void)
 {
     static const struct {
@@ -331,7 +331,7 @@ static void test_unreadable_types(void)
     }
 }
 
-/* Values that parse but make no model. */
+/* Values that parse but are not valid for a model. */
 static void test_contradictions(void)
 {
     static const struct {
@@ -351,7 +351,7 @@ static void test_contradictions(void)
         {"llama.rope.freq_base", 4, 0x7fc00000, 4, "rope.freq_base"},
         {"llama.rope.freq_base", 4, 0, 4, "rope.freq_base"},
         {"tokenizer.ggml.eos_token_id", 4, 5000, 4, "eos_token_id"},
-        {"tokenizer.ggml.tokens", 24, 'x', 1, "byte 0"}, /* its first character is lost */
+        {"tokenizer.ggml.tokens", 24, 'x', 1, "byte 0"}, /* without its first character */
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -1,6 +1,6 @@
 /*
- * Block formats: known blocks, worked by hand from the drawings in tools/engine/quants.c; then every
- * matrix-vector kernel that this processor runs against decoding and adding in binary64.
+ * Block formats: known blocks, computed by hand from the descriptions in tools/engine/quants.c; then every
+ * matrix-vector kernel that this processor supports, compared with decoding and adding in binary64.
  */
 #include "tests/lib/test.h"
 
@@ -199,7 +199,7 @@ static const uint32_t all_types[] = {
     QUANT_Q5_0, QUANT_Q5_1, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K,
 };
 
-/* Any bytes are a block; only the binary16 scales must be finite. */
+/* All bytes are valid blocks if the binary16 scales are finite. */
 static void fill_blocks(const struct quant_type *t, uint8_t *p, size_t n_blocks)
 {
     static const struct {
@@ -230,7 +230,7 @@ static void fill_blocks(const struct quant_type *t, uint8_t *p, size_t n_blocks)
     }
 }
 
-/* The end of the returned bytes is the end of what may be read. */
+/* A read beyond the returned bytes is a fault. */
 static uint8_t *guarded(size_t bytes, void **ret_map, size_t *ret_map_bytes)
 {
     size_t page = (size_t) sysconf(_SC_PAGESIZE), room = (bytes + page - 1) / page * page;

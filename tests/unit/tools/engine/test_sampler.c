@@ -1,4 +1,4 @@
-/* Choosing tokens and comparing distributions, against numbers worked by hand. */
+/* Choosing tokens and comparing distributions, compared with numbers computed by hand. */
 #include "tests/lib/test.h"
 
 #include "tools/engine/sampler.h"

@@ -1,4 +1,4 @@
-/* The engine's workers: every item once, in any number of jobs of any size, with any number of threads. */
+/* The engine's workers run every item once, for jobs of all sizes and any number of threads. */
 #include "tests/lib/test.h"
 
 #include "base/errmsg.h"
@@ -13,7 +13,7 @@
 enum { ITEMS_MAX = 64 };
 
 struct job {
-    /* plain: an item taken twice, or not finished on return, is seen here or by TSan */
+    /* not atomic: an item that runs twice, or is unfinished on return, is found here or by TSan */
     unsigned done[ITEMS_MAX];
     unsigned n_workers;
     _Atomic unsigned wrong;
@@ -44,7 +44,7 @@ static void check_jobs(unsigned n_threads, unsigned n_jobs)
             missing += j.done[i] != (i < n);
         CU_ASSERT_EQUAL_FATAL(missing, 0);
         CU_ASSERT_EQUAL_FATAL(j.wrong, 0);
-        if (k % 500 == 499) { /* long enough for the workers to fall asleep */
+        if (k % 500 == 499) { /* long enough for the workers to sleep */
             const struct timespec pause = {.tv_nsec = 2000000};
 
             (void) nanosleep(&pause, NULL);

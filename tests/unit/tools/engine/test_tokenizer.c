@@ -1,6 +1,6 @@
 /*
- * Pre-tokenisers by known cuts, merging against the textbook loop, and the tokeniser of the tiny model:
- * control tokens, bytes that are no text, hostile texts.
+ * Pre-tokenisers by known cuts, merging compared with the textbook loop, and the tokeniser of the tiny model:
+ * control tokens, invalid UTF-8, hostile texts.
  */
 #include "tests/lib/test.h"
 
@@ -102,7 +102,7 @@ static void test_unknown_name(void)
     CU_ASSERT_PTR_NULL(p);
 }
 
-/* Every kind of byte sequence that is not UTF-8 is a piece of its own between the good text. */
+/* Every kind of invalid UTF-8 is a piece between valid text. */
 static void test_invalid_utf8(void)
 {
     check_cut("gpt2", "ab\xff\xfe cd", "ab|\xff\xfe| cd");
@@ -164,7 +164,7 @@ static void test_merging(void)
     bpe_scratch_deinit(&s);
 }
 
-/* ---- the whole ---- */
+/* ---- tokeniser ---- */
 
 static struct tokenizer *tiny_tokenizer(const char *pre)
 {
@@ -178,7 +178,7 @@ static struct tokenizer *tiny_tokenizer(const char *pre)
 
     CU_ASSERT_EQUAL_FATAL(gguf_parse(p, n, "tiny", &g, &e), 0);
     CU_ASSERT_EQUAL_FATAL(tokenizer_new(g, &tok, &e), 0);
-    return tok; /* keeps nothing of the file */
+    return tok; /* uses no memory of the file */
 }
 
 static void check_encoded(const struct tokenizer *t, const char *text, size_t bytes, bool special,
@@ -212,7 +212,7 @@ static void test_control_tokens(void)
     CU_ASSERT_PTR_NULL(tokenizer_piece(t, TINY_GGUF_VOCAB, &n));
 }
 
-/* Any bytes come back. */
+/* All bytes are decoded to themselves. */
 static void test_all_bytes(void)
 {
     static const char *const pres[] = {"gpt-2", "smollm", "llama-bpe", "qwen2"};
@@ -242,8 +242,8 @@ static void test_all_bytes(void)
     }
 }
 
-/* A megabyte of what makes matchers and merging slow: each must end within seconds, with tokens or with a
- * refusal. */
+/* A megabyte of text that makes matchers and merging slow: each must end within seconds, with tokens or an
+ * error. */
 static void test_hostile_texts(void)
 {
     enum { BYTES = 1 << 20 };

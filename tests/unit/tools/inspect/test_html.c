@@ -1,4 +1,4 @@
-/* The HTML writer: hostile text stays text, tables show what the JSON says. */
+/* The HTML writer: hostile text stays text, tables show the values of the JSON. */
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "tools/inspect/html.h"
 
-/* What a writer of text makes of @text; at most @max_bytes of it. */
+/* The HTML of @text, of at most @max_bytes of it. */
 static char *written(const char *text, size_t max_bytes)
 {
     char *out = NULL;
@@ -42,7 +42,7 @@ static void test_escaping(void)
     becomes("", "");
 }
 
-/* What no XML parser accepts: control characters, half characters, overlong forms, surrogates, U+FFFE and
+/* Invalid in XML: control characters, half characters, overlong forms, surrogates, U+FFFE and
  * U+FFFF. */
 static void test_not_xml(void)
 {
@@ -61,7 +61,7 @@ static void test_cut(void)
 
     CU_ASSERT_STRING_EQUAL(whole, "abcdef");
     CU_ASSERT_STRING_EQUAL(cut, "abcd… (2 more bytes)");
-    CU_ASSERT_STRING_EQUAL(inside, "a… (2 more bytes)"); /* never half a character */
+    CU_ASSERT_STRING_EQUAL(inside, "a… (2 more bytes)"); /* no part of a character */
 }
 
 static char *table_of(json_t *rows, const struct html_column *columns)
@@ -92,7 +92,7 @@ static void test_table(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "<tr><td class=\"text\">1 0.5</td><td>–</td></tr>"));
 }
 
-/* Long arrays are their ends; too many rows are a sentence. */
+/* Long arrays show their ends; too many rows are replaced by a sentence. */
 static void test_long(void)
 {
     static const struct html_column columns[] = {{"x", "X"}, {NULL, NULL}};

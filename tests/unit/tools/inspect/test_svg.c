@@ -1,4 +1,4 @@
-/* Charts: where marks stand, and that no number, however odd, breaks the picture. */
+/* Charts: positions of marks, and valid pictures for all numbers. */
 #include "tests/lib/test.h"
 
 #include <float.h>
@@ -30,7 +30,7 @@ static void test_scales(void)
 
     CU_ASSERT_DOUBLE_EQUAL(svg_x(&p, 0), 10, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(svg_x(&p, 2.5), 35, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(svg_y(&p, 1), 110, 1e-12); /* up is less */
+    CU_ASSERT_DOUBLE_EQUAL(svg_y(&p, 1), 110, 1e-12); /* upwards is smaller */
     CU_ASSERT_DOUBLE_EQUAL(svg_y(&p, 10), 60, 1e-12); /* half of two decades */
     CU_ASSERT_DOUBLE_EQUAL(svg_y(&p, 0), 110, 1e-12); /* outside: at the edge */
     CU_ASSERT_DOUBLE_EQUAL(svg_y(&p, 1e9), 10, 1e-12);
@@ -78,16 +78,15 @@ static void test_line(void)
     _cleanup_(freep) char *text = draw(&p.x, &p.y, at, to, 3);
 
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "aria-label=\"&quot;&lt;label&gt;&quot;\""));
-    CU_ASSERT_PTR_NOT_NULL(
-        strstr(text, "<path class=\"line k\" d=\"M10.0 110.0M110.0 10.0\"/>")); /* broken in the middle */
+    CU_ASSERT_PTR_NOT_NULL(strstr(
+        text, "<path class=\"line k\" d=\"M10.0 110.0M110.0 10.0\"/>")); /* interrupted in the middle */
     CU_ASSERT_PTR_NOT_NULL(
         strstr(text, "<circle class=\"mark v open\" cx=\"10.0\" cy=\"110.0\" r=\"3.0\"/>"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, ">0</text>"));
     CU_ASSERT_PTR_NULL(strstr(text, ">-0<"));
 }
 
-/* Numbers at the ends of binary64, all the same, none finite: still a picture of moderate size, all of it
- * numbers. */
+/* Extreme, equal and not finite numbers: still a picture of moderate size with finite coordinates. */
 static void test_odd_numbers(void)
 {
     const double odd[] = {0, -0.0, DBL_MAX, -DBL_MAX, DBL_MIN, 4e-320, (double) NAN, (double) INFINITY, 7, 7};
@@ -164,12 +163,12 @@ static void test_heat(void)
     value[1] = (double) NAN;
     text = heat(34, 2, value);
     CU_ASSERT_EQUAL(count(text, "<g class=\"cell"), 68);
-    CU_ASSERT_EQUAL(count(text, "head 1</text>"), 2); /* 32 layers, and the rest below */
+    CU_ASSERT_EQUAL(count(text, "head 1</text>"), 2); /* 32 layers, and the others below */
     CU_ASSERT_PTR_NOT_NULL(
         strstr(text, "<g class=\"cell q8\"><title>Keys, layer 33, head 1: 8.0; 8.00b</title>"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "<g class=\"cell none\"><title>Keys, layer 0, head 1: –; –</title>"));
     free(text);
-    text = heat(1024, 1024, NULL); /* nothing of it is read */
+    text = heat(1024, 1024, NULL); /* the values are not read */
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "too many cells for a page"));
     free(text);
 }

@@ -1,4 +1,4 @@
-/* kvcobra eval on a small random model: one side, some layers, quartiles, and what is charged. */
+/* kvcobra eval on a small random model: one side, some layers, quartiles, and charged bits. */
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -76,8 +76,8 @@ static double kl(const char *option, const char *value)
 }
 
 /*
- * Less is compressed, less harm: each side alone and half of the layers do some, both or all do more. What is
- * said of bits does not change, since bytes are the whole cache's.
+ * Compressing less gives a lower KL: one side or half of the layers give some KL, both or all give more. The
+ * reported bits do not change, since they are those of the whole cache.
  */
 static void test_parts_of_the_cache(void)
 {
@@ -94,7 +94,7 @@ static void test_parts_of_the_cache(void)
     end();
 }
 
-/* The quarters are the layers one by one, exactly as --layers gives them. */
+/* The quarters are the single layers, equal to --layers. */
 static void test_quartiles(void)
 {
     static const char *const layers[] = {"0:0", "1:1", "2:2", "3:3"};
@@ -115,8 +115,8 @@ static void test_quartiles(void)
     end();
 }
 
-/* With the statistics: each quarter's share of the harm, of the sides that are read. */
-static void test_shares_of_harm(void)
+/* With the statistics: each quarter's share of the distortion, of the compressed sides. */
+static void test_shares_of_distortion(void)
 {
     char option[128];
     json_t *j;
@@ -141,7 +141,7 @@ static void test_shares_of_harm(void)
     end();
 }
 
-/* What is charged is what solve says that it spent, and the codes that eval counts. */
+/* The charged bits are those that solve reported, and the codes that eval counts. */
 static void test_what_is_charged(void)
 {
     json_t *j, *solved;
@@ -160,8 +160,7 @@ static void test_what_is_charged(void)
     end();
 }
 
-/* A table of the same options from rotated keys is measured beside the one asked for, which it does not
- * change. */
+/* A table of the same options from rotated keys is measured too, without changing the other results. */
 static void test_post_rope(void)
 {
     _cleanup_(freep) char *out = NULL, *failed = NULL;
@@ -209,7 +208,8 @@ static json_t *row_of(const json_t *j, const char *name)
     return NULL;
 }
 
-/* Rows are what each would be alone, sorted by bits; bits are those of the formats; best is never beaten. */
+/* Rows equal those of separate runs, sorted by bits; bits are those of the formats; no row beats a best one.
+ */
 static void test_comparators(void)
 {
     json_t *j, *rows, *alone;
@@ -255,12 +255,12 @@ static void test_comparators(void)
                                             "svdq-2", "--stats", statistics, NULL});
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "svdq-2"), "bpd_charged"), 2, 1e-7);
     CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "rows")),
-                    3); /* the table twice: so it was asked for */
+                    3); /* the table twice, as on the command line */
     json_decref(j);
     end();
 }
 
-/* What the report says of exact tokens, and formats that cannot be made. */
+/* The lines of the report about exact tokens, and formats that cannot be prepared. */
 static void test_comparators_in_text(void)
 {
     _cleanup_(freep) char *out = NULL, *failed = NULL, *refused = NULL;
@@ -327,7 +327,7 @@ static void test_text_and_failures(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_parts_of_the_cache),  TEST(test_quartiles),         TEST(test_shares_of_harm),
+    TEST(test_parts_of_the_cache),  TEST(test_quartiles),         TEST(test_shares_of_distortion),
     TEST(test_what_is_charged),     TEST(test_post_rope),         TEST(test_comparators),
     TEST(test_comparators_in_text), TEST(test_text_and_failures), TEST_END,
 };

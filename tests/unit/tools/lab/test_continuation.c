@@ -1,4 +1,4 @@
-/* Greedy generations side by side. */
+/* Greedy generations of the exact model and of a format. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static void test_quantile(void)
     size_t x[] = {9, 1, 5, 3}, one[] = {7};
 
     CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.25), 1);
-    CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.5), 3); /* of 3 and 5 the lower */
+    CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.5), 3); /* the lower of 3 and 5 */
     CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.75), 5);
     CU_ASSERT_EQUAL(continuation_quantile(x, 4, 0.26), 3);
     CU_ASSERT_EQUAL(continuation_quantile(x, 4, 1), 9);
@@ -33,8 +33,8 @@ static char path[] = "/tmp/kvc-continue-XXXXXX";
 enum { PROMPTS = 3, LENGTH = 20, TOKENS = 70 };
 
 /*
- * The exact model parts from itself nowhere, and its perplexity on its own text is that of the greedy
- * choices, counted here step by step; turboquant-2 parts somewhere, and what it writes is less likely.
+ * The exact model never differs from itself, and its perplexity on its own text is that of the greedy
+ * choices, computed here step by step. turboquant-2 differs somewhere, and its text is less likely.
  */
 static void test_model(void)
 {

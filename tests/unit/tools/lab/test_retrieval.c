@@ -1,4 +1,4 @@
-/* Keys hidden in long text: what is asked, what counts as found, and the interval. */
+/* Keys hidden in long text: lengths and depths, found keys, and the interval. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ static struct engine *tiny_engine(void)
     return en;
 }
 
-/* A random model finds nothing; every key is asked once at its length and depth, by both subjects. */
+/* A random model finds no key; both subjects are asked for every key once, at its length and depth. */
 static void test_counts(void)
 {
     _cleanup_(engine_freep) struct engine *en = tiny_engine();
@@ -120,7 +120,7 @@ static void test_counts(void)
     CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 200, &o, &p, got, &e),
                     -EINVAL); /* 1200 tokens do not fit into 200 */
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "200 tokens"));
-    o.window = 400; /* a token is a byte here: sentence and question take more than 50 of 100 */
+    o.window = 400; /* a token is a byte here: sentence and question need more than 50 of 100 */
     CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 1200, &o, &p, got, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--window must be at least"));
 }

@@ -1,4 +1,4 @@
-/* Other formats on vectors made up by a test: a geometry without RoPE, a codec, and coding in one call. */
+/* Formats on vectors of a test: a geometry without RoPE, a codec, and coding in one call. */
 #pragma once
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static inline struct comparator_codec *codec_of(const char *name, const struct c
     return codec;
 }
 
-/* Bits that @n tokens take; *y what they come back as. */
+/* Codes @n tokens; *y is their decoded form. Return: bits. */
 static inline uint64_t coded(const struct comparator_codec *codec, enum side side, const float *x, size_t n,
                              float *y)
 {

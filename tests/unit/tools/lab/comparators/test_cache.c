@@ -1,4 +1,5 @@
-/* The cache of another format against attention in binary64 that decides for every pair what the query sees.
+/* The cache of a format compared with attention in binary64, which decides for every pair what the query
+ * sees.
  */
 #include "tests/lib/test.h"
 
@@ -13,8 +14,8 @@
 
 enum { N_MAX = 200, LAYERS = 2, HEADS = 4, KV = 2, D = 32, ROW = KV * D };
 
-/* Made-up formats: every vector becomes the mean of its block, so that it shows which tokens were coded
- * together, plus a half. Three bits per number and a hundred per call. */
+/* Test formats: every vector becomes the mean of its block plus a half, so that it shows which tokens were
+ * coded together. Three bits per number and a hundred per call. */
 static int code_mean(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
                      size_t n, float *ret_y, uint64_t *ret_bits)
 {
@@ -176,8 +177,8 @@ static void attend_oracle(size_t m, size_t end, uint32_t head, bool k_exact, boo
 
 /* ---- cases ---- */
 
-/* Tokens come in pieces that end at @ends. Binary32 sums of 200 terms of size 1: 200 x 2^-24 and some, 1e-4
- * is ample; a token read wrongly moves the result by more than 1e-3. */
+/* Tokens are appended in pieces that end at @ends. Binary32 sums of 200 terms of size 1: 200 x 2^-24 and
+ * some, 1e-4 is ample; a token read wrongly moves the result by more than 1e-3. */
 static void run(const size_t *ends, size_t n_ends, uint64_t *ret_bits, uint64_t *ret_numbers)
 {
     _cleanup_(comparator_cache_freep) struct comparator_cache *c = NULL;

@@ -1,4 +1,4 @@
-/* kvcobra inspect and kvcobra bench solve through commands_main(): what they print, and how they fail. */
+/* kvcobra inspect through commands_main(): text, JSON, the summary of a page, and failures. */
 #include "base/digest.h"
 #include "tests/lib/test.h"
 
@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/lib/random_table.h"
+#include "tests/unit/tools/capture.h"
 #include "tools/command/command.h"
 #include "tools/inspect/inspect_summary.h"
 
@@ -35,47 +36,6 @@ static void remove_dir(void)
     (void) rmdir(dir);
 }
 
-/* Runs the command with one stream caught; returns the exit code. */
-static int caught(int stream, const char *const args[], char **ret_text)
-{
-    char *copies[8] = {NULL}, *argv[8] = {NULL}; /* the command reorders argv, as main may */
-    int argc = 0, saved, code;
-    FILE *f = tmpfile();
-    size_t n;
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    for (; args[argc]; argc++)
-        argv[argc] = copies[argc] = strdup(args[argc]);
-    (void) fflush(NULL);
-    saved = dup(stream);
-    CU_ASSERT_FATAL(saved >= 0 && dup2(fileno(f), stream) >= 0);
-    code = commands_main(argc, argv);
-    (void) fflush(NULL);
-    CU_ASSERT_FATAL(dup2(saved, stream) >= 0);
-    (void) close(saved);
-    while (argc > 0)
-        free(copies[--argc]);
-
-    *ret_text = calloc(1, 1 << 20);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(*ret_text);
-    rewind(f);
-    n = fread(*ret_text, 1, (1 << 20) - 1, f);
-    (*ret_text)[n] = '\0';
-    (void) fclose(f);
-    return code;
-}
-
-static json_t *caught_json(const char *const args[])
-{
-    _cleanup_(freep) char *text = NULL;
-    json_t *j;
-
-    CU_ASSERT_EQUAL(caught(STDOUT_FILENO, args, &text), COMMAND_OK);
-    j = json_loads(text, 0, NULL);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(j);
-    return j;
-}
-
 static json_int_t get_int(const json_t *j, const char *key)
 {
     return json_integer_value(json_object_get(j, key));
@@ -85,7 +45,7 @@ static void failed(const char *path, const char *word)
 {
     _cleanup_(freep) char *text = NULL;
 
-    CU_ASSERT_EQUAL(caught(STDERR_FILENO, (const char *[]){"kvcobra", "inspect", path, NULL}, &text),
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *[]){"kvcobra", "inspect", path, NULL}, &text),
                     COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, path));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, word));
@@ -110,7 +70,7 @@ static void test_table(void)
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 1, 2, true, &bytes, &n), 0);
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(file, bytes, n, &e), 0);
     CU_ASSERT_EQUAL_FATAL(table_load(file, &t, &e), 0);
-    j = caught_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
+    j = captured_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "kind")), "table");
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "digest")), digest_hex(t->digest, hex));
     CU_ASSERT_DOUBLE_EQUAL(json_real_value(json_object_get(j, "bpd_code")), 2, 1e-12);
@@ -133,7 +93,7 @@ static void test_table(void)
                            "random_table");
     json_decref(j);
 
-    CU_ASSERT_EQUAL(caught(STDOUT_FILENO, (const char *[]){"kvcobra", "inspect", file, NULL}, &text),
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *[]){"kvcobra", "inspect", file, NULL}, &text),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, hex));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "2 layers, 4 query heads on 2 KV heads of dimension 64"));
@@ -186,7 +146,7 @@ static void test_stats(void)
     CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
     CU_ASSERT_EQUAL_FATAL(stats_add_layer(s, 1, 0, 0, TOKENS, NULL, k, v, NULL, &e), 0);
     CU_ASSERT_EQUAL_FATAL(stats_save(s, file, &e), 0);
-    j = caught_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
+    j = captured_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "kind")), "statistics");
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "model_name")), "tiny");
     CU_ASSERT_EQUAL(get_int(j, "tokens"), TOKENS - (json_int_t) o.n_sink);
@@ -195,7 +155,7 @@ static void test_stats(void)
     remove_dir();
 }
 
-/* The top of a page of @t with this provenance instead of its own. */
+/* The summary of a page of @t with this provenance. */
 static char *summary_of(const struct table *t, const char *provenance)
 {
     struct table table = *t;
@@ -217,7 +177,7 @@ static char *summary_of(const struct table *t, const char *provenance)
     return text;
 }
 
-/* Whoever makes a table writes its provenance: it stays text, and short. */
+/* The author of a table writes its provenance, which may be hostile: it stays text, and is cut. */
 static void test_hostile_provenance(void)
 {
     static const char *const hostile[] = {
@@ -287,14 +247,13 @@ static void test_sequence_bytes(void)
     CU_ASSERT_EQUAL(b.tail, 64 * 512 * 2);
     CU_ASSERT_EQUAL(b.total, 7 * 8320 + 4096 + 65536);
     CU_ASSERT_DOUBLE_EQUAL(b.bpd_true, (7 * 8320 + 4096 + 65536) * 8.0 / (512 * 512), 1e-12);
-    inspection_bytes(&x, 127, &b); /* not yet a full page and 64 newer tokens */
+    inspection_bytes(&x, 127, &b); /* less than a full page and 64 newer tokens */
     CU_ASSERT_EQUAL(b.pages, 0);
     CU_ASSERT_EQUAL(b.total, b.binary16);
     CU_ASSERT_DOUBLE_EQUAL(b.bpd_true, 16, 1e-12);
 }
 
-/* Moments: spectra and nothing else, and the reason is given. Statistics of another model do not go with a
- * table. */
+/* Moments have spectra only, with the reason. Statistics of another model are refused. */
 static void test_moments(void)
 {
     enum { TOKENS = 300, D = 32 };
@@ -314,7 +273,7 @@ static void test_moments(void)
     CU_ASSERT_EQUAL_FATAL(moments_new(&o, &m, &e), 0);
     CU_ASSERT_EQUAL_FATAL(moments_add(m, 0, 0, 1, TOKENS, x, x + TOKENS * D, &e), 0);
     CU_ASSERT_EQUAL_FATAL(moments_save(m, file, &e), 0);
-    j = caught_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
+    j = captured_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
     CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "spectra")), 2);
     CU_ASSERT_PTR_NULL(json_object_get(j, "curves"));
     CU_ASSERT_PTR_NOT_NULL(
@@ -326,27 +285,15 @@ static void test_moments(void)
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&o.geometry, 1, 2, false, &bytes, &n), 0);
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(table, bytes, n, &e), 0);
     CU_ASSERT_EQUAL(
-        caught(STDERR_FILENO, (const char *[]){"kvcobra", "inspect", table, "--stats", file, NULL}, &text),
+        captured(STDERR_FILENO, (const char *[]){"kvcobra", "inspect", table, "--stats", file, NULL}, &text),
         COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "belong to different models")); /* digests of zeros */
     (void) unlink(table);
     remove_dir();
 }
 
-/* One repetition: the bench checks its results before it times them, so success says that they are right. */
-static void test_bench_solve(void)
-{
-    json_t *j = caught_json((const char *[]){"kvcobra", "bench", "solve", "--repeat", "1", "--json", NULL});
-    const json_t *results = json_object_get(j, "results");
-
-    CU_ASSERT_EQUAL(json_array_size(results), 9);
-    for (size_t i = 0; i < json_array_size(results); i++)
-        CU_ASSERT(json_real_value(json_object_get(json_array_get(results, i), "median_s")) > 0);
-    json_decref(j);
-}
-
 const struct test_case test_cases[] = {
-    TEST(test_table),          TEST(test_bad_files), TEST(test_stats),       TEST(test_hostile_provenance),
-    TEST(test_sequence_bytes), TEST(test_moments),   TEST(test_bench_solve), TEST_END,
+    TEST(test_table),          TEST(test_bad_files), TEST(test_stats), TEST(test_hostile_provenance),
+    TEST(test_sequence_bytes), TEST(test_moments),   TEST_END,
 };
 const char test_suite[] = "inspect";

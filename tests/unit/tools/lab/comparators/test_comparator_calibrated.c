@@ -1,4 +1,4 @@
-/* Formats that are made from statistics: of a made-up distribution, and of a small random model. */
+/* Calibrated formats: from statistics of a known distribution, and of a small random model. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ static void test_moments(void)
         const float *x = stats_sampled(s, hs);
 
         stats_covariance(s, hs, S);
-        for (int i = 0; i < D; i += 7) { /* every token is sampled: their own moments are the statistics' */
+        for (int i = 0; i < D; i += 7) { /* every token is sampled, so the statistics have their moments */
             double sum = 0, square = 0;
 
             for (int t = 0; t < TOKENS; t++)
@@ -68,7 +68,7 @@ static void test_moments(void)
     CU_ASSERT_EQUAL(stats_query_moment(s, 0, 0, S), -ENODATA);
 }
 
-/* A key far outside costs 32 bits and comes back exactly; others are within half a cell of [lo, hi]. */
+/* A key far outside takes 32 bits and is decoded exactly; others are within half a cell of [lo, hi]. */
 static void test_kvquant(void)
 {
     enum { N = 50 };
@@ -156,7 +156,7 @@ static struct engine *tiny_engine(void)
     return en;
 }
 
-/* Statistics with queries that ask for channels 0 to 7 alone, a hundred times more than for others. */
+/* Statistics with queries that are a hundred times larger in channels 0 to 7. */
 static struct stats *asked_for_eight(const struct engine *en)
 {
     const struct geometry *g = engine_geometry(en);
@@ -182,8 +182,8 @@ static struct stats *asked_for_eight(const struct engine *en)
 }
 
 /*
- * Rank 8 of 32 at "4 bits": what the queries ask for survives although these channels deviate least, a
- * projection does nothing the second time, and a value is not 0.
+ * Rank 8 of 32 at "4 bits": the channels of the queries survive although they deviate least, projecting twice
+ * is projecting once, and values are not 0.
  */
 static void test_kqsvd(void)
 {

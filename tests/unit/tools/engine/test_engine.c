@@ -1,6 +1,6 @@
 /*
- * The engine against transformers on a real model: tokens, logits, greedy continuations, and the likelihood
- * of real text. Skipped without the model (KVC_TEST_MODEL, or the place where tools/fetch_model.sh puts it)
+ * The engine compared with transformers on a real model: tokens, logits, greedy continuations, and the
+ * likelihood of real text. Skipped without the model (KVC_TEST_MODEL, or the path of tools/fetch_model.sh)
  * and without the golden file beside the source tree.
  */
 #include "tests/lib/test.h"
@@ -23,7 +23,7 @@
  * about 60 additions to a hidden state and a product of 576 terms; each rounds by 2^-24 of its size, and
  * errors of the hidden state are carried, not amplified (residual network). With logits up to 32 that is 32
  * * sqrt(60 * 576) * 2^-24 =
- * 3.5e-4 for independent roundings; times 4 for their being not quite independent. Measured: see the case's
+ * 3.5e-4 for independent roundings; times 4, since they are not quite independent. Measured: see the case's
  * output.
  */
 #define LOGIT_TOLERANCE 1.5e-3
@@ -43,7 +43,7 @@ static void golden_deinit(struct golden *g)
     json_decref(g->json);
 }
 
-/* False: skipped. */
+/* False: the test is skipped. */
 static bool golden_init(struct golden *g)
 {
     struct engine_options o = {0};
@@ -80,7 +80,7 @@ static void check_ids(const json_t *want, const uint32_t *ids, size_t n)
         CU_ASSERT_EQUAL(id_at(want, i), ids[i]);
 }
 
-/* Tokens of @text, checked against @want. */
+/* Compares the tokens of @text with @want. */
 static uint32_t *encode_prompt(struct golden *g, const json_t *prompt, size_t *ret_n)
 {
     const json_t *text = json_object_get(prompt, "text");
@@ -112,7 +112,7 @@ static void test_tokens(void)
     }
 }
 
-/* The pieces of the tokens are the text again. */
+/* The bytes of the tokens are the text. */
 static void check_pieces(const struct tokenizer *t, const uint32_t *ids, size_t n, const char *text,
                          size_t bytes)
 {
@@ -254,7 +254,7 @@ static double window_nll(struct golden *g, const uint32_t *ids)
     return sum;
 }
 
-/* The first window only: the others cost seconds and add nothing new. */
+/* The first window only: the others take seconds and test the same. */
 static void test_likelihood_of_text(void)
 {
     _cleanup_(golden_deinit) struct golden g = {0};

@@ -1,4 +1,4 @@
-/* Formats that need no statistics, on numbers whose codes can be worked out by hand. */
+/* Formats without statistics, on numbers whose codes can be computed by hand; and the list of all formats. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -142,7 +142,7 @@ static void test_q4_0_rot(void)
 
 /* ---- groups ---- */
 
-/* Keys have a range per channel, values one per token: the one's best case is the other's worst. */
+/* Keys have a range per channel, values one per token: the best case of one is the worst of the other. */
 static void test_kivi(void)
 {
     enum { N = 40, HEADS = 2, D = 32, ROW = HEADS * D };
@@ -167,7 +167,7 @@ static void test_kivi(void)
     CU_ASSERT(wrong > N * ROW);
 }
 
-/* An outlier comes back as binary16 whatever the codes do, and what codes miss is found again in rank 2. */
+/* An outlier is decoded in binary16 for any codes, and rank 2 restores the error of the codes. */
 static void test_gear(void)
 {
     enum { N = 64, D = 64 };
@@ -289,8 +289,8 @@ static void test_turboquant(void)
     }
 }
 
-/* Every name is found as itself, once, and says what it is; KIVI's and GEAR's groups refuse what they cannot
- * cut. */
+/* Every name is found once, with its description; KIVI and GEAR refuse channels that their groups do not
+ * divide. */
 static void test_the_list(void)
 {
     static const char *const refusing[] = {"kivi-2", "kivi-4", "gear-2"};
