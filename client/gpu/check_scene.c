@@ -248,8 +248,7 @@ static void check_scene_pack_head(struct check_scene *s, uint32_t head, enum sid
         for (uint32_t i = 0; i < s->d; i++)
             s->chunk[t * s->d + i] =
                 t < n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(rows[t * s->d + i]);
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(s->layout, s->layer, head, s->chunk, s->d,
-                                                                   s->pages[chunk], &ignored, &s->work);
+    r = chunk_encode(s->layout, s->layer, head, side, s->chunk, s->d, s->pages[chunk], &ignored, &s->work);
     assert(r == 0); /* rows are finite */
     (void) r;
 }

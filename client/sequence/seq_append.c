@@ -144,8 +144,8 @@ static void seq_append_pack_head(struct kvc_seq *s, uint32_t layer, uint32_t hea
         for (uint32_t i = 0; i < d; i++)
             scratch->rows[t * d + i] =
                 t < n_sink ? codec->enc_mean[i] : codec->mean[i] + f16_to_f32(rows[t * d + i]);
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(
-        layout, layer, head, scratch->rows, d, payload, &s->table->counts[side], &scratch->chunk);
+    r = chunk_encode(layout, layer, head, side, scratch->rows, d, payload, &s->table->counts[side],
+                     &scratch->chunk);
     assert(r == 0); /* the tail holds finite numbers only */
     (void) r;
     if (sampled)

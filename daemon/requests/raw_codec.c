@@ -133,8 +133,7 @@ static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, ui
 
     if (r < 0)
         return r;
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(l, layer, head, rows, stride, payload,
-                                                                   &counts[side], &w->chunk);
+    r = chunk_encode(l, layer, head, side, rows, stride, payload, &counts[side], &w->chunk);
     if (r < 0)
         return fail(e, r, "layer %" PRIu32 ", KV head %" PRIu32 ": a key or value is not finite", layer,
                     l->shard.first_head + head);

@@ -147,8 +147,8 @@ static void pack_head(struct sequence *s, uint32_t head, enum side side, uint32_
     for (uint32_t t = 0; t < CHUNK_TOKENS; t++)
         for (uint32_t i = 0; i < d; i++)
             x[t * d + i] = t < n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(rows[t * d + i]);
-    assert((side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(
-               &s->layout, SEQUENCE_LAYER, head, x, d, s->pages[chunk], &s->counts[side], &s->work) == 0);
+    assert(chunk_encode(&s->layout, SEQUENCE_LAYER, head, side, x, d, s->pages[chunk], &s->counts[side],
+                        &s->work) == 0);
 }
 
 static void step_mirror(struct plan_seq *m, const struct plan_append *a)

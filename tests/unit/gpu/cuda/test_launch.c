@@ -168,8 +168,7 @@ static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, st
             if (is_sink)
                 memcpy(sinks + i * sizeof(row), &row, sizeof(row));
         }
-        assert((side ? chunk_encode_values : chunk_encode_keys)(&s->layout, layer, head, x, DIM, payload,
-                                                                &counts, w) == 0);
+        assert(chunk_encode(&s->layout, layer, head, (enum side) side, x, DIM, payload, &counts, w) == 0);
     }
 }
 
