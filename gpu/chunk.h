@@ -1,19 +1,18 @@
-/*
- * One chunk of one layer: rows of vectors to the blocks of a page, and back. Heads may need each other's K
- * codes, so the codes of a layer are kept here between the calls: keys of all heads first, then values.
- */
+/* Encodes one chunk of one layer, rows of vectors, into the blocks of a page, and decodes it. A head may
+ * need the K codes of other heads, so the codes of a layer are stored here between the calls: encode the
+ * keys of all heads first, then the values. */
 #pragma once
 
 #include "gpu/codec.h"
 
-/* Codes and scratch; belongs to one thread. */
+/* Codes and scratch memory; used by one thread. */
 struct chunk_work {
     uint8_t *codes;       /* [shard heads + 1][64, TABLE_RANK_MAX]: K of every head, V of one */
     const uint8_t **keys; /* by KV head of the table; NULL outside the shard */
     float *codec;
 };
 
-/* For any table of geometry @g and pages of @shard, which lies inside it. Return: 0; -ENOMEM. */
+/* For any table of geometry @g and pages of @shard, which lies inside @g. Return: 0; -ENOMEM. */
 int chunk_work_init(struct chunk_work *w, const struct geometry *g, struct shard shard);
 void chunk_work_deinit(struct chunk_work *w);
 

@@ -1,9 +1,11 @@
 /*
- * CPU memory objects: memfds that nobody but their owner can write, resize or punch. See device.h.
+ * Memory objects of the CPU; see device.h. They are memfds that only their owner can write, resize or
+ * punch.
  *
- * A memfd's own descriptor is writable, and whoever receives it may map it so: file modes are checked at
- * open, not at mmap. So the owner maps its memory through the writable descriptor, then keeps and exports
- * another one, opened read-only. Mode 0400 stops another uid from opening it anew through /proc.
+ * The descriptor that memfd_create() returns is writable, and a process that receives it may map it
+ * writable: file modes are checked at open, not at mmap. So the owner maps its memory through the writable
+ * descriptor, then stores and exports another one, which it opens read-only. Mode 0400 stops another uid
+ * from opening the object anew through /proc.
  */
 #include "gpu/device.h"
 
@@ -65,8 +67,8 @@ static struct extent *extent_alloc(size_t bytes)
     return x;
 }
 
-/* Forked children must not keep pages of a pool alive, nor see them: they are not the process that was let
- * in. */
+/* A forked child must neither see the pages of a pool nor keep their memory allocated: the daemon granted
+ * access to its parent only. */
 static int extent_map_shared(struct extent *x, int fd, int prot)
 {
     void *p = mmap(NULL, x->bytes, prot, MAP_SHARED, fd, 0);
@@ -84,7 +86,7 @@ static int extent_memfd_open(const char *name, int *ret_fd)
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
 
-    if (fd < 0 && errno == EINVAL) /* kernels before 6.3 do not know the flag */
+    if (fd < 0 && errno == EINVAL) /* kernels before 6.3 reject the flag */
         fd = memfd_create(name, flags);
     if (fd < 0)
         return -errno;
@@ -102,8 +104,8 @@ static int extent_allocate(int fd, size_t bytes)
     return r < 0 ? -errno : 0;
 }
 
-/* F_SEAL_SEAL last: after it no seal can be added, so a descriptor that lacks one is refused, not repaired.
- */
+/* F_SEAL_SEAL comes last: after it no seal can be added, so an importer refuses a descriptor that lacks one
+ * and does not try to repair it. */
 static int extent_seal(int fd, enum extent_access access)
 {
     if (fchmod(fd, access == EXTENT_READ ? 0400 : 0600) < 0)
@@ -140,7 +142,7 @@ static int extent_check_request(const char *name, size_t bytes, struct errmsg *e
     return 0;
 }
 
-/* What importers get: a copy of the owner's descriptor, or one that cannot write. */
+/* The descriptor for importers: a copy of the owner's, or one that cannot write. */
 static int extent_make_export(struct extent *x, int owner, enum extent_access access)
 {
     if (access == EXTENT_READ)
@@ -196,8 +198,8 @@ int extent_new(const char *name, size_t bytes, enum extent_access access, struct
 
 /* ---- importer ---- */
 
-/* The seals make the size that fstat reports final: only then can no access through the mapping fault later.
- */
+/* The seals make the size that fstat() reports final. Without them an access through the mapping could
+ * fault later. */
 static int extent_check_import(int fd, size_t bytes_expected, enum extent_access access, struct errmsg *e)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -245,7 +247,7 @@ int extent_import(int fd, size_t bytes_expected, enum extent_access access, stru
     return 0;
 }
 
-/* ---- an owner's successor ---- */
+/* ---- adoption by a later process ---- */
 
 int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access, struct extent **ret_extent,
                  struct errmsg *e)

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/half.h"
 #include "gpu/attend.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 #include "gpu/cpu/ops.h"
 
 static const struct codec *check_scene_codec_of(const struct check_scene *s, uint32_t head, enum side side)
@@ -299,7 +299,7 @@ int check_scene_init(struct check_scene *s, const struct page_layout *l)
         .n_heads = l->shard.n_heads,
         .d = g->d,
         .group = geometry_group(g),
-        .n_q = PLAN_TILE_QUERIES(geometry_group(g)) + 1,
+        .n_q = LAUNCH_TILE_QUERIES(geometry_group(g)) + 1,
     };
     memcpy(&s->random, l->table->digest, sizeof(s->random));
     check_scene_choose_heads(s);

@@ -15,22 +15,22 @@ void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_
     const struct geometry *g = &l->table->geometry;
     size_t rank = round_lanes(g->d), n = n_rows < DECODE_ROWS_MAX ? n_rows : DECODE_ROWS_MAX;
 
-    d->keys.wide = scratch_take(s, g->d * rank, sizeof(int16_t));
-    d->keys.narrow = scratch_take(s, g->d * rank, sizeof(int8_t));
-    d->keys.start = scratch_take(s, g->d, sizeof(int32_t));
-    d->keys.wide_step = scratch_take(s, g->d, sizeof(float));
-    d->keys.narrow_step = scratch_take(s, g->d, sizeof(float));
-    d->keys.mean = scratch_take(s, g->d, sizeof(float));
-    d->codes.wide = scratch_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
-    d->codes.narrow = scratch_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
-    d->other.wide = scratch_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
-    d->other.narrow = scratch_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
-    d->kt = scratch_take(s, (size_t) g->d * CHUNK_TOKENS, sizeof(float));
-    d->q = scratch_take(s, n * 2 * round_lanes(g->d / 2), sizeof(float));
-    d->turned = scratch_take(s, g->d, sizeof(float));
-    d->scores = scratch_take(s, n * CHUNK_TOKENS, sizeof(float));
-    d->weights = scratch_take(s, n, sizeof(*d->weights));
-    d->sums = scratch_take(s, n * l->r_in_max * KEY_SUMS, sizeof(float));
+    d->keys.wide = attend_rows_take(s, g->d * rank, sizeof(int16_t));
+    d->keys.narrow = attend_rows_take(s, g->d * rank, sizeof(int8_t));
+    d->keys.start = attend_rows_take(s, g->d, sizeof(int32_t));
+    d->keys.wide_step = attend_rows_take(s, g->d, sizeof(float));
+    d->keys.narrow_step = attend_rows_take(s, g->d, sizeof(float));
+    d->keys.mean = attend_rows_take(s, g->d, sizeof(float));
+    d->codes.wide = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
+    d->codes.narrow = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
+    d->other.wide = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
+    d->other.narrow = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
+    d->kt = attend_rows_take(s, (size_t) g->d * CHUNK_TOKENS, sizeof(float));
+    d->q = attend_rows_take(s, n * 2 * round_lanes(g->d / 2), sizeof(float));
+    d->rotated = attend_rows_take(s, g->d, sizeof(float));
+    d->scores = attend_rows_take(s, n * CHUNK_TOKENS, sizeof(float));
+    d->weights = attend_rows_take(s, n, sizeof(*d->weights));
+    d->sums = attend_rows_take(s, n * l->r_in_max * KEY_SUMS, sizeof(float));
     fold_carve(&d->fold, s, g, n < FOLD_ROWS_MAX ? n : FOLD_ROWS_MAX);
 }
 
@@ -209,14 +209,14 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
 static void attend_decode_score_fast(struct decode *d, size_t i, size_t n)
 {
     const struct geometry *g = d->rows->geometry;
-    size_t half = g->n_rot / 2, fast = d->n_fast, turning = d->keys.n_rot, ld = round_lanes(fast);
+    size_t half = g->n_rot / 2, fast = d->n_fast, n_rotated = d->keys.n_rot, ld = round_lanes(fast);
 
     for (size_t x = 0; x < n; x++) {
         const float *q = d->rows->q + (i + x) * g->d;
         float *ret = d->q + x * 2 * ld;
 
-        d->ops->decode->turn(q, half, d->frame.cos, d->frame.sin, turning, ret, ld);
-        for (size_t p = turning; p < fast; p++) { /* without rotation: dimensions 2 p, 2 p + 1 */
+        d->ops->decode->rotate(q, half, d->frame.cos, d->frame.sin, n_rotated, ret, ld);
+        for (size_t p = n_rotated; p < fast; p++) { /* without rotation: dimensions 2 p, 2 p + 1 */
             ret[p] = q[2 * p];
             ret[ld + p] = q[2 * p + 1];
         }
@@ -253,9 +253,9 @@ static void attend_decode_score_exact(struct decode *d, size_t i, size_t n, size
         for (size_t x = 0; x < n; x++) {
             float sum = 0;
 
-            rope_rotate(g, &phase, d->rows->q + (i + x) * g->d, d->turned);
+            rope_rotate(g, &phase, d->rows->q + (i + x) * g->d, d->rotated);
             for (size_t c = 0; c < g->d; c++)
-                sum += d->turned[c] * exact_k[t * g->d + c];
+                sum += d->rotated[c] * exact_k[t * g->d + c];
             d->scores[x * CHUNK_TOKENS + t] = sum;
         }
 }
@@ -302,7 +302,7 @@ static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, floa
         if (head != d->head.head) {
             k.at =
                 a->payloads[page] + page_block_off(a->layout, a->layer, head - a->layout->shard.first_head);
-            k.ahead = attend_decode_next_page(a, page);
+            k.next_page = attend_decode_next_page(a, page);
             d->ops->decode->unpack_keys(&k, &d->other);
         }
         d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums,
@@ -318,7 +318,7 @@ static void attend_decode_add_values(struct decode *d, size_t page, size_t i, si
     float *sums = d->sums + i * d->sums_cols;
 
     v.at = block + page_v_off(d->head.k);
-    v.ahead = attend_decode_next_page(d->args, page);
+    v.next_page = attend_decode_next_page(d->args, page);
     attend_decode_add_keys(d, page, n, sums);
     d->ops->decode->values(&v, n, d->weights, sums + d->v_sums, d->sums_cols);
 }
@@ -333,7 +333,7 @@ void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exa
     struct coded k = d->k;
 
     k.at = block;
-    k.ahead = attend_decode_next_page(a, page);
+    k.next_page = attend_decode_next_page(a, page);
     d->ops->decode->unpack_keys(&k, &d->codes);
     d->ops->decode->keys(&d->codes, &d->keys, d->kt);
     attend_decode_score_fast(d, i, n);

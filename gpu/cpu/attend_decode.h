@@ -29,7 +29,7 @@ struct decode {
     size_t n_fast;  /* planes whose keys are formed; the rest is folded into rank space */
     float *kt;      /* [2][n_fast][64] */
     float *q;       /* [n_rows, 2, n_fast rounded up] in the frame of the page */
-    float *turned;  /* [d] one query row in the frame of the page */
+    float *rotated; /* [d] one query row in the frame of the page */
     float *scores;  /* [n_rows, 64] */
     struct row_weights *weights; /* [n_rows] */
     float *sums;                 /* [n_rows, sums_cols]: [K of each predictor | V] in parts */

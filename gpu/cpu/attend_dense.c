@@ -2,7 +2,7 @@
  * Attention over vectors in memory, where each query chooses per key between the exact and the decoded one.
  * Serves `eval`: windows of some thousand tokens, all queries at once.
  *
- * Unlike packed attention, keys are loaded once for all rows: every block of 64 stands in scratch, turned to
+ * Unlike packed attention, keys are loaded once for all rows: every block of 64 stands in scratch, rotated to
  * its absolute position, in both versions; then 64 rows at a time run over all blocks that they see, so that
  * their accumulators stay in the nearest cache.
  */
@@ -43,16 +43,16 @@ static void attend_dense_carve(struct attend_dense_work *w, struct scratch_curso
     size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g);
     size_t n_keys = attend_dense_n_blocks_of(n_positions) * CHUNK_TOKENS;
 
-    w->cos = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
-    w->sin = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
+    w->cos = attend_rows_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
+    w->sin = attend_rows_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
     for (int i = EXACT; i <= DECODED; i++) {
-        w->kt[i] = scratch_take(s, n_keys * g->d, sizeof(float));
-        w->v[i] = scratch_take(s, n_keys * d_lanes, sizeof(float));
-        w->scores[i] = scratch_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
+        w->kt[i] = attend_rows_take(s, n_keys * g->d, sizeof(float));
+        w->v[i] = attend_rows_take(s, n_keys * d_lanes, sizeof(float));
+        w->scores[i] = attend_rows_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
     }
-    w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
-    w->rows.acc = scratch_take(s, n_rows * d_lanes, sizeof(float));
-    w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
+    w->rows.q = attend_rows_take(s, n_rows * g->d, sizeof(float));
+    w->rows.acc = attend_rows_take(s, n_rows * d_lanes, sizeof(float));
+    w->rows.state = attend_rows_take(s, n_rows, sizeof(struct softmax_row));
 }
 
 size_t attend_dense_scratch_bytes(const struct geometry *g, size_t n_positions, size_t n_q)
@@ -177,7 +177,8 @@ static void attend_dense_block(struct attend_dense_work *w, size_t i, size_t n, 
     main = need[EXACT] ? EXACT : DECODED; /* where the softmax is computed */
     for (int x = EXACT; x <= DECODED; x++)
         if (need[x])
-            block_scores(w->ops, w->rows.q + i * d, n, d, w->kt[x] + block * d * CHUNK_TOKENS, w->scores[x]);
+            attend_rows_block_scores(w->ops, w->rows.q + i * d, n, d, w->kt[x] + block * d * CHUNK_TOKENS,
+                                     w->scores[x]);
     if (both)
         attend_dense_merge_scores(w, i, n, first);
     rows_softmax(w->ops, &w->rows, i, n, first, CHUNK_TOKENS, w->scores[main]);

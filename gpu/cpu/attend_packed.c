@@ -3,7 +3,7 @@
  * softmax, weights times levels; no decoded key or value outlives its page, none is written outside the
  * caller's scratch.
  *
- * <R(m) q, R(64 i + t) k> = <R(m - 64 i) q, R(t) k>: keys are turned by in-page offsets, which are the same
+ * <R(m) q, R(64 i + t) k> = <R(m - 64 i) q, R(t) k>: keys are rotated by in-page offsets, which are the same
  * for every page, and the queries by one phase per page.
  *
  * A row's accumulator is [exact, d rounded up | packed, r_in]: exact values are summed as vectors (v - mean),
@@ -28,7 +28,7 @@ struct attend_packed_work {
     struct rope_phase frame; /* R(q_first - first position of the block) */
     size_t d_lanes;          /* d rounded up: first column of the packed part of an accumulator */
     const float *cos, *sin;  /* [n_rot/2][64] in-page offsets */
-    float *kt;               /* [d][64] keys of the block, turned by their in-page offsets */
+    float *kt;               /* [d][64] keys of the block, rotated by their in-page offsets */
     float *levels_t;         /* [r_K][64] */
     float *values;           /* [64][r_in] levels [c ; c_V] */
     float *exact;            /* [64][d_lanes] v - mean of exact keys, zero beyond d */
@@ -45,19 +45,19 @@ static void attend_packed_carve(struct attend_packed_work *w, struct scratch_cur
     const struct geometry *g = &l->table->geometry;
     size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g), r_in = l->r_in_max;
 
-    w->kt = scratch_take(s, g->d * CHUNK_TOKENS, sizeof(float));
-    w->levels_t = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
-    w->values = scratch_take(s, r_in * CHUNK_TOKENS, sizeof(float));
-    w->exact = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
-    w->vector = scratch_take(s, g->d, sizeof(float));
-    w->sinks = scratch_take(s, (size_t) TABLE_SINKS_MAX * g->d, sizeof(float));
-    w->q = scratch_take(s, (size_t) ROWS_BATCH * g->d, sizeof(float));
-    w->scores = scratch_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
-    w->sums_t = scratch_take(s, r_in * OPS_LANES, sizeof(float));
-    w->out_t = scratch_take(s, (size_t) g->d * OPS_LANES, sizeof(float));
-    w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
-    w->rows.acc = scratch_take(s, n_rows * (d_lanes + r_in), sizeof(float));
-    w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
+    w->kt = attend_rows_take(s, g->d * CHUNK_TOKENS, sizeof(float));
+    w->levels_t = attend_rows_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
+    w->values = attend_rows_take(s, r_in * CHUNK_TOKENS, sizeof(float));
+    w->exact = attend_rows_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
+    w->vector = attend_rows_take(s, g->d, sizeof(float));
+    w->sinks = attend_rows_take(s, (size_t) TABLE_SINKS_MAX * g->d, sizeof(float));
+    w->q = attend_rows_take(s, (size_t) ROWS_BATCH * g->d, sizeof(float));
+    w->scores = attend_rows_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
+    w->sums_t = attend_rows_take(s, r_in * OPS_LANES, sizeof(float));
+    w->out_t = attend_rows_take(s, (size_t) g->d * OPS_LANES, sizeof(float));
+    w->rows.q = attend_rows_take(s, n_rows * g->d, sizeof(float));
+    w->rows.acc = attend_rows_take(s, n_rows * (d_lanes + r_in), sizeof(float));
+    w->rows.state = attend_rows_take(s, n_rows, sizeof(struct softmax_row));
     decode_carve(&w->decode, s, l, n_rows);
 }
 
@@ -102,12 +102,12 @@ static const uint8_t *attend_packed_head_block(const struct attend_packed_work *
 static void attend_packed_key_columns(struct attend_packed_work *w, const struct levels *l, unsigned b,
                                       const uint8_t codes[HALF_TILE_CODES], float *ret)
 {
-    uint8_t turned[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
+    uint8_t rotated[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
 
-    half_tile_transpose(codes, turned);
+    half_tile_transpose(codes, rotated);
     for (size_t j = 0; j < 8; j++)
         for (size_t c = 0; c < 8; c++)
-            memcpy(&columns[c][8 * j], turned + 64 * j + 8 * c, 8);
+            memcpy(&columns[c][8 * j], rotated + 64 * j + 8 * c, 8);
     w->ops->lookup(l, b, columns[0], HALF_TILE_CODES, ret);
 }
 
@@ -279,7 +279,7 @@ static void attend_packed_block(struct attend_packed_work *w, size_t first, size
 
         for (size_t x = 0; x < n; x++)
             rope_rotate(g, &w->frame, w->rows.q + (i + x) * g->d, w->q + x * g->d);
-        block_scores(w->ops, w->q, n, g->d, w->kt, w->scores);
+        attend_rows_block_scores(w->ops, w->q, n, g->d, w->kt, w->scores);
         rows_softmax(w->ops, &w->rows, i, n, first, n_keys, w->scores);
         attend_packed_accumulate(w, i, n, n_exact, n_keys);
     }

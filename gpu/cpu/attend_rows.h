@@ -31,7 +31,7 @@ struct scratch_cursor {
     char *base;
     size_t bytes;
 };
-void *scratch_take(struct scratch_cursor *s, size_t n, size_t elem_bytes);
+void *attend_rows_take(struct scratch_cursor *s, size_t n, size_t elem_bytes);
 
 /* A dimension or a rank rounded up to whole lanes. */
 static inline size_t round_lanes(size_t n)
@@ -39,7 +39,7 @@ static inline size_t round_lanes(size_t n)
     return (n + OPS_LANES - 1) / OPS_LANES * OPS_LANES;
 }
 
-/* q [n_q, group, d] times the attention scale, the token at position p turned by R(p - origin); clears sums.
+/* q [n_q, group, d] times the attention scale, the token at position p rotated by R(p - origin); clears sums.
  */
 void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double origin);
 
@@ -60,7 +60,8 @@ void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_
                float scores[CHUNK_TOKENS]);
 
 /* scores [n, 64] of @n query rows at q over a block. */
-void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores);
+void attend_rows_block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt,
+                              float *scores);
 
 /* Softmax of rows i .. i + n - 1 over one block: scores in, weights out, accumulators rescaled. Only the
  * first rows_keys_seen() keys of a row count, and of them those inside its window, one at least. Returns the

@@ -43,7 +43,7 @@ enum {
 /* K or V half-tiles of one (layer, head) in one page; those with b = 0 are left out. */
 struct coded {
     const uint8_t *at;   /* first half-tile, any alignment */
-    ptrdiff_t ahead;     /* from there to those of the next page, to be called for meanwhile; 0: none */
+    ptrdiff_t next_page; /* from there to those of the next page, to be called for meanwhile; 0: none */
     const uint8_t *bits; /* [n_wide + n_narrow], descending */
     size_t n_wide, n_narrow;
     const struct level_table *levels; /* [TABLE_BITS_MAX + 1] of the side */
@@ -81,10 +81,10 @@ struct fold_codes {
 
 /* Four nodes of the finest level: sums over planes of cos A + sin B, and what the level above says. */
 struct fold_planes {
-    size_t n, cols;  /* planes; columns of all rows */
-    int16_t *pairs;  /* [n][cols][2] A and B in steps; sums over planes of |A| + |B| below PAIRS_MAX */
-    float *step;     /* [cols] */
-    uint32_t *turns; /* [FOLD_RATIO][n] cosines (lower half) and sines times 32767, by node */
+    size_t n, cols;      /* planes; columns of all rows */
+    int16_t *pairs;      /* [n][cols][2] A and B in steps; sums over planes of |A| + |B| below PAIRS_MAX */
+    float *step;         /* [cols] */
+    uint32_t *rotations; /* [FOLD_RATIO][n] cosines (lower half) and sines times 32767, by node */
     const float *above[FOLD_NODES];     /* [cols] nodes of the level above; NULL: none */
     const float (*weights)[FOLD_NODES]; /* [FOLD_RATIO] theirs for each node */
 };
@@ -110,18 +110,18 @@ struct decode_ops {
 
     void (*unpack_keys)(const struct coded *c, struct key_codes *ret);
 
-    /* kt [2][n_planes][64]: fast keys, turned by their offsets. */
+    /* kt [2][n_planes][64]: fast keys, rotated by their offsets. */
     void (*keys)(const struct key_codes *x, const struct key_rows *m, float *kt);
 
     /* Planes 0 .. n - 1 of a query, q [2][half], by phases [n rounded up to lanes]: ret [2][ld], ld as long.
      */
-    void (*turn)(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
-                 size_t ld);
+    void (*rotate)(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
+                   size_t ld);
 
-    /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded; then they are turned by
+    /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded; then they are rotated by
      * @step. */
-    void (*turns)(size_t n, double *cos, double *sin, const double *step_cos, const double *step_sin,
-                  uint32_t *ret_pairs, float *ret_cos, float *ret_sin);
+    void (*rotations)(size_t n, double *cos, double *sin, const double *step_cos, const double *step_sin,
+                      uint32_t *ret_pairs, float *ret_cos, float *ret_sin);
 
     /* FOLD_RATIO nodes, to slots @slot .. of @c; all but their offsets. */
     void (*nodes)(const struct fold_planes *p, const struct fold_codes *c, size_t slot);

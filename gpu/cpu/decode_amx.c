@@ -71,8 +71,8 @@ static void end(void)
  * 128. A tile of levels needs no order of its own: four coordinates of 16 tokens, each 4 bytes, are one of
  * its rows.
  */
-inline_always void multiply_levels(const int8_t *a, size_t stride, size_t a_step, const uint8_t *levels,
-                                   size_t n, struct tile_sums *ret)
+static inline_always void decode_amx_multiply_levels(const int8_t *a, size_t stride, size_t a_step,
+                                                     const uint8_t *levels, size_t n, struct tile_sums *ret)
 {
     size_t col = 0;
 
@@ -107,8 +107,9 @@ static void copy_rows(const int8_t *from, size_t stride, size_t n, size_t cols, 
 }
 
 /* Keys of the plane whose rows of sums are @i and i + 1. */
-inline_always void finish_plane(const struct key_codes *x, const struct key_rows *m, size_t plane,
-                                const struct tile_sums *sums, size_t i, float *kt)
+static inline_always void decode_amx_finish_plane(const struct key_codes *x, const struct key_rows *m,
+                                                  size_t plane, const struct tile_sums *sums, size_t i,
+                                                  float *kt)
 {
     vec key[KEY_ROWS][KEY_GROUPS];
 
@@ -142,13 +143,13 @@ static void tile_keys(const struct key_codes *x, const struct key_rows *m, float
         size_t n_rows = end_row - row < TILE_ROWS ? end_row - row : TILE_ROWS;
 
         if (n_rows == TILE_ROWS) {
-            multiply_levels(rows.narrow + row * n, n, 0, codes.narrow, n, &sums);
+            decode_amx_multiply_levels(rows.narrow + row * n, n, 0, codes.narrow, n, &sums);
         } else {
             copy_rows(rows.narrow + row * n, n, n_rows, n, last);
-            multiply_levels(last, TABLE_RANK_MAX, 0, codes.narrow, n, &sums);
+            decode_amx_multiply_levels(last, TABLE_RANK_MAX, 0, codes.narrow, n, &sums);
         }
         for (size_t i = 0; i < n_rows; i += 2)
-            finish_plane(&codes, &rows, (row + i) / 2, &sums, i, kt);
+            decode_amx_finish_plane(&codes, &rows, (row + i) / 2, &sums, i, kt);
     }
 }
 
@@ -175,9 +176,9 @@ static void line_up_nodes(const struct fold_codes *c, size_t first, size_t row, 
 }
 
 /* scores of 16 tokens += basis (step sum + offset); sums are [FOLD_NODES][n_rows]. */
-inline_always void finish_fold(const struct fold_codes *c, const size_t slot[FOLD_NODES], size_t row,
-                               size_t n_rows, int32_t (*sums)[LANES], const float (*basis)[FOLD_SPACING],
-                               float *scores)
+static inline_always void decode_amx_finish_fold(const struct fold_codes *c, const size_t slot[FOLD_NODES],
+                                                 size_t row, size_t n_rows, int32_t (*sums)[LANES],
+                                                 const float (*basis)[FOLD_SPACING], float *scores)
 {
     for (size_t i = 0; i < n_rows; i++) {
         vec score = vec_load(scores + i * CHUNK_TOKENS);
@@ -202,13 +203,14 @@ static void tile_fold_rows(const struct key_codes *x, const struct fold_codes *c
     struct tile_sums sums;
 
     line_up_nodes(c, first, row, n_rows, nodes_of_page);
-    multiply_levels(nodes_of_page, TABLE_RANK_MAX, n_rows * TABLE_RANK_MAX, x->narrow, c->n_narrow, &sums);
+    decode_amx_multiply_levels(nodes_of_page, TABLE_RANK_MAX, n_rows * TABLE_RANK_MAX, x->narrow, c->n_narrow,
+                               &sums);
     for (size_t group = 0; group < GROUPS; group++) {
         size_t slot[FOLD_NODES];
 
         for (size_t j = 0; j < FOLD_NODES; j++)
             slot[j] = (first + group + j) % FOLD_RING;
-        finish_fold(c, slot, row, n_rows, sums.of[group], basis, scores + group * LANES);
+        decode_amx_finish_fold(c, slot, row, n_rows, sums.of[group], basis, scores + group * LANES);
         for (size_t i = 0; c->n_wide > 0 && i < n_rows; i++)
             fold_wide(1, x, c, slot, row + i, group, basis, scores + i * CHUNK_TOKENS);
     }
@@ -270,7 +272,8 @@ static void weigh(const struct tile_weights *w, const struct tile_levels *levels
 }
 
 /* Lanes of @mask of each of @n vectors, moved on by @move lanes each time, += step * sum. */
-inline_always void add_lanes(ivec sum, float step, unsigned n, __mmask16 mask, unsigned move, float *sums)
+static inline_always void decode_amx_add_lanes(ivec sum, float step, unsigned n, __mmask16 mask,
+                                               unsigned move, float *sums)
 {
     vec x = vec_from_int(sum);
 
@@ -280,7 +283,8 @@ inline_always void add_lanes(ivec sum, float step, unsigned n, __mmask16 mask, u
 
 /* Levels of one narrow half-tile of V as words hold them: [4 patterns][2], lanes of [4 coordinates][4
  * places]. */
-inline_always void half_tile_words(unsigned b, const uint8_t *at, const int8_t *levels, ivec (*ret)[N_SUMS])
+static inline_always void decode_amx_half_tile_words(unsigned b, const uint8_t *at, const int8_t *levels,
+                                                     ivec (*ret)[N_SUMS])
 {
     ivec table = ivec_repeat(levels);
     struct value_words words;
@@ -325,7 +329,7 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
             ivec(*to)[N_SUMS] = (void *) &words[0][j % 2 * WORDS];
 
             switch (b) {
-                EACH_NARROW(half_tile_words(B, at, levels, to))
+                EACH_NARROW(decode_amx_half_tile_words(B, at, levels, to))
             }
             call_for_next(c, at, b);
             at += (size_t) b * CHUNK_TOKENS;
@@ -368,8 +372,8 @@ static void tile_values(const struct coded *c, size_t n_rows, const struct row_w
         weigh(c->bits[half] == 4 ? &by_four : &by_two, &levels, (n + 1) / 2, &products);
         for (size_t i = 0; i < n_rows; i++)
             for (size_t j = 0; j < n; j += 2) /* column 4 l + u to part u of coordinate 4 u + l */
-                add_lanes(ivec_load(products.of[j / 2][i]), w[i].step, j + 2 <= n ? 4 : 2, 0x1111, 1,
-                          sums + i * ld + j * 8 * DECODE_PARTS);
+                decode_amx_add_lanes(ivec_load(products.of[j / 2][i]), w[i].step, j + 2 <= n ? 4 : 2, 0x1111,
+                                     1, sums + i * ld + j * 8 * DECODE_PARTS);
         for (size_t j = 0; j < n; j++)
             at += (size_t) c->bits[half + j] * CHUNK_TOKENS;
     }
@@ -421,8 +425,8 @@ static void tile_key_values(const struct key_codes *x, size_t n_rows, const stru
         weigh(&weights, &levels, (n + 3) / 4, &products);
         for (size_t i = 0; i < n_rows; i++)
             for (size_t j = 0; j < n; j += 4)
-                add_lanes(ivec_load(products.of[j / 4][i]), w[i].step, n - j < 4 ? (unsigned) (n - j) : 4,
-                          0xf, 4, sums + i * ld + j * LANES);
+                decode_amx_add_lanes(ivec_load(products.of[j / 4][i]), w[i].step,
+                                     n - j < 4 ? (unsigned) (n - j) : 4, 0xf, 4, sums + i * ld + j * LANES);
     }
 }
 
@@ -434,8 +438,8 @@ const struct decode_ops decode_amx = {
     .end = end,
     .unpack_keys = unpack_keys,
     .keys = tile_keys,
-    .turn = turn,
-    .turns = turns,
+    .rotate = rotate,
+    .rotations = rotations,
     .nodes = nodes,
     .fold = tile_fold,
     .softmax = softmax,

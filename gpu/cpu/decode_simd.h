@@ -30,7 +30,7 @@
 enum { GROUPS = CHUNK_TOKENS / LANES, WORDS = 32 / LANES, KEY_GROUPS = 4 };
 
 /* Four bytes, or two half-words, in every lane. */
-inline_always ivec ivec_four(const void *p)
+static inline_always ivec ivec_four(const void *p)
 {
     int32_t x;
 
@@ -90,10 +90,10 @@ inline_always ivec ivec_four(const void *p)
  * Asks for a half-tile of the next page. All at once, at the start of a page, they would be more than the
  * processor has room to wait for, and it would wait for them (2026-11-21).
  */
-inline_always void call_for_next(const struct coded *c, const uint8_t *at, unsigned b)
+static inline_always void call_for_next(const struct coded *c, const uint8_t *at, unsigned b)
 {
-    for (unsigned i = 0; c->ahead != 0 && i < b; i++)
-        __builtin_prefetch((const void *) ((uintptr_t) at + (uintptr_t) c->ahead + i * CHUNK_TOKENS));
+    for (unsigned i = 0; c->next_page != 0 && i < b; i++)
+        __builtin_prefetch((const void *) ((uintptr_t) at + (uintptr_t) c->next_page + i * CHUNK_TOKENS));
 }
 
 static void unpack_keys(const struct coded *c, struct key_codes *ret)
@@ -124,8 +124,8 @@ static void unpack_keys(const struct coded *c, struct key_codes *ret)
 }
 
 /* Narrow parts and means of @rows rows from @row on, for KEY_GROUPS vectors of tokens from @group on. */
-inline_always void narrow_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m, size_t row,
-                               size_t group, vec ret[][KEY_GROUPS])
+static inline_always void narrow_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m,
+                                      size_t row, size_t group, vec ret[][KEY_GROUPS])
 {
     const ivec *levels = (const void *) x->narrow;
     size_t n = 8 * x->n_narrow;
@@ -157,8 +157,8 @@ inline_always void narrow_keys(unsigned rows, const struct key_codes *x, const s
                                 vec_set1(m->mean[row + i]));
 }
 
-inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m,
-                                 size_t row, size_t group, vec ret[][KEY_GROUPS])
+static inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m,
+                                        size_t row, size_t group, vec ret[][KEY_GROUPS])
 {
     const ivec *levels = (const void *) x->wide;
     size_t n = 8 * x->n_wide;
@@ -190,29 +190,29 @@ inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const
 }
 
 /* Turns the keys of @rows / 2 planes from @plane on by their offsets and stores them. */
-inline_always void store_keys(unsigned rows, const struct key_rows *m, size_t plane, size_t group,
-                              vec key[][KEY_GROUPS], float *kt)
+static inline_always void store_keys(unsigned rows, const struct key_rows *m, size_t plane, size_t group,
+                                     vec key[][KEY_GROUPS], float *kt)
 {
 #pragma GCC unroll 2
     for (unsigned i = 0; i < rows; i += 2, plane++)
 #pragma GCC unroll 4
         for (unsigned s = 0; s < KEY_GROUPS; s++) {
             size_t at = plane * CHUNK_TOKENS + (group + s) * LANES;
-            vec lo = key[i][s], hi = key[i + 1][s], turned = lo;
+            vec lo = key[i][s], hi = key[i + 1][s], rotated = lo;
 
             if (plane < m->n_rot) {
                 vec cosine = vec_load(m->cos + at), sine = vec_load(m->sin + at);
 
-                turned = vec_fnma(hi, sine, lo * cosine);
+                rotated = vec_fnma(hi, sine, lo * cosine);
                 hi = vec_fma(lo, sine, hi * cosine);
             }
-            vec_store(kt + at, turned);
+            vec_store(kt + at, rotated);
             vec_store(kt + m->n_planes * CHUNK_TOKENS + at, hi);
         }
 }
 
-inline_always void key_planes(unsigned rows, const struct key_codes *x, const struct key_rows *m,
-                              size_t plane, float *kt)
+static inline_always void key_planes(unsigned rows, const struct key_codes *x, const struct key_rows *m,
+                                     size_t plane, float *kt)
 {
     for (size_t group = 0; group < GROUPS; group += KEY_GROUPS) {
         vec key[KEY_ROWS][KEY_GROUPS];
@@ -237,8 +237,8 @@ static void keys(const struct key_codes *x, const struct key_rows *m, float *kt)
 }
 
 /* Cosines and sines in binary64 are rounded here; columns beyond @n are garbage. */
-static void turn(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
-                 size_t ld)
+static void rotate(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
+                   size_t ld)
 {
     for (size_t i = 0; i < n; i += LANES) {
         vec c = vec_from_doubles(cos + i), s = vec_from_doubles(sin + i);
@@ -267,7 +267,7 @@ static const float dither[CHUNK_TOKENS] = {
 };
 
 /* bytes [64] to by_four and by_two: of rows of eight tokens, fields of a plane, two are interleaved. */
-inline_always void order_bytes(struct row_weights *w)
+static inline_always void order_bytes(struct row_weights *w)
 {
     __m128i x[4];
 
@@ -283,8 +283,8 @@ inline_always void order_bytes(struct row_weights *w)
 }
 
 /* exp(x - their largest) of one row to whole numbers; the largest and the sum of all. */
-inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wide, float *ret_max,
-                             float *ret_sum, struct row_weights *ret)
+static inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wide, float *ret_max,
+                                    float *ret_sum, struct row_weights *ret)
 {
     vec x[GROUPS], top = vec_load(scores), sum = vec_set1(0);
     float max;
@@ -346,8 +346,8 @@ static void softmax(size_t n_rows, float *scores, struct softmax_row *state, siz
 /* ---- values ---- */
 
 /* sums [rows][n vectors] += step * sum */
-inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS], const float *step, float *sums,
-                            size_t ld)
+static inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS], const float *step,
+                                   float *sums, size_t ld)
 {
 #pragma GCC unroll 4
     for (unsigned i = 0; i < rows; i++)
@@ -364,7 +364,7 @@ struct value_words {
     ivec p4[2][WORDS], p2[WORDS], p1[WORDS];
 };
 
-inline_always void load_value_words(unsigned b, const uint8_t *at, struct value_words *ret)
+static inline_always void load_value_words(unsigned b, const uint8_t *at, struct value_words *ret)
 {
 #pragma GCC unroll 4
     for (unsigned v = 0; v < WORDS; v++) {
@@ -383,7 +383,7 @@ inline_always void load_value_words(unsigned b, const uint8_t *at, struct value_
 }
 
 /* Codes of four tokens of one coordinate in each lane: fields j, j + 2 (four bits) or j, j + 4. */
-inline_always ivec value_codes(unsigned b, const struct value_words *w, unsigned pattern, unsigned v)
+static inline_always ivec value_codes(unsigned b, const struct value_words *w, unsigned pattern, unsigned v)
 {
     if (b == 4)
         return ivec_and(ivec_srl16(w->p4[pattern / 2][v], 4 * (pattern % 2)), ivec_set1(0x0f0f0f0f));
@@ -396,8 +396,9 @@ inline_always ivec value_codes(unsigned b, const struct value_words *w, unsigned
                    ivec_and(ivec_srl16(w->p1[v], pattern), ivec_set1(0x01010101)));
 }
 
-inline_always void narrow_values(unsigned b, unsigned rows, const uint8_t *at, const int8_t *levels,
-                                 const struct row_weights *w, const float *step, float *sums, size_t ld)
+static inline_always void narrow_values(unsigned b, unsigned rows, const uint8_t *at, const int8_t *levels,
+                                        const struct row_weights *w, const float *step, float *sums,
+                                        size_t ld)
 {
     ivec table = ivec_repeat(levels), sum[VALUE_ROWS][WORDS];
     struct value_words words;
@@ -427,8 +428,8 @@ inline_always void narrow_values(unsigned b, unsigned rows, const uint8_t *at, c
     add_sums(rows, WORDS, sum, step, sums, ld);
 }
 
-inline_always void wide_values(unsigned b, unsigned rows, const uint8_t *at, const int16_t *levels,
-                               const struct row_weights *w, const float *step, float *sums, size_t ld)
+static inline_always void wide_values(unsigned b, unsigned rows, const uint8_t *at, const int16_t *levels,
+                                      const struct row_weights *w, const float *step, float *sums, size_t ld)
 {
     ivec x[8][WORDS], sum[VALUE_ROWS][WORDS];
 
@@ -450,8 +451,8 @@ inline_always void wide_values(unsigned b, unsigned rows, const uint8_t *at, con
 }
 
 /* @rows is a constant where this is inlined. */
-inline_always void rows_values(unsigned rows, const struct coded *c, const struct row_weights *w, float *sums,
-                               size_t ld)
+static inline_always void rows_values(unsigned rows, const struct coded *c, const struct row_weights *w,
+                                      float *sums, size_t ld)
 {
     const uint8_t *at = c->at;
     float step[VALUE_ROWS], whole_step[VALUE_ROWS];
@@ -481,13 +482,13 @@ inline_always void rows_values(unsigned rows, const struct coded *c, const struc
 enum { KEY_VALUE_ROWS = 4 };
 
 /* [4 tokens][4 bytes] or [4 tokens][2 half-words] to the same by coordinate, in each 128 bits. */
-inline_always ivec by_coordinate(const uint8_t order[16], ivec x)
+static inline_always ivec by_coordinate(const uint8_t order[16], ivec x)
 {
     return ivec_look_up(x, ivec_repeat(order));
 }
 
-inline_always void rows_key_values(unsigned rows, const struct key_codes *x, const struct row_weights *w,
-                                   float *sums, size_t ld)
+static inline_always void rows_key_values(unsigned rows, const struct key_codes *x,
+                                          const struct row_weights *w, float *sums, size_t ld)
 {
     static const uint8_t fours[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
     static const uint8_t twos[16] = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
@@ -564,6 +565,6 @@ static void key_values(const struct key_codes *x, size_t n_rows, const struct ro
 #define DECODE_OPS                                                                                           \
     {                                                                                                        \
         .narrow_max = NARROW_MAX, .weight_max = WEIGHT_MAX, .lanes = LANES, .unpack_keys = unpack_keys,      \
-        .keys = keys, .turn = turn, .turns = turns, .nodes = nodes, .fold = fold, .softmax = softmax,        \
-        .values = values, .key_values = key_values,                                                          \
+        .keys = keys, .rotate = rotate, .rotations = rotations, .nodes = nodes, .fold = fold,                \
+        .softmax = softmax, .values = values, .key_values = key_values,                                      \
     }

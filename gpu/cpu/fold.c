@@ -15,19 +15,19 @@ void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry 
 {
     size_t rank = round_lanes(g->d), cols = fold_cols_of(n_rows, rank), slots = FOLD_RING * n_rows;
 
-    f->planes = scratch_take(s, g->d * cols, sizeof(float));
+    f->planes = attend_rows_take(s, g->d * cols, sizeof(float));
     for (unsigned level = 0; level < FOLD_LEVELS; level++)
-        f->nodes[level] = scratch_take(s, FOLD_RING * cols, sizeof(float));
-    f->turns = scratch_take(s, BATCH * (size_t) g->d, sizeof(float));
-    f->finest.pairs = scratch_take(s, (size_t) g->d / 2 * cols * 2, sizeof(int16_t));
-    f->finest.step = scratch_take(s, cols, sizeof(float));
-    f->finest.turns = scratch_take(s, (size_t) g->d / 2 * BATCH, sizeof(uint32_t));
-    f->codes.wide = scratch_take(s, slots * TABLE_RANK_MAX, sizeof(int16_t));
-    f->codes.narrow = scratch_take(s, slots * TABLE_RANK_MAX, sizeof(int8_t));
-    f->codes.start = scratch_take(s, slots, sizeof(int32_t));
-    f->codes.wide_step = scratch_take(s, slots, sizeof(float));
-    f->codes.narrow_step = scratch_take(s, slots, sizeof(float));
-    f->codes.offset = scratch_take(s, slots, sizeof(float));
+        f->nodes[level] = attend_rows_take(s, FOLD_RING * cols, sizeof(float));
+    f->rotations = attend_rows_take(s, BATCH * (size_t) g->d, sizeof(float));
+    f->finest.pairs = attend_rows_take(s, (size_t) g->d / 2 * cols * 2, sizeof(int16_t));
+    f->finest.step = attend_rows_take(s, cols, sizeof(float));
+    f->finest.rotations = attend_rows_take(s, (size_t) g->d / 2 * BATCH, sizeof(uint32_t));
+    f->codes.wide = attend_rows_take(s, slots * TABLE_RANK_MAX, sizeof(int16_t));
+    f->codes.narrow = attend_rows_take(s, slots * TABLE_RANK_MAX, sizeof(int8_t));
+    f->codes.start = attend_rows_take(s, slots, sizeof(int32_t));
+    f->codes.wide_step = attend_rows_take(s, slots, sizeof(float));
+    f->codes.narrow_step = attend_rows_take(s, slots, sizeof(float));
+    f->codes.offset = attend_rows_take(s, slots, sizeof(float));
 }
 
 /* ---- A and B ---- */
@@ -41,7 +41,7 @@ static void fold_combine(size_t n, float a, const float *x, float b, const float
 }
 
 /*
- * A query turned by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a); times rows lo
+ * A query rotated by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a); times rows lo
  * and hi of dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo).
  */
 static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows, const struct codec *k,
@@ -146,8 +146,8 @@ void fold_begin(struct fold *f, const struct ops *ops, const struct page_constan
     for (size_t i = first; i < g->d / 2; i++) {
         size_t from = f->first[constants->fold_level[i]], n = f->first[constants->fold_level[i] + 1] - from;
         float *a = f->planes + (2 * (from - first) + i - from) * f->cols;
-        bool turns = i < g->n_rot / 2;
-        double c = turns ? frame->cos[i] : 1, s = turns ? frame->sin[i] : 0;
+        bool rotates = i < g->n_rot / 2;
+        double c = rotates ? frame->cos[i] : 1, s = rotates ? frame->sin[i] : 0;
 
         f->phase.cos[i] = c * constants->fold_start.cos[i] - s * constants->fold_start.sin[i];
         f->phase.sin[i] = s * constants->fold_start.cos[i] + c * constants->fold_start.sin[i];
@@ -176,7 +176,7 @@ static void fold_sum_nodes(const struct fold *f, unsigned level, long cell, size
 
     for (size_t j = 0; j < BATCH; j++)
         memset(ret + j * f->cols + from, 0, cols * sizeof(*ret));
-    f->ops->matmul(BATCH, cols, n, (struct matrix_in){f->turns, n},
+    f->ops->matmul(BATCH, cols, n, (struct matrix_in){f->rotations, n},
                    (struct matrix_in){planes + from, f->cols}, (struct matrix_out){ret + from, f->cols});
     for (size_t j = 0; level < f->top && j < FOLD_NODES; j++)
         f->ops->matmul(BATCH, cols, 1, (struct matrix_in){f->constants->fold_nodes[0] + j, FOLD_NODES},
@@ -210,9 +210,9 @@ static void fold_extend(struct fold *f, unsigned level, long last)
         long cell = f->next[level] / FOLD_RATIO;
 
         for (size_t j = 0; j < BATCH; j++)
-            f->ops->decode->turns(n, f->phase.cos + from, f->phase.sin + from, step->cos + from,
-                                  step->sin + from, f->finest.turns + j * n, f->turns + j * 2 * n,
-                                  f->turns + (j * 2 + 1) * n);
+            f->ops->decode->rotations(n, f->phase.cos + from, f->phase.sin + from, step->cos + from,
+                                      step->sin + from, f->finest.rotations + j * n, f->rotations + j * 2 * n,
+                                      f->rotations + (j * 2 + 1) * n);
         if (level == 0)
             fold_finest_nodes(f, cell, ret, at);
         else

@@ -1,5 +1,5 @@
 /*
- * Folding of slow RoPE planes into rank space. With q the query as a key at position x sees it, turned back
+ * Folding of slow RoPE planes into rank space. With q the query as a key at position x sees it, rotated back
  * by x, q' k = (dec' q)' c + q' mean = w(x)' c + offset(x), and over planes of frequency f both are sums of
  * cos(f x) A + sin(f x) B with A, B [rank] fixed for the call. For slow planes w is smooth: it is formed at
  * nodes (constants.h), coarse ones for the slowest planes, and interpolated, first from level to level in
@@ -24,7 +24,7 @@ struct fold {
     float *planes;                 /* [2 planes][cols]: by level, A of its planes, then B */
     float *nodes[FOLD_LEVELS];     /* [FOLD_RING][cols] */
     long next[FOLD_LEVELS];        /* first node not made yet */
-    float *turns;                  /* [4][2 planes] cosines, sines at the nodes being made */
+    float *rotations;              /* [4][2 planes] cosines, sines at the nodes being made */
     struct fold_planes finest;     /* level 0 in whole numbers, but for offsets */
     struct rope_phase phase;       /* of each plane at next[] of its level */
     struct fold_codes codes;       /* level 0 */

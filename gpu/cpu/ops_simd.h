@@ -19,11 +19,11 @@
 #include "gpu/cpu/exp_simd.h"
 #include "gpu/cpu/ops.h"
 
-#define inline_always static inline __attribute__((always_inline))
+#define inline_always inline __attribute__((always_inline))
 
 /* C [rows, vecs] += A B over all k, sums in registers; rows and vecs are constants where this is inlined. */
-inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct matrix_in a,
-                        struct matrix_in b, struct matrix_out c)
+static inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct matrix_in a,
+                               struct matrix_in b, struct matrix_out c)
 {
     vec sum[ROW_BLOCK][VEC_BLOCK] = {0};
 
@@ -56,8 +56,8 @@ inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct m
 }
 
 /* All rows of C over @vecs vectors of columns. */
-inline_always void stripe(size_t m, size_t vecs, bool fused, size_t k, struct matrix_in a, struct matrix_in b,
-                          struct matrix_out c)
+static inline_always void stripe(size_t m, size_t vecs, bool fused, size_t k, struct matrix_in a,
+                                 struct matrix_in b, struct matrix_out c)
 {
     for (; m >= ROW_BLOCK; m -= ROW_BLOCK) {
         tile(ROW_BLOCK, vecs, fused, k, a, b, c);
@@ -85,8 +85,8 @@ inline_always void stripe(size_t m, size_t vecs, bool fused, size_t k, struct ma
     }
 }
 
-inline_always void product(bool fused, size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
-                           struct matrix_out c)
+static inline_always void product(bool fused, size_t m, size_t n, size_t k, struct matrix_in a,
+                                  struct matrix_in b, struct matrix_out c)
 {
     const size_t wide = (size_t) VEC_BLOCK * VEC_LANES, middle = 2 * OPS_LANES;
     size_t j = 0;

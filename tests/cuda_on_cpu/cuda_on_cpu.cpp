@@ -1,5 +1,5 @@
 /* The threads of a block as contexts that take turns; see cuda_on_cpu.h. */
-#include "gpu/cuda/kernels/device.h" /* includes cuda_on_cpu.h */
+#include "gpu/cuda/kernels/device.h" /* and with it backend/device.h of this folder */
 
 #include <cassert>
 #include <cstdio>
@@ -37,7 +37,7 @@ enum state { NEW, RUNNING, AT_BARRIER, GAVE, TOOK, WAITING, DONE };
 
 struct thread {
     ucontext_t context; /* where it begins */
-    place turn;
+    place resume;
     char *stack;
     enum state state;
     bool (*ready)(const void *what); /* WAITING: for this */
@@ -59,7 +59,7 @@ void wait_in(enum state state)
     struct thread *t = &block.threads[block.current];
 
     t->state = state;
-    leave(t->turn, block.scheduler);
+    leave(t->resume, block.scheduler);
 }
 
 void thread_main()
@@ -79,7 +79,7 @@ __attribute__((noinline)) void run_thread(unsigned i)
     threadIdx = {i, 0, 0};
     t->state = RUNNING;
     if (state == RUNNING)
-        leave(block.scheduler, t->turn);
+        leave(block.scheduler, t->resume);
     else if (__builtin_setjmp(block.scheduler) == 0)
         (void) setcontext(&t->context);
 }

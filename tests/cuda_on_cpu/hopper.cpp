@@ -1,5 +1,5 @@
 /* Barriers, copies and products of compute capability 9.0; see hopper.h. */
-#include "gpu/cuda/kernels/hopper.h" /* includes tests/cuda_on_cpu/hopper.h */
+#include "gpu/cuda/kernels/hopper.h" /* and with it backend/hopper.h of this folder */
 
 #include <cstdio>
 #include <map>
@@ -20,7 +20,7 @@ struct barrier {
 };
 
 struct named {
-    unsigned n, arrived, turn;
+    unsigned n, arrived, phase;
     bool any, result;
 };
 
@@ -199,16 +199,16 @@ void barrier_wait(uint64_t *b, unsigned parity)
 namespace
 {
 
-struct turn {
+struct phase {
     const named *at;
     unsigned number;
 };
 
-bool turn_over(const void *what)
+bool phase_over(const void *what)
 {
-    const turn *t = static_cast<const turn *>(what);
+    const phase *t = static_cast<const phase *>(what);
 
-    return t->at->turn != t->number;
+    return t->at->phase != t->number;
 }
 
 } // namespace
@@ -218,7 +218,7 @@ bool threads_any(unsigned id, unsigned n, bool says)
     if (id == 0 || id >= NAMED_BARRIERS || n % 32 != 0)
         refuse("no such barrier");
     named &at = block.names[id];
-    turn t = {&at, at.turn};
+    phase t = {&at, at.phase};
 
     if (at.arrived > 0 && at.n != n)
         refuse("a barrier with different numbers of threads");
@@ -227,11 +227,11 @@ bool threads_any(unsigned id, unsigned n, bool says)
     if (++at.arrived == n) {
         at.arrived = 0;
         at.result = at.any;
-        at.turn++;
+        at.phase++;
     } else {
-        on_cpu_wait_until(turn_over, &t);
+        on_cpu_wait_until(phase_over, &t);
     }
-    return at.result; /* the next turn cannot end before this thread comes again */
+    return at.result; /* the next phase cannot end before this thread comes again */
 }
 
 void threads_sync(unsigned id, unsigned n)

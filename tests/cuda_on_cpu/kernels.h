@@ -1,4 +1,4 @@
-/* The kernels of gpu/cuda/kernels as functions that run on the CPU (cuda_on_cpu.h). */
+/* The kernels of gpu/cuda/kernels as functions that run on the CPU (backend/device.h). */
 #pragma once
 
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/f16.h"
 #include "gpu/cuda/kernels/konly.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,15 +22,15 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
                    size_t shared_bytes, const void *parameters);
 
 /* @kernel, then kvc_merge, with the shared memory that plan.h says. */
-void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items,
+void on_cpu_attend(enum attend_kernel kernel, const struct launch_attend *a, unsigned n_items,
                    size_t attend_shared_bytes, size_t merge_shared_bytes);
 
 /* The same with one of those for compute capability 8.0 and later. */
-void on_cpu_attend_80(enum plan_80_kernel kernel, const struct plan_attend *a, unsigned n_items,
+void on_cpu_attend_80(enum attend_80_kernel kernel, const struct launch_attend *a, unsigned n_items,
                       size_t attend_shared_bytes, size_t merge_shared_bytes);
 
 /* The same with one of those for compute capability 9.0. */
-void on_cpu_attend_90(enum plan_90_kernel kernel, const struct plan_attend *a, unsigned n_items,
+void on_cpu_attend_90(enum attend_90_kernel kernel, const struct launch_attend *a, unsigned n_items,
                       size_t attend_shared_bytes, size_t merge_shared_bytes);
 
 /* kvc_f16_*, then kvc_f16_merge: the baseline of benches. */

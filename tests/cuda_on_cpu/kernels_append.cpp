@@ -2,4 +2,4 @@
 #include "gpu/cuda/kernels/append.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
-PLAN_APPEND_KERNELS(ENTRY_DEFINE)
+APPEND_KERNELS(ENTRY_DEFINE)

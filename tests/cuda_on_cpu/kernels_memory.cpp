@@ -2,4 +2,4 @@
 #include "gpu/cuda/kernels/memory.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
-PLAN_MEMORY_KERNELS(ENTRY_DEFINE)
+MEMORY_KERNELS(ENTRY_DEFINE)

@@ -2,4 +2,4 @@
 #include "gpu/cuda/kernels/read.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
-PLAN_READ_KERNELS(ENTRY_DEFINE)
+READ_KERNELS(ENTRY_DEFINE)

@@ -1,6 +1,6 @@
 /* Copies that arrive when they are waited for; see pairs.h. Until then their places hold 0xff, whoever looks.
  */
-#include "gpu/cuda/kernels/pairs.h" /* includes cuda_on_cpu.h */
+#include "gpu/cuda/kernels/pairs.h" /* and with it backend/pairs.h of this folder */
 
 #include <cstdlib>
 #include <deque>

@@ -100,7 +100,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case OPT_BATCH:
-        o->batches[0] = number(state, arg, 1, PLAN_ITEMS_MAX, 1);
+        o->batches[0] = number(state, arg, 1, LAUNCH_ITEMS_MAX, 1);
         o->n_batches = 1;
         return 0;
     case OPT_TOKENS:

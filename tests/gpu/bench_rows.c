@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/gpu/bench_subject.h"
 #include "tools/command/clock.h"
 
@@ -131,7 +131,7 @@ struct way {
     struct f16_attend f16;
     unsigned n_splits, batch;
     size_t n_sets;
-    cu_ptr seqs[SETS_MAX]; /* packed: [batch] struct plan_seq each */
+    cu_ptr seqs[SETS_MAX]; /* packed: [batch] struct device_seq each */
     size_t f16_side_bytes; /* of one cache */
 };
 
@@ -145,7 +145,8 @@ static int call_way(const void *arg, size_t i, struct errmsg *e)
 
         a.attend.layer = w->of_layers ? (uint32_t) set : 0;
         for (unsigned n = 0; n < w->batch; n++)
-            a.attend.items[n].seq = (const struct plan_seq *) (uintptr_t) w->seqs[w->of_layers ? 0 : set] + n;
+            a.attend.items[n].seq =
+                (const struct device_seq *) (uintptr_t) w->seqs[w->of_layers ? 0 : set] + n;
         if (!w->dense_values)
             return cuda_attend(w->g->kernels, w->layout, &a.attend, w->batch, NULL, e);
         a.v += set * w->f16_side_bytes / sizeof(*a.v);
@@ -190,7 +191,7 @@ static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const
 {
     size_t n_pages = tokens / CHUNK_TOKENS;
     _cleanup_(freep) const uint8_t **pages = calloc(batch * n_pages, sizeof(*pages));
-    _cleanup_(freep) struct plan_seq *seqs = calloc(batch, sizeof(*seqs));
+    _cleanup_(freep) struct device_seq *seqs = calloc(batch, sizeof(*seqs));
     cu_ptr list;
     int r;
 
@@ -202,7 +203,7 @@ static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const
     if (r < 0)
         return r;
     for (size_t i = 0; i < batch; i++)
-        seqs[i] = (struct plan_seq){
+        seqs[i] = (struct device_seq){
             .payloads = (uint8_t *const *) (uintptr_t) (list + i * n_pages * sizeof(*pages)),
             .n_pages = (uint32_t) n_pages,
         };
@@ -213,15 +214,16 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
                       size_t tokens, struct way *w, struct errmsg *e)
 {
     const struct geometry *geometry = &s->layout.table->geometry;
-    size_t partial = (w->dense_values ? KONLY_PARTIAL_FLOATS
-                                      : PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), geometry->d)) *
-                     sizeof(float);
+    size_t partial =
+        (w->dense_values ? KONLY_PARTIAL_FLOATS
+                         : LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->layout), geometry->d)) *
+        sizeof(float);
     size_t row = (size_t) geometry->n_kv_heads * geometry_group(geometry) * geometry->d;
     cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL, w->batch * geometry->n_kv_heads * w->n_splits * partial, &partials, e);
 
     w->packed = (struct konly_attend){
-        .attend = {.table = (const struct plan_table *) (uintptr_t) s->table,
+        .attend = {.table = (const struct device_table *) (uintptr_t) s->table,
                    .partials = (float *) (uintptr_t) partials,
                    .n_splits = w->n_splits,
                    .n_q = 1},
@@ -229,7 +231,7 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
         .ld = (uint32_t) tokens,
     };
     for (unsigned i = 0; i < w->batch; i++)
-        w->packed.attend.items[i] = (struct plan_item){
+        w->packed.attend.items[i] = (struct launch_attend_item){
             .q = (const float *) (uintptr_t) rows->q + i * row,
             .out = (float *) (uintptr_t) rows->out + i * row,
             .n_q = 1,

@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 
 void subject_deinit(struct subject *s)
 {
@@ -27,16 +27,17 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
     /* of any page: the first has sinks */
     s->slot =
         (s->layout.payload_bytes[PAGE_FIRST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
-    image = aligned_alloc(64, (plan_table_bytes(&s->layout) + 63) / 64 * 64);
+    image = aligned_alloc(64, (device_table_bytes(&s->layout) + 63) / 64 * 64);
     if (!image)
         return fail(e, -ENOMEM, "out of memory");
-    r = plan_table_check(&s->layout, e);
+    r = device_table_check(&s->layout, e);
     if (r < 0)
         return r;
-    r = bench_gpu_put(g, NULL, plan_table_bytes(&s->layout), &s->table,
+    r = bench_gpu_put(g, NULL, device_table_bytes(&s->layout), &s->table,
                       e); /* its pointers are those of its place */
     if (r < 0)
         return r;
-    plan_table_fill(&s->layout, image, s->table);
-    return bench_gpu_fill(g, s->table, plan_table_bytes(&s->layout), image, plan_table_bytes(&s->layout), e);
+    device_table_fill(&s->layout, image, s->table);
+    return bench_gpu_fill(g, s->table, device_table_bytes(&s->layout), image, device_table_bytes(&s->layout),
+                          e);
 }

@@ -15,7 +15,7 @@
 #include "tests/standin/graph.h"
 #include "tests/unit/client/gpu_twins.h"
 
-enum { LAYERS = 2, SEVERAL = 5, OTHER_TABLE = 3, MANY = PLAN_ITEMS_MAX + 6, STREAM_NON_BLOCKING = 1 };
+enum { LAYERS = 2, SEVERAL = 5, OTHER_TABLE = 3, MANY = LAUNCH_ITEMS_MAX + 6, STREAM_NON_BLOCKING = 1 };
 
 static const struct twins_shape shape = {.n_layers = LAYERS,
                                          .n_heads = 2,

@@ -4,7 +4,7 @@
  * Tolerance. With u = 2^-24 and S = scale |q| (|mean| + |k - mean|): a score is a sum of d products. Products
  * of independent numbers make partial sums of about S / sqrt(d) at most, each rounded by u of itself, d of
  * them: u S together. The key's own coordinates are such sums over the rank and carry u of their size, which
- * adds u S; turning query and key adds 2 u S. An error e of all scores of a row moves its weights by e
+ * adds u S; rotating query and key adds 2 u S. An error e of all scores of a row moves its weights by e
  * relative to each other, so the output by 2 e of the values' size at most: 8 u S. The sums over weights and
  * the product with dec take 16 u. Whole numbers (gpu/cpu/decode.h) add errors that stand at random to each
  * other, so their squares add up. Scores: entries of dec, and of the nodes of folded planes, are off by half
@@ -34,6 +34,7 @@
 
 #include "base/half.h"
 #include "gpu/cpu/decode.h"
+#include "gpu/half_tile.h"
 #include "tests/lib/test.h"
 
 /* Keys and values of all positions, and the sums of the report. */
@@ -67,7 +68,7 @@ static double norm(const double *x, size_t n)
     return sqrt(s);
 }
 
-/* x [d] turned to position n. */
+/* x [d] rotated to position n. */
 static void rotate(const struct geometry *g, double n, const double *x, double *ret)
 {
     size_t half = g->n_rot / 2;
@@ -130,7 +131,8 @@ static void add_roundings(struct oracle *o, const double *p, const double *v, do
     }
 }
 
-/* One query row against turned keys from .. m of @k, @v; @got is compared and the sums of the report grow. */
+/* One query row against rotated keys from .. m of @k, @v; @got is compared and the sums of the report grow.
+ */
 static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t from,
                        size_t m, const float *got)
 {

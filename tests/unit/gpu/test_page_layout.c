@@ -1,5 +1,6 @@
 /* gpu/page_layout.c: offsets worked by hand, the map against bytes worked by hand, and that it is a
  * bijection. */
+#include "gpu/half_tile.h"
 #include "gpu/page_layout.h"
 
 #include <errno.h>

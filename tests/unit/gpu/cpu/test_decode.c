@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "alloc/quant.h"
+#include "gpu/half_tile.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/decode_variants.h"
 #include "tests/unit/gpu/scene.h"
@@ -118,14 +119,14 @@ static int random_whole(int largest)
 }
 
 /* Eleven planes, the last of them without rotation. */
-enum { PLANES = 11, TURNING = 10 };
+enum { PLANES = 11, ROTATED = 10 };
 
 struct dec {
     int16_t wide[2 * PLANES * COLS];
     int8_t narrow[2 * PLANES * COLS];
     int32_t start[2 * PLANES];
     float wide_step[2 * PLANES], narrow_step[2 * PLANES], mean[2 * PLANES];
-    float cos[TURNING * CHUNK_TOKENS], sin[TURNING * CHUNK_TOKENS];
+    float cos[ROTATED * CHUNK_TOKENS], sin[ROTATED * CHUNK_TOKENS];
 };
 
 static struct key_rows fill_dec(const struct decode_ops *ops, const struct page *p, struct dec *d)
@@ -144,7 +145,7 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
         d->narrow_step[i] = (float) test_rand_normal() * 0x1p-12f;
         d->mean[i] = (float) test_rand_normal();
     }
-    for (size_t i = 0; i < TURNING * CHUNK_TOKENS; i++) {
+    for (size_t i = 0; i < ROTATED * CHUNK_TOKENS; i++) {
         double angle = 10 * test_rand_normal();
 
         d->cos[i] = (float) cos(angle);
@@ -152,7 +153,7 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
     }
     return (struct key_rows){
         .n_planes = PLANES,
-        .n_rot = TURNING,
+        .n_rot = ROTATED,
         .wide = d->wide,
         .narrow = d->narrow,
         .start = d->start,
@@ -191,7 +192,7 @@ static void check_keys(const struct decode_ops *ops, struct page *p)
                     size += fabs(factor * level(p, SIDE_K, token, col));
                 }
             }
-            if (plane < TURNING) {
+            if (plane < ROTATED) {
                 c = (double) m.cos[plane * CHUNK_TOKENS + token];
                 s = (double) m.sin[plane * CHUNK_TOKENS + token];
             }
@@ -300,7 +301,7 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
 {
     enum { N = 5, SLOT = 8, R = 96 }; /* rows have room for more columns than have levels */
     struct ring *r = calloc(1, sizeof(*r));
-    int16_t pairs[N * ROWS * R * 2], turns[FOLD_RATIO * N * 2];
+    int16_t pairs[N * ROWS * R * 2], rotations[FOLD_RATIO * N * 2];
     uint32_t both[FOLD_RATIO * N];
     float step[ROWS * R], above[FOLD_NODES][ROWS * R], weights[FOLD_RATIO][FOLD_NODES];
     struct fold_codes c = ring_codes(r, p);
@@ -309,7 +310,7 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
         .cols = ROWS * R,
         .pairs = pairs,
         .step = step,
-        .turns = both,
+        .rotations = both,
         .weights = (const float(*)[FOLD_NODES]) weights,
     };
 
@@ -317,8 +318,8 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
     for (size_t i = 0; i < N * ROWS * R * 2; i++)
         pairs[i] = (int16_t) random_whole(PAIRS_MAX / (2 * N));
     for (size_t i = 0; i < FOLD_RATIO * N * 2; i++)
-        turns[i] = (int16_t) random_whole(32767);
-    memcpy(both, turns, sizeof(both));
+        rotations[i] = (int16_t) random_whole(32767);
+    memcpy(both, rotations, sizeof(both));
     for (size_t i = 0; i < FOLD_NODES * ROWS * R; i++)
         above[i / (ROWS * R)][i % (ROWS * R)] = (float) test_rand_normal();
     for (size_t i = 0; i < ROWS * R; i++)
@@ -339,7 +340,7 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
                 for (size_t i = 0; i < N; i++)
                     for (size_t h = 0; h < 2; h++)
                         sum += (double) pairs[(i * ROWS * R + row * R + col) * 2 + h] *
-                               (double) turns[(j * N + i) * 2 + h] * (double) step[row * R + col];
+                               (double) rotations[(j * N + i) * 2 + h] * (double) step[row * R + col];
                 for (size_t k = 0; k < FOLD_NODES; k++)
                     sum += (double) weights[j][k] * (double) above[k][row * R + col];
                 CU_ASSERT_DOUBLE_EQUAL(node(&c, at, col), sum, half * 1.001);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/lib/test.h"
 
 bool end_init(struct end *d, size_t extent_bytes)
@@ -75,12 +75,12 @@ void end_get(struct end *d, void *to, cu_ptr from, size_t bytes)
 
 cu_ptr end_put_table(struct end *d, const struct page_layout *l)
 {
-    size_t bytes = plan_table_bytes(l);
+    size_t bytes = device_table_bytes(l);
     void *image = aligned_alloc(64, (bytes + 63) / 64 * 64);
     cu_ptr at = end_put(d, NULL, bytes); /* its pointers are those of its place */
 
     assert(image);
-    plan_table_fill(l, image, at);
+    device_table_fill(l, image, at);
     end_set(d, at, image, bytes);
     free(image);
     return at;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/oracle.h"
 
@@ -23,12 +23,12 @@ static void *need(size_t bytes)
 enum { FIRST_ROW = 3 }; /* of exact ones in their buffer; what is around them is not a number */
 
 void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n_splits, size_t n_items,
-                       struct plan_attend *ret)
+                       struct launch_attend *ret)
 {
     const struct attend_args *a = &s->args;
     const struct geometry *g = &s->layout.table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d, n_heads = s->layout.shard.n_heads;
-    size_t n_tiles = PLAN_TILES(geometry_group(g), a->n_q), ld = a->n_exact + FIRST_ROW + 1;
+    size_t n_tiles = LAUNCH_TILES(geometry_group(g), a->n_q), ld = a->n_exact + FIRST_ROW + 1;
 
     *d = (struct kernel_scene){.payloads = calloc(a->n_pages + 1, sizeof(*d->payloads))};
     for (size_t i = 0; i < a->n_pages; i++) {
@@ -42,15 +42,15 @@ void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n
             memcpy(d->exact[side] + (a->head * ld + FIRST_ROW + i) * g->d,
                    (side == SIDE_K ? a->exact_k : a->exact_v) + i * a->exact_stride, g->d * sizeof(uint16_t));
     }
-    d->table = need(plan_table_bytes(&s->layout));
-    plan_table_fill(&s->layout, d->table, (cu_ptr) (uintptr_t) d->table);
+    d->table = need(device_table_bytes(&s->layout));
+    device_table_fill(&s->layout, d->table, (cu_ptr) (uintptr_t) d->table);
     d->q = need(a->n_q * n_heads * row * sizeof(float));
     for (size_t i = 0; i < a->n_q * n_heads * row; i++)
         d->q[i] = a->q[i / row / n_heads * a->q_stride + i % row];
     d->out = need(a->n_q * n_heads * row * sizeof(float));
     d->partials = need(n_items * n_tiles * n_heads * n_splits *
-                       PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), g->d) * sizeof(float));
-    d->seq = (struct plan_seq){
+                       LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->layout), g->d) * sizeof(float));
+    d->seq = (struct device_seq){
         .payloads = d->payloads,
         .n_pages = (uint32_t) a->n_pages,
         .n_exact = (uint32_t) a->n_exact,
@@ -59,7 +59,7 @@ void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n
         .exact_ld = (uint32_t) ld,
         .first_row = FIRST_ROW,
     };
-    *ret = (struct plan_attend){
+    *ret = (struct launch_attend){
         .table = d->table,
         .partials = d->partials,
         .layer = a->layer,
@@ -108,14 +108,14 @@ static bool is_within(const struct attend_args *a, const float *got, double roun
 bool kernel_scene_check(const struct shape *shape, uint32_t n_splits, kernel_launch launch, unsigned which,
                         double roundings)
 {
-    struct plan_attend plan;
+    struct launch_attend plan;
     struct kernel_scene d;
     struct errmsg e;
     struct scene s;
     bool taken;
 
     scene_init(&s, shape);
-    CU_ASSERT_EQUAL_FATAL(plan_table_check(&s.layout, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(device_table_check(&s.layout, &e), 0);
     kernel_scene_init(&d, &s, n_splits, 1, &plan);
     taken = launch(&s.layout, &plan, 1, which);
     if (taken) {
@@ -172,8 +172,8 @@ bool kernel_scene_check_batch(uint32_t d, uint32_t n_splits, size_t window, kern
                                 .n_q = 9,
                                 .q_first = SIZE_MAX,
                                 .window = window};
-    struct plan_seq seqs[BATCH];
-    struct plan_attend plan;
+    struct device_seq seqs[BATCH];
+    struct launch_attend plan;
     struct kernel_scene k;
     struct scene s;
     size_t floats;
@@ -187,7 +187,7 @@ bool kernel_scene_check_batch(uint32_t d, uint32_t n_splits, size_t window, kern
         seqs[i].n_pages = batch[i].n_pages;
         seqs[i].n_exact = batch[i].n_exact;
         seqs[i].first_row = FIRST_ROW + batch[i].first_row;
-        plan.items[i] = (struct plan_item){
+        plan.items[i] = (struct launch_attend_item){
             .seq = &seqs[i], .q = k.q, .out = need(floats * sizeof(float)), .n_q = batch[i].n_q};
         for (size_t x = 0; x < floats; x++)
             plan.items[i].out[x] = UNTOUCHED;

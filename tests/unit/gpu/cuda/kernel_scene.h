@@ -2,13 +2,13 @@
  * oracle. */
 #pragma once
 
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 #include "tests/unit/gpu/scene.h"
 
 /* A scene's one sequence in the shape that kernels take: aligned pages, exact rows of all heads, here of one.
  */
 struct kernel_scene {
-    struct plan_seq seq;
+    struct device_seq seq;
     uint8_t **payloads;
     void *table;
     uint16_t *exact[2];
@@ -17,12 +17,12 @@ struct kernel_scene {
 
 /* @ret: one item, and room for the partial results of @n_items. */
 void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n_splits, size_t n_items,
-                       struct plan_attend *ret);
+                       struct launch_attend *ret);
 void kernel_scene_deinit(struct kernel_scene *d);
 
 /* A launch of attention over @l, kvc_merge included. False: the kernel does not take the shape, nothing was
  * done. */
-typedef bool (*kernel_launch)(const struct page_layout *l, const struct plan_attend *a, unsigned n_items,
+typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
                               unsigned which);
 
 /**

@@ -66,7 +66,7 @@ static void put_sequence(struct sequence *s)
     s->pages = need(n_chunks(s), sizeof(*s->pages));
     put_pages(s);
     s->flag = end_put(d, &zero, sizeof(zero));
-    s->mirror = (struct plan_seq){
+    s->mirror = (struct device_seq){
         .payloads = (uint8_t *const *) (uintptr_t) s->payloads,
         .n_claimed = n_chunks(s),
         .exact_ld = s->shape.tail_rows,
@@ -151,18 +151,18 @@ static void pack_head(struct sequence *s, uint32_t head, enum side side, uint32_
                         &s->work) == 0);
 }
 
-static void step_mirror(struct plan_seq *m, const struct plan_append *a)
+static void step_mirror(struct device_seq *m, const struct launch_append *a)
 {
-    const struct plan_append_item *item = &a->items[0];
-    struct plan_step step =
-        plan_step(m->n_pages, m->n_exact, m->first_row, m->exact_ld, item->n_new, item->n_pack, a->given);
+    const struct launch_append_item *item = &a->items[0];
+    struct append_step step =
+        append_step(m->n_pages, m->n_exact, m->first_row, m->exact_ld, item->n_new, item->n_pack, a->given);
 
     m->n_pages += step.n_pack;
     m->n_exact = step.n_exact;
     m->first_row = step.first_row;
 }
 
-void sequence_append_on_cpu(struct sequence *s, const struct plan_append *a)
+void sequence_append_on_cpu(struct sequence *s, const struct launch_append *a)
 {
     uint32_t d = s->shape.d, n_packed = s->n_packed, n_new = a->items[0].n_new;
     float *x = need((size_t) CHUNK_TOKENS * d, sizeof(*x));
@@ -215,22 +215,22 @@ static void draw(const struct sequence *s, size_t n, float *ret, void *ret_as_dt
 {
     for (size_t i = 0; i < n; i++) {
         float x = (float) (2 * test_rand_normal());
-        uint16_t half = s->shape.dtype == PLAN_F16 ? f32_to_f16(x) : f32_to_bf16(x);
+        uint16_t half = s->shape.dtype == LAUNCH_F16 ? f32_to_f16(x) : f32_to_bf16(x);
 
-        ret[i] = s->shape.dtype == PLAN_F32   ? x
-                 : s->shape.dtype == PLAN_F16 ? f16_to_f32(half)
-                                              : bf16_to_f32(half);
-        if (s->shape.dtype == PLAN_F32)
+        ret[i] = s->shape.dtype == LAUNCH_F32   ? x
+                 : s->shape.dtype == LAUNCH_F16 ? f16_to_f32(half)
+                                                : bf16_to_f32(half);
+        if (s->shape.dtype == LAUNCH_F32)
             memcpy((float *) ret_as_dtype + i, &x, sizeof(x));
         else
             memcpy((uint16_t *) ret_as_dtype + i, &half, sizeof(half));
     }
 }
 
-void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct plan_append *ret)
+void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct launch_append *ret)
 {
     size_t n = n_new * row_floats(s),
-           bytes = n * (s->shape.dtype == PLAN_F32 ? sizeof(float) : sizeof(uint16_t));
+           bytes = n * (s->shape.dtype == LAUNCH_F32 ? sizeof(float) : sizeof(uint16_t));
     void *as_dtype = need(n, sizeof(float));
 
     assert(s->length + n_new <= s->shape.tokens_max);
@@ -240,15 +240,15 @@ void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct plan_a
     }
     free(as_dtype);
     if (n_pack < 0)
-        n_pack = (int) plan_step(s->mirror.n_pages, s->mirror.n_exact, s->mirror.first_row,
-                                 s->mirror.exact_ld, n_new, n_chunks(s), 0)
+        n_pack = (int) append_step(s->mirror.n_pages, s->mirror.n_exact, s->mirror.first_row,
+                                   s->mirror.exact_ld, n_new, n_chunks(s), 0)
                      .n_pack;
-    *ret = (struct plan_append){
-        .table = (const struct plan_table *) (uintptr_t) s->table,
+    *ret = (struct launch_append){
+        .table = (const struct device_table *) (uintptr_t) s->table,
         .dtype = s->shape.dtype,
         .layer = SEQUENCE_LAYER,
         .saturated = (unsigned long long *) (uintptr_t) s->saturated,
-        .items = {{.seq = (struct plan_seq *) (uintptr_t) s->seq,
+        .items = {{.seq = (struct device_seq *) (uintptr_t) s->seq,
                    .k = (const void *) (uintptr_t) s->new_rows[SIDE_K],
                    .v = (const void *) (uintptr_t) s->new_rows[SIDE_V],
                    .n_new = n_new,
@@ -258,7 +258,7 @@ void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct plan_a
 
 void sequence_append(struct sequence *s, uint32_t n_new, int n_pack, cu_stream stream)
 {
-    struct plan_append a;
+    struct launch_append a;
 
     sequence_draw(s, n_new, n_pack, &a);
     end_ok(s->end, cuda_append(s->end->kernels, &s->layout, &a, 1, stream, &s->end->e));
@@ -307,7 +307,7 @@ static bool compare_pages(struct sequence *s)
 bool sequence_compare(struct sequence *s)
 {
     unsigned long long saturated[2];
-    struct plan_seq got;
+    struct device_seq got;
     bool same;
 
     end_get(s->end, &got, s->seq, sizeof(got));
@@ -331,9 +331,9 @@ bool sequence_compare_reading(struct sequence *s, enum side side, uint32_t first
 {
     size_t bytes = n * row_floats(s) * sizeof(float);
     float *want = need(bytes, 1), *got = need(bytes, 1);
-    struct plan_read r = {
-        .table = (const struct plan_table *) (uintptr_t) s->table,
-        .seq = (const struct plan_seq *) (uintptr_t) s->seq,
+    struct launch_read r = {
+        .table = (const struct device_table *) (uintptr_t) s->table,
+        .seq = (const struct device_seq *) (uintptr_t) s->seq,
         .layer = SEQUENCE_LAYER,
         .side = side,
         .first = first,

@@ -15,7 +15,7 @@ struct sequence_shape {
     uint32_t d, n_kv_heads, group, n_sink;
     int bits; /* view.h */
     enum prediction v_from;
-    enum plan_dtype dtype;
+    enum launch_dtype dtype;
     uint32_t tokens_max; /* that are ever appended */
     uint32_t tail_rows;  /* of the buffer in GPU memory */
 };
@@ -34,9 +34,9 @@ struct sequence {
     /* in GPU memory */
     struct end *end;
     cu_ptr table, seq, flag, saturated, payloads, new_rows[2];
-    cu_ptr *slots;          /* [chunks] */
-    struct plan_seq mirror; /* what the host knows of it */
-    bool is_beside;         /* the view is another's */
+    cu_ptr *slots;            /* [chunks] */
+    struct device_seq mirror; /* what the host knows of it */
+    bool is_beside;           /* the view is another's */
 };
 
 void sequence_init(struct sequence *s, struct end *d, const struct sequence_shape *shape);
@@ -51,8 +51,8 @@ void sequence_append(struct sequence *s, uint32_t n_new, int n_pack, cu_stream s
 
 /* The same in its parts: draws tokens and puts them where a launch of @ret, of one item, reads them; what CPU
  * and host do with them. */
-void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct plan_append *ret);
-void sequence_append_on_cpu(struct sequence *s, const struct plan_append *a);
+void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct launch_append *ret);
+void sequence_append_on_cpu(struct sequence *s, const struct launch_append *a);
 
 /* Lengths, tail, pages, counts: the same bits on both sides. False, and what differs printed. */
 bool sequence_compare(struct sequence *s);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/lib/test.h"
 #include "tests/standin/graph.h"
 #include "tests/unit/gpu/cuda/sequence.h"
@@ -56,7 +56,7 @@ static void test_shapes(void)
                                            .n_kv_heads = 1 + (i + (uint32_t) v_from) % 3,
                                            .bits = -1,
                                            .v_from = (enum prediction) v_from,
-                                           .dtype = (enum plan_dtype)(i % 3),
+                                           .dtype = (enum launch_dtype)(i % 3),
                                            .n_sink = i % 2 * 4});
     check(
         &(struct sequence_shape){.d = 256, .n_kv_heads = 1, .bits = 3, .v_from = PREDICT_HEAD, .n_sink = 16});
@@ -83,7 +83,7 @@ static void test_pieces(void)
                                          .bits = 3,
                                          .v_from = PREDICT_HEAD,
                                          .n_sink = 4,
-                                         .dtype = PLAN_BF16,
+                                         .dtype = LAUNCH_BF16,
                                          .tokens_max = 900,
                                          .tail_rows = 260};
     unsigned moves = 0, over_itself = 0;
@@ -92,7 +92,7 @@ static void test_pieces(void)
 
     sequence_init(&s, d, &shape);
     for (unsigned i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
-        struct plan_seq before = s.mirror;
+        struct device_seq before = s.mirror;
         uint32_t left;
 
         sequence_append(&s, pieces[i], i % 2 ? -1 : 4, NULL);
@@ -123,7 +123,7 @@ static void test_packing_by_the_host(void)
                                          .tokens_max = 400,
                                          .tail_rows = 400};
     struct end *d = open_end();
-    struct plan_append a;
+    struct launch_append a;
     struct sequence s;
 
     sequence_init(&s, d, &shape);
@@ -163,7 +163,7 @@ static void test_not_finite(void)
                                          .bits = 2,
                                          .v_from = PREDICT_NONE,
                                          .n_sink = 4,
-                                         .dtype = PLAN_F32,
+                                         .dtype = LAUNCH_F32,
                                          .tokens_max = 100,
                                          .tail_rows = 100};
     struct end *d = open_end();
@@ -177,7 +177,7 @@ static void test_not_finite(void)
         float mean = table_codec(&s.view.table, SEQUENCE_LAYER, col / 32, side)->mean[col % 32],
               x = mean + 65503;
         cu_ptr at;
-        struct plan_append a;
+        struct launch_append a;
 
         sequence_draw(&s, 3, 0, &a);
         at = s.new_rows[side] + (row * 64 + col) * sizeof(float);
@@ -187,7 +187,7 @@ static void test_not_finite(void)
         x = bad[i / 2] + mean;
         end_set(d, at, &x, sizeof(x));
         end_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
-        CU_ASSERT_EQUAL(faults_of(&s), PLAN_NOT_FINITE);
+        CU_ASSERT_EQUAL(faults_of(&s), DEVICE_NOT_FINITE);
         end_set(d, s.flag, &zero, sizeof(zero));
     }
     sequence_deinit(&s);
@@ -206,7 +206,7 @@ static void test_no_room(void)
                                          .tokens_max = 300,
                                          .tail_rows = 130};
     struct end *d = open_end();
-    struct plan_append a;
+    struct launch_append a;
     struct sequence s;
     uint32_t zero = 0;
 
@@ -214,14 +214,14 @@ static void test_no_room(void)
     sequence_append(&s, 127, -1, NULL);
     sequence_draw(&s, 68, 1, &a); /* one chunk goes, 63 rows stay, 131 would be there */
     end_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
-    CU_ASSERT_EQUAL(faults_of(&s), PLAN_NO_ROOM);
+    CU_ASSERT_EQUAL(faults_of(&s), DEVICE_NO_ROOM);
     CU_ASSERT_TRUE(sequence_compare(&s));
     end_set(d, s.flag, &zero, sizeof(zero));
     s.mirror.n_claimed = 0;
     end_set(d, s.seq, &s.mirror, sizeof(s.mirror));
     sequence_draw(&s, 1, 1, &a);
     end_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
-    CU_ASSERT_EQUAL(faults_of(&s), PLAN_NO_ROOM);
+    CU_ASSERT_EQUAL(faults_of(&s), DEVICE_NO_ROOM);
     CU_ASSERT_TRUE(sequence_compare(&s));
     sequence_deinit(&s);
     CU_ASSERT_TRUE(end_deinit(d));
@@ -248,7 +248,7 @@ static void deinit_several(struct sequence s[SEVERAL])
  * is not there. */
 static void append_to_several(struct sequence s[SEVERAL], const uint32_t n_new[SEVERAL], unsigned leave_out)
 {
-    struct plan_append all = {0}, one[SEVERAL];
+    struct launch_append all = {0}, one[SEVERAL];
 
     for (unsigned i = 0; i < SEVERAL; i++) {
         sequence_draw(&s[i], n_new[i], -1, &one[i]);
@@ -279,7 +279,7 @@ static void test_several(void)
                                          .bits = 3,
                                          .v_from = PREDICT_LAYER,
                                          .n_sink = 4,
-                                         .dtype = PLAN_F16,
+                                         .dtype = LAUNCH_F16,
                                          .tokens_max = 460,
                                          .tail_rows = 262};
     struct end *d = open_end();
@@ -322,7 +322,7 @@ static void test_no_room_for_one(void)
     append_to_several(s, prompts, SEVERAL);
     append_to_several(s, pieces, 1); /* 63 rows and 200 more do not fit 217 */
     for (unsigned i = 0; i < SEVERAL; i++) {
-        CU_ASSERT_EQUAL(faults_of(&s[i]), i == 1 ? PLAN_NO_ROOM : 0);
+        CU_ASSERT_EQUAL(faults_of(&s[i]), i == 1 ? DEVICE_NO_ROOM : 0);
         CU_ASSERT_EQUAL(s[i].n_packed, i == 1 ? 0 : 1);
         CU_ASSERT_TRUE(sequence_compare(&s[i]));
     }
@@ -335,19 +335,19 @@ static void test_no_room_for_one(void)
 enum { SPLITS = 2 };
 
 /* Attention of the newest token, and what it reads and writes. */
-static void put_attention(const struct sequence *s, const float *q, struct plan_attend *ret)
+static void put_attention(const struct sequence *s, const float *q, struct launch_attend *ret)
 {
     size_t row = (size_t) s->shape.n_kv_heads * s->shape.group * s->shape.d * sizeof(float);
     size_t partials = s->shape.n_kv_heads * SPLITS *
-                      PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), s->shape.d) * sizeof(float);
+                      LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->layout), s->shape.d) * sizeof(float);
 
-    *ret = (struct plan_attend){
-        .table = (const struct plan_table *) (uintptr_t) s->table,
+    *ret = (struct launch_attend){
+        .table = (const struct device_table *) (uintptr_t) s->table,
         .layer = SEQUENCE_LAYER,
         .n_splits = SPLITS,
         .n_q = 1,
         .partials = (float *) (uintptr_t) end_put(s->end, NULL, partials),
-        .items = {{.seq = (const struct plan_seq *) (uintptr_t) s->seq,
+        .items = {{.seq = (const struct device_seq *) (uintptr_t) s->seq,
                    .n_q = 1,
                    .q = (const float *) (uintptr_t) end_put(s->end, q, row),
                    .out = (float *) (uintptr_t) end_put(s->end, NULL, row)}},
@@ -355,7 +355,7 @@ static void put_attention(const struct sequence *s, const float *q, struct plan_
 }
 
 /* The newest token's attention by what the CPU has, within what test_kernels.c allows. */
-static bool attends(struct sequence *s, const float *q, const struct plan_attend *plan)
+static bool attends(struct sequence *s, const float *q, const struct launch_attend *plan)
 {
     uint32_t d = s->shape.d, group = s->shape.group, packed = s->n_packed * CHUNK_TOKENS;
     size_t floats = (size_t) s->shape.n_kv_heads * group * d;
@@ -394,7 +394,7 @@ static bool attends(struct sequence *s, const float *q, const struct plan_attend
 }
 
 static cu_graph_exec capture_step(struct end *d, const struct graph_calls *graphs, const struct sequence *s,
-                                  const struct plan_append *append, const struct plan_attend *attend,
+                                  const struct launch_append *append, const struct launch_attend *attend,
                                   cu_stream stream)
 {
     cu_graph_exec exec;
@@ -424,8 +424,8 @@ static void test_replay(void)
     struct end *d = open_end();
     struct graph_calls graphs;
     float q[2 * 2 * 32];
-    struct plan_append append;
-    struct plan_attend attend;
+    struct launch_append append;
+    struct launch_attend attend;
     cu_graph_exec step;
     struct sequence s;
     cu_stream stream;

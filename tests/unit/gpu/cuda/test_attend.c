@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/end.h"
 #include "tests/unit/gpu/cuda/kernel_scene.h"
@@ -19,10 +19,10 @@ static const unsigned computes[] = {999, 80, 0};
 enum { COMPUTES = sizeof(computes) / sizeof(computes[0]) };
 
 /* What lies at the addresses of @seq, in GPU memory. */
-static cu_ptr put_sequence(const struct page_layout *l, const struct plan_seq *seq)
+static cu_ptr put_sequence(const struct page_layout *l, const struct device_seq *seq)
 {
     size_t tail = (size_t) l->shard.n_heads * seq->exact_ld * l->table->geometry.d * sizeof(uint16_t);
-    struct plan_seq there = *seq;
+    struct device_seq there = *seq;
     cu_ptr *pages = calloc(seq->n_pages + 1, sizeof(*pages)), at;
 
     assert(pages);
@@ -38,20 +38,21 @@ static cu_ptr put_sequence(const struct page_layout *l, const struct plan_seq *s
 
 /* A scene's launch, whose pointers are the host's, in GPU memory; @which: the compute capability that bounds
  * the choice. */
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
+static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
+                   unsigned which)
 {
     const struct geometry *g = &l->table->geometry;
     size_t row = (size_t) l->shard.n_heads * geometry_group(g) * g->d * sizeof(float);
-    size_t partial = PLAN_PARTIAL_FLOATS(plan_columns_max(l), g->d) * sizeof(float);
-    struct plan_attend there = *a;
+    size_t partial = LAUNCH_PARTIAL_FLOATS(device_table_columns_max(l), g->d) * sizeof(float);
+    struct launch_attend there = *a;
 
     cuda_kernels_limit(gpu.kernels, (int) which);
-    there.table = (const struct plan_table *) (uintptr_t) end_put_table(&gpu, l);
+    there.table = (const struct device_table *) (uintptr_t) end_put_table(&gpu, l);
     there.partials = (float *) (uintptr_t) end_put(&gpu, NULL,
-                                                   n_items * PLAN_TILES(geometry_group(g), a->n_q) *
+                                                   n_items * LAUNCH_TILES(geometry_group(g), a->n_q) *
                                                        l->shard.n_heads * a->n_splits * partial);
     for (unsigned i = 0; i < n_items; i++) {
-        there.items[i].seq = (const struct plan_seq *) (uintptr_t) put_sequence(l, a->items[i].seq);
+        there.items[i].seq = (const struct device_seq *) (uintptr_t) put_sequence(l, a->items[i].seq);
         there.items[i].q = (const float *) (uintptr_t) end_put(&gpu, a->items[i].q, a->n_q * row);
         there.items[i].out = (float *) (uintptr_t) end_put(&gpu, a->items[i].out, a->n_q * row);
     }

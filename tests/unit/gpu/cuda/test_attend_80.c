@@ -2,7 +2,7 @@
  * The attention kernels for compute capability 8.0 and later, run on the CPU with the instructions that they
  * use spelt out (tests/cuda_on_cpu/pairs.h), against attention in binary64 over the same pages.
  *
- * Tolerance: kernel_scene.h's, with more roundings: a key as it is formed is rounded there already; turning
+ * Tolerance: kernel_scene.h's, with more roundings: a key as it is formed is rounded there already; rotating
  * rounds cosines and sines (1), one of two products (1/2) and the result (1); the mean's cosines and factors
  * are rounded (2) where the mean is no larger than what is added to it. Elsewhere its share is three products
  * of numbers with 22 bits each: two roundings by 2^-24 and a product that is left out, below 2^-24, less than
@@ -10,22 +10,26 @@
  */
 #include <string.h>
 
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
+#include "gpu/cuda/select.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/kernel_scene.h"
 
-enum { SMALLEST = PLAN_80_COUNT }; /* the kernel that a launch picks */
+enum { SMALLEST = ATTEND_80_COUNT }; /* the kernel that a launch picks */
 
 #define ROUNDINGS (3 + 2.5 + 2)
 
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
+static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
+                   unsigned which)
 {
-    enum plan_80_kernel kernel = which == SMALLEST ? plan_80_kernel(l, a->n_q) : (enum plan_80_kernel) which;
+    enum attend_80_kernel kernel =
+        which == SMALLEST ? select_attend_80(l, a->n_q) : (enum attend_80_kernel) which;
 
-    if (kernel == PLAN_80_COUNT || !plan_80_takes(kernel, l, a->n_q))
+    if (kernel == ATTEND_80_COUNT || !select_attend_80_takes(kernel, l, a->n_q))
         return false;
-    on_cpu_attend_80(kernel, a, n_items, plan_80_shared_bytes(kernel, l), plan_merge_shared_bytes(l));
+    on_cpu_attend_80(kernel, a, n_items, select_attend_80_shared_bytes(kernel, l),
+                     device_table_merge_shared_bytes(l));
     return true;
 }
 
@@ -162,7 +166,7 @@ static void test_every_kernel(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         unsigned n = 0;
 
-        for (unsigned kernel = 0; kernel < PLAN_80_COUNT; kernel++)
+        for (unsigned kernel = 0; kernel < ATTEND_80_COUNT; kernel++)
             n += taken(&(struct shape){.d = cases[i].d,
                                        .n_rot = cases[i].d,
                                        .group = cases[i].group,
@@ -179,7 +183,7 @@ static void test_every_kernel(void)
     }
 }
 
-/* Queries are turned from page to page, and now and then formed anew. */
+/* Queries are rotated from page to page, and now and then formed anew. */
 static void test_many_pages(void)
 {
     check(&(struct shape){.d = 64,

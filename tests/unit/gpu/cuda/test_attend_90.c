@@ -4,26 +4,30 @@
  *
  * Tolerance: kernel_scene.h's, with more roundings. Sums of keys are binary16 after every 16 coordinates: sum
  * i of n has size sqrt(i / n) of the last, so their roundings are (n + 1) / 2 of the last one's in squares,
- * of which the key's own is counted there already; turning rounds cosines and sines (1), one of two products
+ * of which the key's own is counted there already; rotating rounds cosines and sines (1), one of two products
  * (1/2) and the result (1); the mean's cosines and factors are rounded (2) where the mean is no larger than
  * what is added to it.
  */
 #include <string.h>
 
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
+#include "gpu/cuda/select.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/kernel_scene.h"
 
-enum { SMALLEST = PLAN_90_COUNT }; /* the kernel that a launch picks */
+enum { SMALLEST = ATTEND_90_COUNT }; /* the kernel that a launch picks */
 
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
+static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
+                   unsigned which)
 {
-    enum plan_90_kernel kernel = which == SMALLEST ? plan_90_kernel(l, a->n_q) : (enum plan_90_kernel) which;
+    enum attend_90_kernel kernel =
+        which == SMALLEST ? select_attend_90(l, a->n_q) : (enum attend_90_kernel) which;
 
-    if (kernel == PLAN_90_COUNT || !plan_90_takes(kernel, l, a->n_q))
+    if (kernel == ATTEND_90_COUNT || !select_attend_90_takes(kernel, l, a->n_q))
         return false;
-    on_cpu_attend_90(kernel, a, n_items, plan_90_shared_bytes(kernel, l), plan_merge_shared_bytes(l));
+    on_cpu_attend_90(kernel, a, n_items, select_attend_90_shared_bytes(kernel, l),
+                     device_table_merge_shared_bytes(l));
     return true;
 }
 
@@ -177,7 +181,7 @@ static void test_every_kernel(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         unsigned n_taken = 0;
 
-        for (unsigned kernel = 0; kernel < PLAN_90_COUNT; kernel++)
+        for (unsigned kernel = 0; kernel < ATTEND_90_COUNT; kernel++)
             n_taken += taken(&(struct shape){.d = cases[i].d,
                                              .n_rot = cases[i].d,
                                              .group = cases[i].group,
@@ -298,7 +302,7 @@ static void test_extremes(void)
                           .n_q = 1,
                           .q_first = SIZE_MAX},
           3); /* nothing packed */
-    /* Exact keys that binary16 just takes, and many not any more when they are turned. */
+    /* Exact keys that binary16 just takes, and many not any more when they are rotated. */
     check(&(struct shape){.d = 64,
                           .n_rot = 64,
                           .group = 3,

@@ -7,21 +7,23 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
+#include "gpu/cuda/select.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/kernel_scene.h"
 
-enum { SMALLEST = PLAN_ATTEND_COUNT }; /* the kernel that a launch picks */
+enum { SMALLEST = ATTEND_COUNT }; /* the kernel that a launch picks */
 
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
+static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
+                   unsigned which)
 {
-    enum plan_attend_kernel kernel =
-        which == SMALLEST ? plan_attend_kernel(l, a->n_q) : (enum plan_attend_kernel) which;
+    enum attend_kernel kernel = which == SMALLEST ? select_attend(l, a->n_q) : (enum attend_kernel) which;
 
-    if (!plan_attend_takes(kernel, l, a->n_q))
+    if (!select_attend_takes(kernel, l, a->n_q))
         return false;
-    on_cpu_attend(kernel, a, n_items, plan_attend_shared_bytes(l), plan_merge_shared_bytes(l));
+    on_cpu_attend(kernel, a, n_items, device_table_attend_shared_bytes(l),
+                  device_table_merge_shared_bytes(l));
     return true;
 }
 
@@ -145,7 +147,7 @@ static void test_every_kernel(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         unsigned taken = 0;
 
-        for (unsigned kernel = 0; kernel < PLAN_ATTEND_COUNT; kernel++)
+        for (unsigned kernel = 0; kernel < ATTEND_COUNT; kernel++)
             taken += kernel_scene_check(&(struct shape){.d = cases[i].d,
                                                         .n_rot = cases[i].d,
                                                         .group = cases[i].group,
@@ -293,7 +295,7 @@ static void test_what_is_refused(void)
     struct scene s;
 
     scene_init(&s, &shape);
-    CU_ASSERT_EQUAL(plan_table_check(&s.layout, &e), -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(device_table_check(&s.layout, &e), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "17"));
     scene_deinit(&s);
     shape = (struct shape){.d = 256,
@@ -305,7 +307,7 @@ static void test_what_is_refused(void)
                            .n_q = 1,
                            .q_first = SIZE_MAX};
     scene_init(&s, &shape);
-    CU_ASSERT_EQUAL(plan_table_check(&s.layout, &e), -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(device_table_check(&s.layout, &e), -EOPNOTSUPP);
     scene_deinit(&s);
 }
 

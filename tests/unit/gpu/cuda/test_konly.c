@@ -10,7 +10,7 @@
 #include "base/half.h"
 #include "gpu/chunk.h"
 #include "gpu/cuda/konly.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/kernel_scene.h"
@@ -75,9 +75,9 @@ static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, u
     k.v = v = decode_values(&s, k.ld);
     k.attend.partials = partials =
         need((size_t) s.layout.shard.n_heads * n_splits * KONLY_PARTIAL_FLOATS * sizeof(float));
-    on_cpu_launch(names[konly_kernel(&s.layout)], s.layout.shard.n_heads, n_splits, 1, PLAN_THREADS,
+    on_cpu_launch(names[konly_kernel(&s.layout)], s.layout.shard.n_heads, n_splits, 1, LAUNCH_THREADS,
                   konly_shared_bytes(&s.layout), &k);
-    on_cpu_launch("kvc_konly_merge", group, s.layout.shard.n_heads, 1, PLAN_THREADS, 16, &k);
+    on_cpu_launch("kvc_konly_merge", group, s.layout.shard.n_heads, 1, LAUNCH_THREADS, 16, &k);
     memcpy(s.args.out, d.out + s.args.head * group * KONLY_D, group * KONLY_D * sizeof(float));
     r = oracle_packed(&s.args, NULL);
     limit = r.tolerance + 1.5 * sqrt(ROUNDINGS * pow(r.score_rounding, 2) + 2 * pow(r.weight_rounding, 2));

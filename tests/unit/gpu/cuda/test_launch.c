@@ -16,7 +16,7 @@
 #include "base/errmsg.h"
 #include "base/half.h"
 #include "gpu/chunk.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "proto/page.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/end.h"
@@ -109,12 +109,12 @@ static bool write_pages(struct end *d, struct cuda_extent *x, const struct scene
 {
     size_t tail = (size_t) N_KV * TAIL_ROWS * DIM * sizeof(uint16_t),
            piece = (size_t) N_TOKENS * N_KV * DIM * sizeof(float);
-    struct plan_append a = {.table = (const struct plan_table *) (uintptr_t) end_put_table(d, &s->layout),
-                            .dtype = PLAN_F32};
+    struct launch_append a = {.table = (const struct device_table *) (uintptr_t) end_put_table(d, &s->layout),
+                              .dtype = LAUNCH_F32};
     uint8_t *payloads[N_PAGES];
     uint32_t zero = 0, faults;
-    struct plan_seq seq = {.n_claimed = N_PAGES, .exact_ld = TAIL_ROWS};
-    struct plan_crc crc = {.n = 1};
+    struct device_seq seq = {.n_claimed = N_PAGES, .exact_ld = TAIL_ROWS};
+    struct launch_crc crc = {.n = 1};
     cu_ptr list, sums = end_put(d, NULL, N_PAGES * sizeof(uint32_t));
 
     for (size_t i = 0; i < N_PAGES; i++)
@@ -127,7 +127,7 @@ static bool write_pages(struct end *d, struct cuda_extent *x, const struct scene
     for (a.layer = 0; a.layer < N_LAYERS; a.layer++) {
         seq.exact_k = (uint16_t *) (uintptr_t) end_put(d, NULL, tail);
         seq.exact_v = (uint16_t *) (uintptr_t) end_put(d, NULL, tail);
-        a.items[0].seq = (struct plan_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq));
+        a.items[0].seq = (struct device_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq));
         a.items[0].n_new = N_TOKENS;
         a.items[0].n_pack = 0;
         end_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
@@ -203,13 +203,15 @@ static bool attend_to_pages(struct end *d, struct cuda_extent *x, const struct s
     size_t floats = (size_t) N_KV * GROUP * DIM, n_splits = 2,
            tail = (size_t) N_KV * N_EXACT * DIM * sizeof(uint16_t);
     size_t partials =
-        N_KV * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), DIM) * sizeof(float);
+        N_KV * n_splits * LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->layout), DIM) * sizeof(float);
     uint8_t *payloads[N_PAGES];
-    struct plan_seq seq = {.n_claimed = N_PAGES, .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT};
-    struct plan_attend plan = {.table = (const struct plan_table *) (uintptr_t) end_put_table(d, &s->layout),
-                               .layer = 1,
-                               .n_splits = (uint32_t) n_splits,
-                               .n_q = 1};
+    struct device_seq seq = {
+        .n_claimed = N_PAGES, .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT};
+    struct launch_attend plan = {.table =
+                                     (const struct device_table *) (uintptr_t) end_put_table(d, &s->layout),
+                                 .layer = 1,
+                                 .n_splits = (uint32_t) n_splits,
+                                 .n_q = 1};
     cu_ptr out = end_put(d, NULL, floats * sizeof(float));
     float *got = malloc(floats * sizeof(*got));
     bool ok = true;
@@ -221,8 +223,8 @@ static bool attend_to_pages(struct end *d, struct cuda_extent *x, const struct s
     seq.exact_k = (uint16_t *) (uintptr_t) end_put(d, s->exact[SIDE_K], tail);
     seq.exact_v = (uint16_t *) (uintptr_t) end_put(d, s->exact[SIDE_V], tail);
     plan.partials = (float *) (uintptr_t) end_put(d, NULL, partials);
-    plan.items[0] = (struct plan_item){
-        .seq = (const struct plan_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq)),
+    plan.items[0] = (struct launch_attend_item){
+        .seq = (const struct device_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq)),
         .q = (const float *) (uintptr_t) end_put(d, s->q, floats * sizeof(float)),
         .out = (float *) (uintptr_t) out,
         .n_q = 1,
@@ -352,13 +354,13 @@ static void test_failing_launches(void)
         if (ok) { /* nothing to do: no launch; then one that is well, and one that is not */
             cu_ptr at = end_put(&d, NULL, sizeof(uint32_t));
 
-            CU_ASSERT_EQUAL(cuda_read(d.kernels, &s.layout, &(struct plan_read){0}, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_crc(d.kernels, &(struct plan_crc){0}, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, NULL, 0, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_attend(d.kernels, &s.layout, &(struct plan_attend){.n_q = 1}, 0, NULL, &d.e),
-                            0);
-            CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), -EIO);
+            CU_ASSERT_EQUAL(cuda_read(d.kernels, &s.layout, &(struct launch_read){0}, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_crc(d.kernels, &(struct launch_crc){0}, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_write_words(d.kernels, at, NULL, 0, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(
+                cuda_attend(d.kernels, &s.layout, &(struct launch_attend){.n_q = 1}, 0, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_write_words(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_write_words(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), -EIO);
         }
         CU_ASSERT_PTR_NOT_NULL(strstr(d.e.text, "start it again"));
         CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);

@@ -7,9 +7,9 @@
 #include "tests/unit/gpu/cuda/end.h"
 
 /* Also more than one launch takes; what stands before and behind stays. */
-static void test_poke(void)
+static void test_write_words(void)
 {
-    static const size_t words[] = {0, 1, 5, PLAN_POKE_WORDS, PLAN_POKE_WORDS + 1, 1000};
+    static const size_t words[] = {0, 1, 5, LAUNCH_WRITE_WORDS_MAX, LAUNCH_WRITE_WORDS_MAX + 1, 1000};
     uint32_t from[1000], got[1002], want[1002];
     struct end d;
 
@@ -21,8 +21,8 @@ static void test_poke(void)
         at = end_put(&d, want, sizeof(want));
         for (size_t x = 0; x < words[i]; x++)
             want[1 + x] = from[x] = (uint32_t) test_rand();
-        end_ok(&d,
-               cuda_poke(d.kernels, at + sizeof(uint32_t), from, words[i] * sizeof(uint32_t), NULL, &d.e));
+        end_ok(&d, cuda_write_words(d.kernels, at + sizeof(uint32_t), from, words[i] * sizeof(uint32_t), NULL,
+                                    &d.e));
         memset(from, 0, sizeof(from)); /* they may go at once */
         end_get(&d, got, at, sizeof(got));
         CU_ASSERT_EQUAL(memcmp(want, got, sizeof(got)), 0);
@@ -37,7 +37,7 @@ static void check_crc(struct end *d, size_t bytes)
     uint8_t *x = malloc(N * bytes + 1);
     const uint8_t *at[N];
     uint32_t got[N + 1];
-    struct plan_crc c = {.bytes = bytes, .n = N};
+    struct launch_crc c = {.bytes = bytes, .n = N};
     cu_ptr data, ret;
 
     assert(x);
@@ -79,7 +79,7 @@ static void test_known_crc(void)
 {
     uint8_t bytes[2][32];
     const uint8_t *at[2];
-    struct plan_crc c = {.bytes = 32, .n = 2};
+    struct launch_crc c = {.bytes = 32, .n = 2};
     uint32_t got[2];
     struct end d;
     cu_ptr data, ret;
@@ -101,4 +101,5 @@ static void test_known_crc(void)
 }
 
 const char test_suite[] = "bytes in GPU memory";
-const struct test_case test_cases[] = {TEST(test_poke), TEST(test_crc), TEST(test_known_crc), TEST_END};
+const struct test_case test_cases[] = {TEST(test_write_words), TEST(test_crc), TEST(test_known_crc),
+                                       TEST_END};

@@ -1,15 +1,14 @@
-/* The warps of attend_90.cu that work ahead: one fetches blocks of pages, others turn the queries to the
- * frames of what comes. */
+/* The warps of attend_90.cu that work in advance: one fetches the blocks of pages, the others rotate the
+ * queries to the frames of the next pieces. */
 #pragma once
 
 #include "gpu/cuda/kernels/block_90.h"
 
-enum {
-    PHASE_ROUNDS = 16
-}; /* that a phase is carried over before it is formed anew: 2^-20 of a turn at most */
+/* Pages after which a phase is computed anew: its error is at most 2^-20 of a revolution. */
+enum { PHASE_ROUNDS = 16 };
 
-/* One warp: the block of this head of every page, as soon as there is room. Lanes hold the addresses of 32
- * pages. */
+/* One warp: fetches the block of this head of every page, as soon as a stage is free. Lanes hold the
+ * addresses of 32 pages. */
 DEVICE void fetch(const struct work *w, struct block_90 b)
 {
     struct stage s = {b.shape.n_stages, 0, 1};
@@ -34,11 +33,11 @@ DEVICE void fetch(const struct work *w, struct block_90 b)
 
 /* ---- queries ---- */
 
-/* A lane's pair of planes: phase to the piece, what it turns back by to the warp's next page, the mean over
- * its scale. */
+/* A pair of planes of a lane: the phase of the current piece, the rotation back to the next page of this
+ * warp, and the mean divided by its scale. */
 struct plane_pair {
     float cosine[2], sine[2], step_cosine[2], step_sine[2], mean_lo[2], mean_hi[2];
-    unsigned how; /* PLAN_MEAN_* */
+    unsigned how; /* DEVICE_MEAN_* */
 };
 
 DEVICE void begin_pair(const struct work *w, uint32_t plane, uint32_t n_pages, struct plane_pair *p)
@@ -53,7 +52,7 @@ DEVICE void begin_pair(const struct work *w, uint32_t plane, uint32_t n_pages, s
     }
 }
 
-DEVICE void turn_pair(const struct work *w, uint32_t plane, uint32_t first, bool anew, struct plane_pair *p)
+DEVICE void rotate_pair(const struct work *w, uint32_t plane, uint32_t first, bool anew, struct plane_pair *p)
 {
     for (unsigned x = 0; x < 2; x++) {
         float c = p->cosine[x], s = p->sine[x];
@@ -68,34 +67,34 @@ DEVICE void turn_pair(const struct work *w, uint32_t plane, uint32_t first, bool
     }
 }
 
-/* Where the pair of planes @plane of @row stands in the first set of a stage; the second one's word is 2
- * behind it. */
+/* Where the pair of planes @plane of @row is stored in the first set of a stage; the word of the second
+ * plane is 2 words later. */
 template <class S> DEVICE uint32_t *query_word(unsigned char *stage, uint32_t plane, uint32_t row)
 {
-    uint32_t in_lane = plane % 16 / 8, lane = plane % 8 / 2; /* of row 0, of which four make a row */
+    uint32_t in_lane = plane % 16 / 8, lane = plane % 8 / 2; /* of row 0; a row has four lanes */
 
-    return (uint32_t *) stage + plane / 16 * PLAN_90_STEP_WORDS(S::ROW_TILES) + (4 * row + lane) * 4 +
+    return (uint32_t *) stage + plane / 16 * ATTEND_90_STEP_WORDS(S::ROW_TILES) + (4 * row + lane) * 4 +
            in_lane;
 }
 
-/* Binary16 pair of @x, and with @lost of what it is off by. */
-DEVICE void store_rounded(const float x[2], uint32_t *at, uint32_t *lost)
+/* Stores @x as a pair of binary16; if @residual is set, also the rounding residuals. */
+DEVICE void store_rounded(const float x[2], uint32_t *at, uint32_t *residual)
 {
     uint32_t pair = pack_halves(x[0], x[1]);
 
     *at = pair;
-    if (lost)
-        *lost =
+    if (residual)
+        *residual =
             pack_halves(x[0] - half_to_float((uint16_t) pair), x[1] - half_to_float((uint16_t) (pair >> 16)));
 }
 
 /* One row of one pair of planes, to the three sets of @stage. */
 template <class S>
-DEVICE void turn_row(const float *start, const struct plane_pair *p, uint32_t plane, uint32_t row,
-                     unsigned char *stage)
+DEVICE void rotate_row(const float *start, const struct plane_pair *p, uint32_t plane, uint32_t row,
+                       unsigned char *stage)
 {
-    const uint32_t set = S::STEPS * PLAN_90_STEP_WORDS(S::ROW_TILES);
-    uint32_t *q = query_word<S>(stage, plane, row), *terms = q + set, *lost = terms + set;
+    const uint32_t set = S::STEPS * ATTEND_90_STEP_WORDS(S::ROW_TILES);
+    uint32_t *q = query_word<S>(stage, plane, row), *terms = q + set, *residual = terms + set;
     float lo[2], hi[2], with_cosine[2], with_sine[2];
 
     for (unsigned x = 0; x < 2; x++) {
@@ -109,17 +108,16 @@ DEVICE void turn_row(const float *start, const struct plane_pair *p, uint32_t pl
     }
     store_rounded(lo, q, 0);
     store_rounded(hi, q + 2, 0);
-    if (p->how == PLAN_MEAN_NONE)
+    if (p->how == DEVICE_MEAN_NONE)
         return;
-    store_rounded(with_cosine, terms, p->how == PLAN_MEAN_EXACT ? lost : 0);
-    store_rounded(with_sine, terms + 2, p->how == PLAN_MEAN_EXACT ? lost + 2 : 0);
+    store_rounded(with_cosine, terms, p->how == DEVICE_MEAN_EXACT ? residual : 0);
+    store_rounded(with_sine, terms + 2, p->how == DEVICE_MEAN_EXACT ? residual + 2 : 0);
 }
 
-/*
- * One of the warps that turn: every piece whose number it is, into the stage that is its own, so that what a
- * piece costs besides its rows is paid by one warp. A lane has the same planes always.
- */
-template <class S> DEVICE void turn(const struct work *w, struct block_90 b, unsigned warp)
+/* One of the warps that rotate. It takes every piece whose number is its own, and writes it to its own
+ * stage, so that the cost of a piece that does not depend on rows is paid by one warp. A lane always has
+ * the same planes. */
+template <class S> DEVICE void rotate(const struct work *w, struct block_90 b, unsigned warp)
 {
     enum {
         LANES = S::PLANES / 2 < 32 ? S::PLANES / 2 : 32,
@@ -141,12 +139,12 @@ template <class S> DEVICE void turn(const struct work *w, struct block_90 b, uns
 
         UNROLL
         for (unsigned x = 0; x < PAIRS; x++)
-            turn_pair(w, plane + 2 * LANES * x, p.first, anew, &pairs[x]);
+            rotate_pair(w, plane + 2 * LANES * x, p.first, anew, &pairs[x]);
         barrier_wait(&b.query_empty[warp], parity);
         for (uint32_t row = lane / LANES; row < w->rows.n; row += AT_ONCE)
             UNROLL
         for (unsigned x = 0; x < PAIRS; x++)
-            turn_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
+            rotate_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
         arrive_by_warp(&b.query_full[warp]);
     }
 }

@@ -10,8 +10,6 @@
  */
 #pragma once
 
-#include "tests/cuda_on_cpu/pairs.h"
-
 uint32_t shared_address(const void *at);
 
 void barrier_init(uint64_t *b, unsigned n_arrivals);

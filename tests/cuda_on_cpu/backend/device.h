@@ -5,7 +5,8 @@
  * other. A barrier that not all threads reach, and a warp operation that not all lanes reach, end the
  * program.
  *
- * gpu/cuda/kernels/device.h includes this in place of CUDA's own headers; a test includes the kernel's file.
+ * gpu/cuda/kernels/device.h finds this file by the include path of the tests, where nvcc finds
+ * gpu/cuda/backend/device.h.
  */
 #pragma once
 
@@ -62,9 +63,9 @@ static inline float exp2_fast(float x)
     return exp2f(x);
 }
 
-static inline void cos_sin_of_turns(float turns, float *ret_cosine, float *ret_sine)
+static inline void cos_sin_of_revolutions(float revolutions, float *ret_cosine, float *ret_sine)
 {
-    double angle = (double) turns * 6.283185307179586;
+    double angle = (double) revolutions * 6.283185307179586;
 
     *ret_cosine = (float) cos(angle);
     *ret_sine = (float) sin(angle);

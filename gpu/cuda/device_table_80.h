@@ -9,23 +9,23 @@
 #include "gpu/cuda/kernels/attend_80.h"
 #include "gpu/page_layout.h"
 
-enum { PLAN_NARROW_WORDS = 3 * 5 * 4 };
+enum { DEVICE_TABLE_80_NARROW_WORDS = 3 * 5 * 4 };
 
-static inline size_t plan_dec_fragment_words(uint32_t n_planes, uint32_t r)
+static inline size_t device_table_80_dec_fragment_words(uint32_t n_planes, uint32_t r)
 {
     return (size_t) n_planes / 8 * (r / 16) * 32 * 4;
 }
 
 /* @dec: [2][n_planes][r] binary16. */
-void plan_fill_dec_fragments(uint32_t n_planes, uint32_t r, const uint16_t *dec, uint32_t *ret);
+void device_table_80_fill_dec_fragments(uint32_t n_planes, uint32_t r, const uint16_t *dec, uint32_t *ret);
 
 /* @freq: [n_planes]; @ret: [n_planes][2]. */
-void plan_fill_page_turn(uint32_t n_planes, const double *freq, float *ret);
+void device_table_80_fill_page_rotation(uint32_t n_planes, const double *freq, float *ret);
 
 /* @levels: [2][9][256] binary16. */
-void plan_fill_narrow(const uint16_t *levels, uint32_t *ret);
-void plan_fill_wide(const uint16_t *levels, uint16_t *ret);
+void device_table_80_fill_narrow(const uint16_t *levels, uint32_t *ret);
+void device_table_80_fill_wide(const uint16_t *levels, uint16_t *ret);
 
 /* Whether values of any head are products of binary16: half-tiles of more than four bits, keys of other
  * heads. */
-bool plan_wide_values(const struct page_layout *l);
+bool device_table_80_wide_values(const struct page_layout *l);

@@ -1,8 +1,6 @@
 /* What gpu/cuda/kernels/pairs.h has instructions for, lane by lane. */
 #pragma once
 
-#include "tests/cuda_on_cpu/cuda_on_cpu.h"
-
 /* A selector's bit 3 would repeat signs; no kernel uses that, so it ends the program. */
 static inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which)
 {
