@@ -3,6 +3,7 @@
  * memory and a lost GPU say, that nothing stays open in the driver.
  */
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_table.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -111,7 +112,7 @@ static void test_out_of_memory(void)
     CU_ASSERT_EQUAL(gpu_alloc(g, 2 * MIB, &b, &e), -ENOMEM); /* the second call of the driver's */
     CU_ASSERT_EQUAL(b.bytes, 0);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "2097152"));
-    CU_ASSERT_EQUAL(gpu_check(g, &e), 0); /* that is no loss */
+    CU_ASSERT_EQUAL(gpu_check_usable(g, &e), 0); /* that is no loss */
     gpu_free(g, &a);
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
 
@@ -213,7 +214,7 @@ static void test_stream_is_gone(void)
     CU_ASSERT_EQUAL(g->driver->stream_destroy(stream), CU_SUCCESS);
     cuda_space_leave(g->space);
     CU_ASSERT_EQUAL(gpu_synchronize(g, &e), -EBADMSG);
-    CU_ASSERT_EQUAL(gpu_check(g, &e), 0); /* the GPU is well */
+    CU_ASSERT_EQUAL(gpu_check_usable(g, &e), 0); /* the GPU is well */
     CU_ASSERT_TRUE(gpu_quiesce(g));
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
     expect_nothing_left();
@@ -236,7 +237,7 @@ static void test_loss(void)
     CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, 100, &a, &e), 0);
     CU_ASSERT_EQUAL(gpu_synchronize(g, &e), -EIO);
-    CU_ASSERT_EQUAL(gpu_check(g, &e), -EIO);
+    CU_ASSERT_EQUAL(gpu_check_usable(g, &e), -EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "has lost its GPU"));
     memcpy(first, e.text, sizeof(first));
     CU_ASSERT_EQUAL(gpu_synchronize(g, &e), -EIO); /* though the driver would be well again */

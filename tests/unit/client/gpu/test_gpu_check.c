@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu_table.h"
 #include "client/model/model.h"
 #include "client/sequence/seq.h"
 #include "tests/lib/test.h"
@@ -196,8 +197,9 @@ static void check_wrong(const struct twins_shape *shape, const char *kernel, con
 
 static void test_wrong_kernels(void)
 {
-    static const char *const kernels[] = {"kvc_write_words", "kvc_append_rows", "kvc_pack_keys", "kvc_pack_values",
-                                          "kvc_read", "kvc_crc",         "kvc_merge"};
+    static const char *const kernels[] = {"kvc_write_words", "kvc_append_rows", "kvc_pack_keys",
+                                          "kvc_pack_values", "kvc_read",        "kvc_crc",
+                                          "kvc_merge"};
 
     if (skips())
         return;

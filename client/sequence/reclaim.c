@@ -1,16 +1,16 @@
-/* Giving pages back; see pressure.h. */
-#include "client/connection/reclaim.h"
+/* See reclaim.h. */
+#include "client/sequence/reclaim.h"
 
-#include "client/connection/client.h"
 #include "client/sequence/seq.h"
 #include "gpu/device.h"
 
-uint64_t pressure_extent(const struct kvc_model *m)
+uint64_t reclaim_extent(const struct kvc_model *m)
 {
     const struct control_page *control;
 
     if (!model_is_connected(m) || !m->remote.control)
         return 0;
+
     control = extent_data(m->remote.control);
     return atomic_load_explicit(&control->pressure, memory_order_relaxed);
 }
@@ -26,12 +26,13 @@ static void reclaim_yield_pages(struct kvc_seq *s, uint64_t extent)
     }
 }
 
-bool pressure_yield(struct kvc_model *m)
+bool reclaim_yield(struct kvc_model *m)
 {
-    uint64_t extent = pressure_extent(m);
+    uint64_t extent = reclaim_extent(m);
 
     if (extent == 0)
         return false;
+
     extents_unwant(&m->client->extents, extent);
     for (struct kvc_model *o = m->client->models; o; o = o->next)
         for (struct kvc_seq *s = o->seqs; s; s = s->next)

@@ -1,5 +1,5 @@
-/* The caller's threads; see workers.h. */
-#include "client/sequence/workers.h"
+/* See workers.h. */
+#include "client/connection/workers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -52,9 +52,14 @@ int workers_reserve(struct workers *w, size_t scratch_bytes, size_t items_bytes,
 
     w->partials = partials;
     w->n_partials = have / sizeof(float);
-    if (r == 0)
-        r = workers_grow(&w->scratch, &w->scratch_bytes, scratch_bytes, w->n);
-    return r == 0 ? workers_grow(&w->items, &w->items_bytes, items_bytes, 1) : r;
+    if (r < 0)
+        return r;
+
+    r = workers_grow(&w->scratch, &w->scratch_bytes, scratch_bytes, w->n);
+    if (r < 0)
+        return r;
+
+    return workers_grow(&w->items, &w->items_bytes, items_bytes, 1);
 }
 
 void workers_run(const struct workers *w, void (*task)(void *arg, size_t i, unsigned worker), void *arg,
@@ -76,18 +81,21 @@ int kvc_client_set_executor(kvc_client *c, const kvc_executor *x)
     if (!c)
         return -EINVAL;
     r = client_enter(c);
-    if (r == 0 && x)
-        r = options_read(&executor, sizeof(executor), x, sizeof(executor), "kvc_executor", &c->error);
+    if (r < 0)
+        return r;
+
+    r = x ? options_read(&executor, sizeof(executor), x, sizeof(executor), "kvc_executor", &c->error) : 0;
     if (r < 0)
         return r;
     if (x && c->gpu)
         return fail(&c->error, -EOPNOTSUPP,
-                    "this client's attention runs on its GPU: threads have nothing to do");
+                    "this client's attention runs on its GPU: it uses no threads of the caller");
     if (x && !executor.run)
         return fail(&c->error, -EINVAL, "kvc_executor.run is NULL");
     if (executor.n_workers < 1 || executor.n_workers > WORKERS_MAX)
         return fail(&c->error, -EINVAL, "kvc_executor.n_workers is %u: 1 to %d", executor.n_workers,
                     WORKERS_MAX);
+
     if (executor.n_workers != c->workers.n)
         workers_deinit(&c->workers); /* scratch is per worker */
     c->workers.executor = executor;

@@ -1,6 +1,6 @@
 /*
- * Threads that the caller lends (kvc_client_set_executor()), and the memory that attention needs on each:
- * kept between calls, so that a decode step allocates nothing.
+ * Threads of the caller (kvc_client_set_executor()), and the memory that attention needs on each of them,
+ * kept between calls so that a decode step allocates nothing.
  */
 #pragma once
 
@@ -15,9 +15,9 @@ struct workers {
     unsigned n;            /* at least 1 */
     void *scratch;         /* [n][scratch_bytes], each aligned to 64 */
     size_t scratch_bytes;
-    void *items; /* what a call is cut into */
+    void *items; /* pieces of work of the running call */
     size_t items_bytes;
-    float *partials;   /* results of shares */
+    float *partials;   /* partial results */
     size_t n_partials; /* floats */
 };
 
