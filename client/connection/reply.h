@@ -19,9 +19,3 @@ void reply_deinit(struct reply *r);
 
 /* Descriptor @i of the reply, which the caller then owns; -1 if the reply has fewer. */
 int reply_take_fd(struct reply *r, size_t i);
-
-/* The same as reply_deinit(), for callers without _cleanup_(). */
-static inline void reply_free(struct reply *r)
-{
-    reply_deinit(r);
-}

@@ -4,6 +4,8 @@
  */
 #include <errno.h>
 
+#include "base/cleanup.h"
+#include "client/connection/options.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"
@@ -98,7 +100,7 @@ static int seq_append_items(struct kvc_client *c, const kvc_append_item *items, 
 int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                    size_t n_new)
 {
-    const kvc_append_item item = {s, k, v, n_new};
+    const kvc_append_item item = {.seq = s, .k = k, .v = v, .n_new = n_new};
     int r = seq_enter(s);
 
     if (r < 0)
@@ -109,16 +111,22 @@ int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void 
 
 int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype)
 {
+    _cleanup_(freep) void *copy = NULL;
+    struct kvc_client *c;
     int r;
 
     if (n == 0)
         return 0;
-    if (!items || !items[0].seq)
+    if (!items || options_check(items->struct_bytes, sizeof(*items), "", NULL) < 0 || !items->seq)
         return -EINVAL;
 
-    r = seq_enter(items[0].seq);
+    c = items->seq->model->client;
+    r = client_enter(c);
+    if (r < 0)
+        return r;
+    r = options_read_items(items, n, sizeof(*items), sizeof(*items), "kvc_append_item", &copy, &c->error);
     if (r < 0)
         return r;
 
-    return seq_append_items(items[0].seq->model->client, items, n, layer, dtype);
+    return seq_append_items(c, copy ? copy : items, n, layer, dtype);
 }

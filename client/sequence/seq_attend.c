@@ -1,6 +1,7 @@
 /* Attention: arguments are checked here, the work is the kind's (seq_ops.h). */
 #include <errno.h>
 
+#include "base/cleanup.h"
 #include "client/connection/options.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_ops.h"
@@ -39,7 +40,7 @@ static int seq_attend_items(struct kvc_client *c, const kvc_attend_item *items, 
 
 int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out)
 {
-    const kvc_attend_item item = {s, q, n_q, out};
+    const kvc_attend_item item = {.seq = s, .q = q, .n_q = n_q, .out = out};
     int r = seq_enter(s);
 
     if (r < 0)
@@ -50,17 +51,21 @@ int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float
 
 int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer, const kvc_attend_options *o)
 {
+    _cleanup_(freep) void *copy = NULL;
     kvc_attend_options options = {0};
     struct kvc_client *c;
     int r;
 
     if (n == 0)
         return 0;
-    if (!items || !items[0].seq)
+    if (!items || options_check(items->struct_bytes, sizeof(*items), "", NULL) < 0 || !items->seq)
         return -EINVAL;
 
-    c = items[0].seq->model->client;
+    c = items->seq->model->client;
     r = client_enter(c);
+    if (r < 0)
+        return r;
+    r = options_read_items(items, n, sizeof(*items), sizeof(*items), "kvc_attend_item", &copy, &c->error);
     if (r < 0)
         return r;
     r = o ? options_read(&options, sizeof(options), o, sizeof(options), "kvc_attend_options", &c->error) : 0;
@@ -69,5 +74,5 @@ int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer,
     if (options.exact_rope > 1)
         return fail(&c->error, -EINVAL, "kvc_attend_options.exact_rope is %u: 0 or 1", options.exact_rope);
 
-    return seq_attend_items(c, items, n, layer, &options);
+    return seq_attend_items(c, copy ? copy : items, n, layer, &options);
 }

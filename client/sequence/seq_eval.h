@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "client/kvcobra-eval.h"
 #include "client/sequence/seq_ops.h"
 
 extern const struct seq_ops seq_eval_ops;

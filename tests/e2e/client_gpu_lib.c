@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 

@@ -111,15 +111,16 @@ void scene_come_back(kvc_client *c, const char *path)
     kvc_table_info *tables = NULL;
     size_t n = 0;
 
-    if (kvc_table_list(c, &tables, &n) < 0)
+    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
         CU_ASSERT_EQUAL_FATAL(kvc_client_connect(c, path), 0);
     free(tables);
 }
 
 kvc_status *scene_status(struct scene *sc)
 {
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_status *s = NULL;
-    int r = kvc_status_get(sc->operator, & s);
+    int r = kvc_status_get(sc->operator, & sizes, &s);
 
     if (r < 0)
         printf("    status: %s\n", kvc_last_error(sc->operator));

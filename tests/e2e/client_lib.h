@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/kvcobra-operator.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/unit/client/embedded.h"
 

@@ -130,7 +130,8 @@ static void test_killed_daemon(void)
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT_EQUAL(embedded_append(&m, later, 1, 0, 200), 0);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
-    CU_ASSERT_EQUAL(kvc_table_list(m.client, &(kvc_table_info *){NULL}, &n), -ENOTCONN);
+    CU_ASSERT_EQUAL(kvc_table_list(m.client, sizeof(kvc_table_info), &(kvc_table_info *){NULL}, &n),
+                    -ENOTCONN);
     CU_ASSERT_EQUAL(kvc_client_connect(m.client, sc.daemon.socket), -ENOTCONN); /* tried at once */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "cannot be reached"));
     CU_ASSERT_EQUAL(kvc_client_connect(m.client, "/somewhere/else"), -EISCONN);

@@ -187,7 +187,7 @@ static void active_digest(struct scene *sc, uint8_t ret[KVC_DIGEST_BYTES])
     kvc_table_info *tables = NULL;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, & tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (tables[i].state == KVC_TABLE_ACTIVE)
             memcpy(ret, tables[i].digest, KVC_DIGEST_BYTES);

@@ -285,7 +285,7 @@ static void test_same_daemon(void)
         CU_ASSERT_EQUAL(info_of(&m).n_reconnects, round);
     }
     CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
-    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, & tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, sizeof(*tables), &tables, &n_tables), 0);
     CU_ASSERT(n_tables == 1 && tables[0].references == 1); /* not one more per greeting */
     free(tables);
     embedded_free(&m);
@@ -409,7 +409,7 @@ static void draining_table(bool held, bool keeps)
     if (n != 384)
         printf("    published %zu: %s\n", n, kvc_last_error(m.client));
     s = kvc_seq_free(s);
-    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, & tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, sizeof(*tables), &tables, &n_tables), 0);
     CU_ASSERT_EQUAL(n_tables, 2);
     free(tables);
     embedded_free(&m);

@@ -19,7 +19,7 @@ static kvc_table_info table_info(struct scene *sc, const uint8_t *digest)
     kvc_table_info *tables = NULL, found = {.bpd_code = -1};
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, & tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
             found = tables[i];

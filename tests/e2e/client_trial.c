@@ -27,7 +27,7 @@ static kvc_table_info info_of(struct scene *sc, const uint8_t *digest)
     kvc_table_info *tables = NULL, found = {.bpd_code = -1};
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, & tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
             found = tables[i];
@@ -84,7 +84,7 @@ static void test_shadow(void)
     _cleanup_(freep) void *bytes = NULL;
     kvc_layer_fit *layers = NULL;
     kvc_table_info info;
-    kvc_fit fit;
+    kvc_fit fit = {.struct_bytes = sizeof(fit)};
     uint64_t revision = 0, again = 0;
     size_t n = 0, n_bytes;
 
@@ -107,7 +107,7 @@ static void test_shadow(void)
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, N), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, N, &n), 0);
     CU_ASSERT_EQUAL(n, PACKED);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(sc.operator, other, &fit, &layers, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(sc.operator, other, &fit, sizeof(*layers), &layers, &n), 0);
     CU_ASSERT_EQUAL(fit.shadow_tokens, PACKED - 64);
     CU_ASSERT_EQUAL_FATAL(n, sc.g.n_layers);
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu.h"
 #include "client/sequence/seq.h"
 #include "tests/fault/fault.h"
 #include "tests/lib/test.h"

@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
 #include "tools/bench/bench_service_daemon.h"
@@ -88,12 +89,13 @@ static int service_memory_look(const struct service_memory_bench *b, struct memo
                                struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_status *s = NULL;
     int r = client_open(b->rig->operator_socket, &operator, e);
 
     if (r < 0)
         return r;
-    r = kvc_status_get(operator, & s);
+    r = kvc_status_get(operator, & sizes, &s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(operator));
     *ret = (struct memory_state){

@@ -21,6 +21,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "proto/index.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
@@ -222,6 +223,7 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
 static int service_restart_count_held(struct service_restart_bench *b, uint64_t *ret, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_status *s = NULL;
     int r = client_open(b->operator_socket, &operator, e);
 
@@ -229,7 +231,7 @@ static int service_restart_count_held(struct service_restart_bench *b, uint64_t 
         return r;
     r = kvc_evict(operator, NULL, NULL, NULL, NULL);
     if (r == 0)
-        r = kvc_status_get(operator, & s);
+        r = kvc_status_get(operator, & sizes, &s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(operator));
     *ret = s->held_pages;

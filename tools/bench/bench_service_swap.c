@@ -18,7 +18,7 @@
 
 #include "alloc/sort.h"
 #include "base/cleanup.h"
-#include "client/kvcobra.h"
+#include "client/kvcobra-operator.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_device.h"
 #include "tools/bench/bench_service_daemon.h"

@@ -10,6 +10,7 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-eval.h"
 #include "tools/lab/comparators/cache.h"
 #include "tools/lab/comparators/comparator.h"
 #include "tools/command/handles.h"

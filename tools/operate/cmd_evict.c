@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "tools/command/command.h"
 #include "tools/command/confirm.h"
 #include "tools/command/handles.h"

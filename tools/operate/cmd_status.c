@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "tools/command/command.h"
 #include "tools/command/handles.h"
 #include "tools/command/report.h"
@@ -310,6 +311,7 @@ static int cmd_status_print_text(const kvc_status *s)
 
 static int cmd_status_run(int argc, char **argv)
 {
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     struct status_options o = {0};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(kvc_status_freep) kvc_status *s = NULL;
@@ -318,7 +320,7 @@ static int cmd_status_run(int argc, char **argv)
     command_parse(&argp, argc, argv, &o);
     if (client_open(o.socket, &c, &e) < 0)
         return command_fail("%s", e.text);
-    if (kvc_status_get(c, &s) < 0)
+    if (kvc_status_get(c, &sizes, &s) < 0)
         return command_fail("%s", kvc_last_error(c));
     return o.common.json ? cmd_status_print_json(s) : cmd_status_print_text(s);
 }

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "tools/command/command.h"
 #include "tools/command/confirm.h"
 #include "tools/command/handles.h"
@@ -273,7 +274,7 @@ static int cmd_table_list(kvc_client *c, const struct table_options *o)
     _cleanup_(freep) kvc_table_info *tables = NULL;
     size_t n;
 
-    if (kvc_table_list(c, &tables, &n) < 0)
+    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
         return command_fail("%s", kvc_last_error(c));
     return o->common.json ? cmd_table_list_json(tables, n) : cmd_table_list_text(tables, n);
 }
@@ -324,7 +325,7 @@ static int cmd_table_digest_from_digits(kvc_client *c, const char *text, uint8_t
     size_t n, found;
     int r;
 
-    r = kvc_table_list(c, &tables, &n);
+    r = kvc_table_list(c, sizeof(*tables), &tables, &n);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
     found = cmd_table_find_digest(tables, n, text, ret);

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
 #include "tools/command/handles.h"
@@ -74,11 +75,12 @@ static void cmd_top_look_deinit(struct look *l)
 static int cmd_top_look(kvc_client *c, struct look *ret)
 {
     _cleanup_(cmd_top_look_deinit) struct look l = {0};
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     size_t n = 0;
-    int r = kvc_status_get(c, &l.status);
+    int r = kvc_status_get(c, &sizes, &l.status);
 
     if (r == 0)
-        r = kvc_table_list(c, &l.tables, &n);
+        r = kvc_table_list(c, sizeof(*l.tables), &l.tables, &n);
     if (r < 0)
         return r;
     l.moment = (struct top_moment){clock_seconds(), l.status, l.tables, n};

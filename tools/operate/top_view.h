@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "client/kvcobra.h"
+#include "client/kvcobra-operator.h"
 
 struct top_moment {
     double seconds; /* when, by clock_seconds() */

@@ -8,6 +8,8 @@
 #include "base/half.h"
 #include "client/connection/client.h"
 #include "client/sequence/seq.h"
+#include "client/sequence/seq_pages.h"
+#include "client/sequence/seq_tail.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/oracle.h"
@@ -272,8 +274,8 @@ static bool head_is_right(const struct twins *t, const struct twin *s, uint32_t 
         .payloads = seq_payloads(s->cpu),
         .n_pages = l->n_packed,
         .n_sink = seq->table->table->n_sink,
-        .exact_k = l->rows[SIDE_K] + seq_row(seq, head, 0),
-        .exact_v = l->rows[SIDE_V] + seq_row(seq, head, 0),
+        .exact_k = l->rows[SIDE_K] + seq_tail_row(seq, head, 0),
+        .exact_v = l->rows[SIDE_V] + seq_tail_row(seq, head, 0),
         .exact_stride = d,
         .exact_first = packed,
         .n_exact = l->length - packed,
@@ -310,8 +312,9 @@ bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, s
         q[i] = twins_input(t, seqs[i].text, layer, 2, seqs[i].cpu->layers[layer].length - n_q[i], n_q[i]);
         m[2 * i] = twins_take(t, q[i], n_q[i] * width * sizeof(float) + 1);
         m[2 * i + 1] = twins_take(t, NULL, n_q[i] * width * sizeof(float) + 1);
-        items[i] = (kvc_attend_item){seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at, n_q[i],
-                                     (float *) (uintptr_t) m[2 * i + 1].at};
+        items[i] =
+            (kvc_attend_item){sizeof(kvc_attend_item), seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at,
+                              n_q[i], (float *) (uintptr_t) m[2 * i + 1].at};
     }
     r = n == 1 && window == 0 ? kvc_seq_attend(seqs[0].gpu, layer, items[0].q, n_q[0], items[0].out)
                               : kvc_seq_attend_batch(items, n, layer, &o);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-eval.h"
 #include "client/sequence/seq.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -49,7 +50,8 @@ static void make_items(const struct several *x, uint32_t layer, const size_t n_n
     for (uint32_t i = 0; i < N; i++) {
         size_t first = x->s[i]->layers[layer].length;
 
-        ret[i] = (kvc_append_item){x->s[i], embedded_input(&x->m, i, layer, KVC_K, first, n_new[i]),
+        ret[i] = (kvc_append_item){sizeof(kvc_append_item), x->s[i],
+                                   embedded_input(&x->m, i, layer, KVC_K, first, n_new[i]),
                                    embedded_input(&x->m, i, layer, KVC_V, first, n_new[i]), n_new[i]};
     }
 }
@@ -216,7 +218,7 @@ static void test_arguments(void)
 {
     static const size_t pieces[N] = {3, 3, 3, 3, 3, 3};
     struct several x = several_new(), y = several_new();
-    kvc_append_item items[N], none = {0};
+    kvc_append_item items[N], none = {.struct_bytes = sizeof(none)};
 
     make_items(&x, 0, pieces, items);
     CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N, LAYERS, KVC_F32), -EINVAL);

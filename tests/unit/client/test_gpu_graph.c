@@ -10,6 +10,7 @@
 
 #include "client/connection/client.h"
 #include "client/sequence/seq.h"
+#include "client/sequence/seq_tail.h"
 #include "client/gpu/seq_gpu.h"
 #include "tests/lib/test.h"
 #include "tests/standin/graph.h"
@@ -292,8 +293,8 @@ static void test_backlog_and_batch(void)
 
     CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &s, KVC_F32, 300), 0);
     CU_ASSERT_EQUAL(seq_n_packed(s.gpu), 0);
-    items[0] = (kvc_attend_item){s.gpu, at(r.q[0]), 1, at(r.out[0])};
-    items[1] = (kvc_attend_item){s.gpu, at(r.q[1]), 1, at(r.out[1])};
+    items[0] = (kvc_attend_item){sizeof(kvc_attend_item), s.gpu, at(r.q[0]), 1, at(r.out[0])};
+    items[1] = (kvc_attend_item){sizeof(kvc_attend_item), s.gpu, at(r.q[1]), 1, at(r.out[1])};
     fill(&r, 3, 300);
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 1, NULL), 0);
     want = outputs(&r);

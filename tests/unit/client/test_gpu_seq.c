@@ -10,6 +10,7 @@
 
 #include "client/connection/client.h"
 #include "client/sequence/seq.h"
+#include "client/sequence/seq_tail.h"
 #include "client/gpu/seq_gpu.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/gpu_twins.h"

@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu.h"
 #include "client/sequence/seq.h"
+#include "client/sequence/seq_ops.h"
 #include "client/gpu/seq_gpu.h"
 #include "tests/lib/test.h"
 #include "tests/standin/libcuda.h"
@@ -82,7 +84,7 @@ static void check_commit(const struct peer *p, const struct embedded *m, kvc_cli
     CU_ASSERT_EQUAL(gpu_write(c->gpu, on.at, x, bytes, &c->error), 0);
     CU_ASSERT_EQUAL(
         kvc_seq_append(s, 0, KVC_F32, (void *) (uintptr_t) on.at, (void *) (uintptr_t) on.at, 129), 0);
-    CU_ASSERT_EQUAL(seq_pack_layer(s, 0, 1), 0);
+    CU_ASSERT_EQUAL(s->ops->pack(s, 0, 1), 0);
     CU_ASSERT_EQUAL(
         gpu_read(c->gpu, before, (cu_ptr) (uintptr_t) page_payload(s->pages[0]), payload_bytes, &c->error),
         0);

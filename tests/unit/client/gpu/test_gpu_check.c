@@ -302,7 +302,7 @@ static void test_capture(void)
     CU_ASSERT_EQUAL(gpu_table(t.gpu, table, &unused), -EBUSY);
     CU_ASSERT_EQUAL_FATAL(graphs.end_capture(stream, &graph), CU_SUCCESS);
     CU_ASSERT_EQUAL(graphs.destroy(graph), CU_SUCCESS);
-    CU_ASSERT_STRING_EQUAL(table->gpu_refusal.text, "");
+    CU_ASSERT_STRING_EQUAL(table->gpu->refusal.text, "");
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), 0);
     CU_ASSERT_EQUAL(kvc_client_set_stream(t.gpu, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_enter(g, NULL), 0);
