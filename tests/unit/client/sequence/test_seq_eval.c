@@ -73,7 +73,7 @@ static void check_rule(uint32_t n_sink, int32_t n_recent, enum prediction v_from
         }
         want = embedded_attention(&m, mk, mv, q + i * q_width, i, 1);
         e = nmse(out + i * q_width, want, q_width);
-        if (!(e < 1e-8)) /* as in test_append.c */
+        if (!(e < 1e-8)) /* as in test_seq_append.c */
             printf("    sinks %u recent %d query %zu: nmse %g\n", n_sink, n_recent, i, e);
         CU_ASSERT(e < 1e-8);
         free(mk);
