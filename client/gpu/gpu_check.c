@@ -28,7 +28,7 @@
  * way (tests/unit/gpu/cuda says which). Scores are sums of many products with a spread of 1.5
  * (gpu_check_case.c), so 15 such roundings at random to each other move them by sqrt(15) 1.5 2^-12 = 2^-9.5,
  * and weights by as much of themselves, beside their own rounding; o - mean is a sum of vectors at random to
- * each other by weights, so it moves by 2^-9.4 of itself. Ten times that is allowed. It is meant for kernels
+ * each other by weights, so it moves by 2^-9.4 of itself. Ten times that is allowed. It must find kernels
  * that are wrong: a key too many or too few among some hundred changes about a tenth of o - mean, a wrong
  * level of all keys more.
  */

@@ -1,7 +1,7 @@
 /*
- * Sequences on a GPU out of whose memory, or the host's, any allocation runs, or that is lost at any launch:
- * an errno and a sentence, nothing changed or nothing more to be had, and everything can be freed. On the
- * stand-in driver, which fails on order (STANDIN_FAIL).
+ * Sequences on a GPU while every allocation of the GPU or the host fails once, or the GPU is lost at every
+ * launch: an errno and a sentence; the sequence is unchanged or the GPU stays lost; everything can be freed.
+ * On the stand-in driver, whose calls fail as STANDIN_FAIL selects.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,4 @@
-/* Out of memory at every allocation of the library: the code, untouched outputs, an unchanged sequence, no
- * leak. */
+/* Every allocation of the library fails once: -ENOMEM, untouched outputs, an unchanged sequence, no leak. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

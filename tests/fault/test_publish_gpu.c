@@ -1,8 +1,8 @@
 /*
- * A client on a GPU that publishes, while any allocation of the host fails, any call of the driver, or the
- * GPU is lost at any: an errno and a sentence, a later commit does it, everything of the driver's is given
- * back. The daemon is tests/unit/client/hostile_peer.c, which does not lie here; the driver the stand-in,
- * which fails on order (STANDIN_FAIL).
+ * Publishing from a GPU while every allocation of the host or call of the driver fails once, or the GPU is
+ * lost in it: an errno and a sentence, a later commit publishes, all objects of the driver are freed. The
+ * daemon is tests/unit/client/hostile_peer.c with correct replies, the driver the stand-in, whose calls fail
+ * as STANDIN_FAIL selects.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -47,7 +47,7 @@ static void world_init(struct world *w)
     w->pid = fork();
     if (w->pid == 0)
         peer_serve(listener, w->peer);
-    (void) close(listener); /* who comes back finds nobody, at once */
+    (void) close(listener); /* connecting again fails at once */
 }
 
 static void world_deinit(struct world *w)
@@ -90,8 +90,8 @@ static int get_ready(const struct world *w, kvc_client *c, struct gpu_memory *on
 }
 
 /*
- * Publishes, and finds it published. Return: the first error. What fails is done by the next commit, unless
- * the GPU is lost; a connection that is given up for want of memory leaves the page private.
+ * Commits twice. Return: the first error. The second commit publishes what failed in the first, unless the
+ * GPU is lost; a connection that was closed for lack of memory leaves the page private.
  */
 static int publish(kvc_client *c, kvc_seq *s)
 {
@@ -110,8 +110,7 @@ static int publish(kvc_client *c, kvc_seq *s)
     return first;
 }
 
-/* A client's life; @nth > 0: that allocation of the host fails, from its birth on. Return: the first error.
- */
+/* Creates, uses and frees a client; @nth > 0: that allocation of the host fails. Return: the first error. */
 static int live(const struct world *w, unsigned nth)
 {
     struct gpu_memory on = {0};

@@ -1,6 +1,6 @@
 /*
- * What tests of the client share: a model over a random table, inputs that depend only on (layer, position),
- * and attention in binary64 over vectors as they are read back.
+ * For tests of the client: a model with a random table, inputs that depend only on (layer, position), and
+ * attention in binary64 over the vectors that kvc_seq_read() returns.
  */
 #pragma once
 

@@ -258,8 +258,8 @@ int twin_append(const struct twins *t, struct twin *s, enum kvc_dtype dtype, siz
 
 /* ---- attention ---- */
 
-/* One KV head of what the GPU gave, held against binary64 over the CPU's pages and rows; the bound is
- * test_kernels.c's. */
+/* Compares the GPU's output of one KV head with attention in binary64 over the CPU's pages and rows; the
+ * bound is that of test_kernels.c. */
 static bool head_is_right(const struct twins *t, const struct twin *s, uint32_t layer, uint32_t head,
                           const float *q, float *out, size_t n_q, uint32_t window)
 {

@@ -1,7 +1,7 @@
 /*
- * The same sequences twice: of an embedded client on the CPU, which other tests hold against oracles, and of
- * one on the GPU, of which everything must be the same: packed bytes and what is read to the bit, attention
- * within what its kernels promise.
+ * The same sequences twice: of an embedded client on the CPU, which other tests compare with oracles, and of
+ * one on the GPU. Both must hold the same: packed bytes and decoded vectors to the bit, attention within the
+ * error bound of its kernels.
  */
 #pragma once
 
@@ -58,17 +58,17 @@ float *twins_input(const struct twins *t, uint64_t text, uint32_t layer, unsigne
 struct gpu_memory twins_take(const struct twins *t, const void *from, size_t bytes);
 void twins_give(const struct twins *t, struct gpu_memory *m);
 
-/* @n more tokens in all layers, or in one. Return: what both said. */
+/* Appends @n more tokens in all layers, or in one. Return: what both calls returned. */
 int twin_append(const struct twins *t, struct twin *s, enum kvc_dtype dtype, size_t n);
 int twin_append_layer(const struct twins *t, struct twin *s, uint32_t layer, enum kvc_dtype dtype, size_t n);
 
-/* @n sequences' newest @n_q[i] tokens attend in @layer, in one batch; results are held against attention in
- * binary64. */
+/* The newest @n_q[i] tokens of @n sequences attend in @layer, in one batch; results are compared with
+ * attention in binary64. */
 bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, size_t n, uint32_t layer,
                   uint32_t window);
 
-/* One range, one layer and side; and everything that a sequence holds: lengths, packed bytes, reads, usage.
- */
+/* Compare one range of one layer and side; and everything that a sequence holds: lengths, packed bytes,
+ * reads, usage. */
 bool twin_reads_alike(const struct twins *t, const struct twin *s, uint32_t layer, enum kvc_side side,
                       size_t first, size_t n);
 bool twin_is_alike(const struct twins *t, const struct twin *s);

@@ -164,7 +164,7 @@ static void answer_lease(struct peer *p, Kvcobra__Reply *reply)
     reply->lease = &lease;
 }
 
-/* A slot for one page, and the page that COMMIT makes of it: the one that the index has lies elsewhere. */
+/* A slot for one page, and the page after COMMIT: not the page of the index, which has another place. */
 static void answer_reserve(const struct peer *p, Kvcobra__Reply *reply)
 {
     static Kvcobra__ReserveReply reserve;

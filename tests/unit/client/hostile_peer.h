@@ -1,6 +1,6 @@
 /*
- * A peer that speaks the protocol like a daemon with one published chunk, and lies as it is told. It runs in
- * a process of its own.
+ * A peer that speaks the protocol like a daemon with one published chunk, with the one wrong reply that a
+ * test selects. It runs in a process of its own.
  */
 #pragma once
 

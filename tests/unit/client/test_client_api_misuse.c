@@ -1,4 +1,5 @@
-/* Every entry point against NULL, wrong sizes and wrong order: a code, a sentence, untouched outputs. */
+/* Every public function with NULL, wrong sizes and in wrong order: an errno, a sentence, untouched outputs.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * A peer that speaks the protocol and lies: every answer that makes no sense is a code and a sentence,
- * nothing is mapped from objects that could change under us, and no descriptor is left behind.
+ * A peer that speaks the protocol and sends wrong replies: every invalid reply gives an errno and a sentence,
+ * no object is mapped that its sender could shrink, and no descriptor stays open.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
- * A client's device memory and its loss, on the stand-in driver: what is used again and when, what full
- * memory and a lost GPU say, that nothing stays open in the driver.
+ * A client's device memory, and losing the GPU, on the stand-in driver: when freed memory is used again, the
+ * errors of full memory and of a lost GPU, and that no object of the driver stays open.
  */
 #include "client/gpu/gpu.h"
 #include "client/gpu/gpu_table.h"

@@ -1,7 +1,6 @@
 /*
- * What sequences on a GPU refuse, as the CPU's do or because there is no such thing there, and what kernels
- * find wrong with inputs that nobody could look at before. On the stand-in driver; with TEST_GPU=1 the real
- * one.
+ * Calls that sequences on a GPU refuse, like those of the CPU or because a GPU does not have them, and inputs
+ * that only kernels can check. On the stand-in driver; with TEST_GPU=1 on the real one.
  */
 #include <errno.h>
 #include <math.h>
@@ -121,10 +120,10 @@ static void test_longest_sequence(void)
     twins_free(&t);
 }
 
-/* ---- what kernels find ---- */
+/* ---- errors that kernels find ---- */
 
-/* Not a number, infinite, or beyond binary16: found by whoever waits, from then on said by every call, cured
- * by a cut. */
+/* NaN, infinite, or beyond binary16: found by the next call that waits, then returned by every call, ended by
+ * a cut. */
 static void test_not_finite(void)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e6f};

@@ -1,6 +1,6 @@
 /*
- * A daemon that lies about memory on a GPU: what it grants and reserves is inside of extents that are the
- * device's, or it is refused with a code and a sentence, nothing is written, and nothing stays mapped.
+ * A daemon that sends wrong places in GPU memory: pages and slots must lie inside extents of the device,
+ * otherwise they are refused with an errno and a sentence, no memory is written, and none stays mapped.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,8 +32,8 @@ static const struct {
     [GPU_ON_HOST - GPU_TRUTH] = {"extent in the host's memory", 0, -EBADMSG, -EBADMSG},
     [GPU_FRACTION - GPU_TRUTH] = {"extent of no whole granules", 0, -EPROTO, -EPROTO},
     [GPU_SHORT - GPU_TRUTH] = {"extent of half its bytes", 0, -EBADMSG, -EBADMSG},
-    [GPU_HANDLE_SHORT - GPU_TRUTH] = {"lent memory by 63 bytes", 0, -EPROTO, -EPROTO},
-    [GPU_HANDLE_NOBODYS - GPU_TRUTH] = {"lent memory of nobody", 0, 0, -EXDEV, .misses = true},
+    [GPU_HANDLE_SHORT - GPU_TRUTH] = {"external memory with a handle of 63 bytes", 0, -EPROTO, -EPROTO},
+    [GPU_HANDLE_NOBODYS - GPU_TRUTH] = {"external memory of an unknown owner", 0, 0, -EXDEV, .misses = true},
     [GPU_LEASE_OFFSET - GPU_TRUTH] = {"page beyond its extent", 0, -EPROTO, 0},
     [GPU_LEASE_UNALIGNED - GPU_TRUTH] = {"page between slots", 0, -EPROTO, 0},
     [GPU_LEASE_BYTES - GPU_TRUTH] = {"page of another size", 0, -EPROTO, 0},

@@ -1,7 +1,7 @@
 /*
- * A client that asks for a GPU where there is no driver, one that is too old, or no device: a sentence, and
- * sequences on the CPU as if nobody had asked. Run with a library path that holds nothing, an old libcuda, or
- * the stand-in without devices.
+ * kvc_client_set_gpu() without a driver, with an old one, or without a device: an error with a sentence, and
+ * the client stays usable on the CPU. Run with an empty library path, an old libcuda, or the stand-in without
+ * devices.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
- * Sequences on a GPU, on the stand-in driver: whatever is done to them, they hold the bytes that the CPU's
- * hold, read alike to the bit, and attend as precisely as their kernels promise (gpu_twins.h). With
- * TEST_GPU=1 the driver is the real one.
+ * Sequences on a GPU, on the stand-in driver: after the same calls they hold the same bytes as sequences of
+ * the CPU, return the same vectors to the bit, and attend within the error bound of their kernels
+ * (gpu_twins.h). With TEST_GPU=1 the driver is the real one.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -318,7 +318,7 @@ static void test_mixed_batch(void)
     twins_free(&t);
 }
 
-/* A commit, here of nobody to publish for, packs what is due and gives back the room of a long piece. */
+/* A commit without a daemon packs due chunks and gives back the room of a long append. */
 static void test_commit_embedded(void)
 {
     struct twins t = twins_new(&small);
@@ -340,7 +340,7 @@ static void test_commit_embedded(void)
     twins_free(&t);
 }
 
-/* A page goes to another place, as publishing and pressure do to it, and its old one to somebody else. */
+/* A page moves, as publishing and reclaiming move it, and its old memory is overwritten. */
 static void test_pages_that_move(void)
 {
     struct twins t = twins_new(&small);

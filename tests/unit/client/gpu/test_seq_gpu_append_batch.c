@@ -1,7 +1,7 @@
 /*
- * Appending to several sequences on a GPU in one call: the bits that the CPU's have, which get their tokens
- * one sequence after the other; as few launches as promised; all or nothing; captured in a graph. On the
- * stand-in driver; with TEST_GPU=1 the real one.
+ * Appending to several sequences on a GPU in one call: the same bits as sequences of the CPU, which get their
+ * tokens one after the other; the promised number of launches; all or nothing; captured in a graph. On the
+ * stand-in driver; with TEST_GPU=1 on the real one.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -180,8 +180,8 @@ static void test_launches(void)
         watched.n_launches = watched.n_single = 0;
         x = inputs_new(&t, s, MANY, 0, ones);
         CU_ASSERT_EQUAL(kvc_seq_append_batch(x.items, MANY, 0, KVC_F32), 0);
-        /* before the 128th token a chunk goes, whose page the device is told of: its address, and how many
-         * there are */
+        /* before the 128th token a chunk is packed; two writes to the device: the page's address, and the
+         * number of pages */
         CU_ASSERT_EQUAL(watched.n_launches, step == 2 ? 3 + 1 + 2 : 2);
         CU_ASSERT_EQUAL(watched.n_single,
                         step == 2 ? 2 + 2 : 0); /* packing is launched for who packs alone */

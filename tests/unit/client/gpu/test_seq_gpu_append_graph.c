@@ -1,6 +1,6 @@
 /*
- * Steps of a sequence on a GPU captured in a CUDA graph: replayed, they leave and give the bits that eager
- * steps do; what cannot be captured says so and leaves the capture whole. The stand-in driver records
+ * Steps of a sequence on a GPU captured in a CUDA graph: replayed, they store and return the same bits as
+ * eager steps; calls that cannot be captured fail and do not end the capture. The stand-in driver records
  * launches as the real one does (TEST_GPU=1).
  */
 #include <errno.h>
@@ -217,7 +217,7 @@ static void test_200_steps(void)
     rig_free(&r);
 }
 
-/* The only page of @s, which nobody shares, to other memory; its own gets other bytes. Return: that. */
+/* Moves the only page of @s, which is not shared, and overwrites its old memory. Return: the new memory. */
 static struct gpu_memory move_page(struct rig *r, kvc_seq *s)
 {
     size_t bytes = s->table->layout.slot_bytes[PAGE_FIRST];
@@ -381,8 +381,8 @@ static void test_no_workspace(void)
     rig_free(&r);
 }
 
-/* A graph that is launched without its replay finds no room some day: nothing is overwritten, and somebody
- * says so. */
+/* A graph that is launched without its replay runs out of room: no memory is overwritten, and the error is
+ * reported. */
 static void test_launches_without_replay(void)
 {
     struct rig r = rig_new();

@@ -1,4 +1,4 @@
-/* Appending to several sequences in one call: what each would hold by itself, and all or nothing. */
+/* Appending to several sequences in one call: the same result as one call each, and all or nothing. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
