@@ -41,14 +41,14 @@ static int external_memory_check_arguments(struct kvc_client *c, cu_ptr at, size
         return fail(&c->error, -EINVAL, "kvc_client_lend: device_memory is NULL");
     if (bytes != c->connection.extent_bytes)
         return fail(&c->error, -EINVAL,
-                    "%zu bytes cannot be lent: kvcobrad's extents on %s have %" PRIu64
+                    "%zu bytes cannot be registered: kvcobrad's extents on %s have %" PRIu64
                     " (--gpu-extent-bytes)",
                     bytes, c->gpu->uuid, c->connection.extent_bytes);
     for (const struct external_memory *m = c->gpu->external; m; m = m->next)
         if (m->at == at)
             return fail(
                 &c->error, -EEXIST,
-                "this memory was lent already: it may hold other clients' pages until this client is freed");
+                "this memory is registered already: it may hold other clients' pages until this client is freed");
 
     return 0;
 }
@@ -61,7 +61,7 @@ static int external_memory_clear(struct gpu *g, cu_ptr at, size_t bytes, struct 
     if (r < 0)
         return r;
     r = gpu_cu_result(g, g->driver->fill_async(at, 0, bytes, g->stream), e,
-                      "cannot clear memory before it is lent");
+                      "cannot clear external memory");
     cuda_space_leave(g->space);
 
     return r < 0 ? r : gpu_synchronize(g, e);
@@ -93,7 +93,7 @@ static int external_memory_register(struct kvc_client *c, cu_ptr at, size_t byte
     int r;
 
     if (!m)
-        return fail(&c->error, -ENOMEM, "out of memory while lending");
+        return fail(&c->error, -ENOMEM, "out of memory while registering external memory");
 
     *m = (struct external_memory){.next = c->gpu->external, .at = at, .bytes = bytes};
     r = external_memory_export(c, m);

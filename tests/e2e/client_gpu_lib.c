@@ -67,7 +67,7 @@ size_t gpu_n_extents(const struct embedded *m)
     size_t n = 0;
 
     for (const struct mapped_extent *x = m->client->extents.first; x; x = x->next)
-        n += !x->lent;
+        n += !x->external;
     return n;
 }
 

@@ -23,8 +23,8 @@
 
 enum { TEXT = 129, NTH_MAX = 200 }; /* one chunk is published */
 
-/* A daemon of one connection, and what its client appends. */
-struct world {
+/* A daemon that serves one connection, and the vectors that its client appends. */
+struct daemon_case {
     struct embedded m;
     struct peer *peer;
     pid_t pid;
@@ -33,11 +33,11 @@ struct world {
     size_t bytes;
 };
 
-static void world_init(struct world *w)
+static void daemon_case_init(struct daemon_case *w)
 {
     int listener;
 
-    *w = (struct world){.m = embedded_new(1, 2, 1, 32, 3, 0, 0), .dir = "/tmp/kvcobra-test-XXXXXX"};
+    *w = (struct daemon_case){.m = embedded_new(1, 2, 1, 32, 3, 0, 0), .dir = "/tmp/kvcobra-test-XXXXXX"};
     w->bytes = TEXT * (size_t) w->m.g.d * sizeof(float);
     w->x = embedded_input(&w->m, 5, 0, KVC_K, 0, TEXT);
     w->peer = calloc(1, sizeof(*w->peer));
@@ -50,7 +50,7 @@ static void world_init(struct world *w)
     (void) close(listener); /* connecting again fails at once */
 }
 
-static void world_deinit(struct world *w)
+static void daemon_case_deinit(struct daemon_case *w)
 {
     int status;
 
@@ -63,8 +63,8 @@ static void world_deinit(struct world *w)
     embedded_free(&w->m);
 }
 
-/* From a new client to a sequence with something to publish. */
-static int get_ready(const struct world *w, kvc_client *c, struct gpu_memory *on, kvc_seq **ret)
+/* Prepares a new client up to a sequence with a chunk to publish. */
+static int get_ready(const struct daemon_case *w, kvc_client *c, struct gpu_memory *on, kvc_seq **ret)
 {
     const kvc_gpu_options o = {.struct_bytes = sizeof(o)};
     kvc_model_id id = embedded_id(&w->m);
@@ -111,7 +111,7 @@ static int publish(kvc_client *c, kvc_seq *s)
 }
 
 /* Creates, uses and frees a client; @nth > 0: that allocation of the host fails. Return: the first error. */
-static int live(const struct world *w, unsigned nth)
+static int live(const struct daemon_case *w, unsigned nth)
 {
     struct gpu_memory on = {0};
     kvc_client *c = NULL;
@@ -143,16 +143,16 @@ static void expect_nothing_left(const char *call, unsigned nth)
 
 static int live_with(const char *call, unsigned nth, int error)
 {
-    struct world w;
+    struct daemon_case w;
     char setting[96];
     int r;
 
-    world_init(&w);
+    daemon_case_init(&w);
     (void) snprintf(setting, sizeof(setting), "%s:%u:%d", call, nth, error);
     CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", setting, 1), 0);
     r = live(&w, 0);
     CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
-    world_deinit(&w);
+    daemon_case_deinit(&w);
     expect_nothing_left(call, nth);
     CU_ASSERT(r == 0 || r == (error == CU_OUT_OF_MEMORY ? -ENOMEM : -EIO));
     return r;
@@ -172,7 +172,9 @@ static void test_failing_driver(void)
         "cuLaunchKernel",
         "cuStreamSynchronize",
     };
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* with its counts, from client to client */
+    void *driver = dlopen(
+        "libcuda.so.1",
+        RTLD_NOW | RTLD_LOCAL); /* the stand-in stays loaded, so that its counts go on between clients */
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         for (unsigned lost = 0; lost < 2; lost++) {
@@ -196,15 +198,15 @@ static void test_no_memory_of_the_host(void)
     unsigned nth = 1, n_failed = 0;
 
     for (bool fired = true; fired && nth < NTH_MAX; nth++) {
-        struct world w;
+        struct daemon_case w;
         int r;
 
-        world_init(&w);
+        daemon_case_init(&w);
         r = live(&w, nth);
         fired = fault_fired();
         fault_arm(0);
-        world_deinit(&w);
-        /* a reply that finds no memory ends the conversation; a greeting's, the attempt to connect (-EPROTO)
+        daemon_case_deinit(&w);
+        /* without memory for a reply the connection is closed; during the greeting connecting fails (-EPROTO)
          */
         if (r < 0 && r != -ENOMEM && r != -ENOTCONN && r != -EPROTO)
             printf("    allocation %u: %s\n", nth, strerror(-r));

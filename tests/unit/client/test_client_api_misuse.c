@@ -138,7 +138,7 @@ static void test_models(void)
     embedded_free(&m);
 }
 
-/* Sequences keep a model that its owner has freed. */
+/* A model whose handle was freed lives as long as its sequences. */
 static void test_model_outlived(void)
 {
     struct embedded m = embedded_new(1, 2, 2, 32, 3, 0, 0);
@@ -153,7 +153,7 @@ static void test_model_outlived(void)
     embedded_free(&m);
 }
 
-/* Callers of another version: a struct that is longer is fine as long as we need not understand the rest. */
+/* Callers of another version: a longer struct is accepted if its unknown members are 0. */
 static void test_struct_sizes(void)
 {
     struct embedded m = embedded_new(1, 2, 2, 32, 3, 0, 0);
@@ -206,7 +206,7 @@ static void test_after_fork(void)
     embedded_free(&m);
 }
 
-/* ---- a socket that is not ours ---- */
+/* ---- a socket of another service ---- */
 
 static int listen_at(const char *path, int type)
 {
@@ -218,7 +218,7 @@ static int listen_at(const char *path, int type)
     return fd;
 }
 
-/* A child that answers the first packet with @answer, or hangs up. */
+/* A child process that replies to the first packet with @answer, or hangs up. */
 static pid_t answer_once(int listener, const char *answer, size_t bytes)
 {
     pid_t pid = fork();

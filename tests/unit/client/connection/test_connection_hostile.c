@@ -16,7 +16,7 @@
 
 static const struct {
     const char *name;
-    int connect, open, match; /* what the library answers */
+    int connect, open, match; /* what the library returns */
 } lies[N_LIES] = {
     [NO_LIE] = {"truth", 0, 0},
     [HELLO_VERSION] = {"version 9", -EPROTO, 0},

@@ -13,14 +13,14 @@
 #include "client/gpu/seq_gpu.h"
 #include "client/kvcobra-eval.h"
 #include "tests/lib/test.h"
-#include "tests/unit/client/gpu_twins.h"
+#include "tests/unit/client/gpu_pair.h"
 
-static const struct twins_shape small = {
+static const struct gpu_pair_shape small = {
     .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD};
 
-/* ---- what is refused ---- */
+/* ---- refused calls ---- */
 
-static bool says(const struct twins *t, const char *part)
+static bool says(const struct gpu_pair *t, const char *part)
 {
     bool found = strstr(kvc_last_error(t->gpu), part) != NULL;
 
@@ -32,15 +32,15 @@ static bool says(const struct twins *t, const char *part)
 /* The arguments that the CPU refuses, with its errnos. */
 static void test_arguments(void)
 {
-    struct twins t = twins_new(&small);
-    struct twin s = twin_new(&t, 1), other;
-    struct twins u = twins_new(&small);
-    struct gpu_memory x = twins_take(&t, NULL, 4096);
+    struct gpu_pair t = gpu_pair_new(&small);
+    struct seq_pair s = seq_pair_new(&t, 1), other;
+    struct gpu_pair u = gpu_pair_new(&small);
+    struct gpu_memory x = gpu_pair_take(&t, NULL, 4096);
     float *p = (float *) (uintptr_t) x.at;
     size_t kept;
 
-    other = twin_new(&u, 1);
-    CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s, KVC_F32, 3), 0);
+    other = seq_pair_new(&u, 1);
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&t, &s, KVC_F32, 3), 0);
     CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 2, KVC_F32, p, p, 1), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, (enum kvc_dtype) 9, p, p, 1), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, KVC_F32, NULL, p, 1), -EINVAL);
@@ -66,11 +66,11 @@ static void test_arguments(void)
     CU_ASSERT_EQUAL(kvc_seq_replay(NULL, 1), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_replay(s.gpu, KVC_APPEND_TOKENS_MAX + 1), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_replay(s.cpu, 1), -EOPNOTSUPP);
-    CU_ASSERT_TRUE(twin_is_alike(&t, &s));
+    CU_ASSERT_TRUE(seq_pair_is_alike(&t, &s));
     CU_ASSERT_EQUAL(kvc_seq_truncate(s.gpu, 0, &kept), 0);
-    twins_give(&t, &x);
-    twins_free(&u);
-    twins_free(&t);
+    gpu_pair_give(&t, &x);
+    gpu_pair_free(&u);
+    gpu_pair_free(&t);
 }
 
 static void run_nothing(void *ctx, void (*task)(void *arg, size_t i, unsigned worker), void *arg, size_t n)
@@ -81,10 +81,10 @@ static void run_nothing(void *ctx, void (*task)(void *arg, size_t i, unsigned wo
     (void) n;
 }
 
-/* What there is on the CPU alone is refused with a sentence, not ignored. */
+/* Features of the CPU alone are refused with a sentence, not ignored. */
 static void test_cpu_only(void)
 {
-    struct twins t = twins_new(&small);
+    struct gpu_pair t = gpu_pair_new(&small);
     const kvc_eval_options eval = {.struct_bytes = sizeof(eval)};
     const kvc_report_options report = {.struct_bytes = sizeof(report), .share_ppm = 10};
     const kvc_executor executor = {.struct_bytes = sizeof(executor), .run = run_nothing, .n_workers = 2};
@@ -100,15 +100,15 @@ static void test_cpu_only(void)
     CU_ASSERT_TRUE(says(&t, "GPU"));
     CU_ASSERT_EQUAL(kvc_model_get_info(t.gpu_model, &info), 0);
     CU_ASSERT_EQUAL(strncmp(info.kernel, "cuda kvc_attend", 15), 0);
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
 /* Positions have 32 bits: the last token that fits, and one more. */
 static void test_longest_sequence(void)
 {
-    struct twins t = twins_new(&small);
-    struct twin s = twin_new(&t, 1);
-    struct gpu_memory x = twins_take(&t, NULL, 4096);
+    struct gpu_pair t = gpu_pair_new(&small);
+    struct seq_pair s = seq_pair_new(&t, 1);
+    struct gpu_memory x = gpu_pair_take(&t, NULL, 4096);
     const void *p = (const void *) (uintptr_t) x.at;
 
     s.gpu->layers[0].length = SEQ_GPU_TOKENS_MAX;
@@ -116,8 +116,8 @@ static void test_longest_sequence(void)
     CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, KVC_F32, p, p, 1), -EFBIG);
     CU_ASSERT_TRUE(says(&t, "2147483648"));
     s.gpu->layers[0].length = s.gpu->layers[0].n_packed = 0;
-    twins_give(&t, &x);
-    twins_free(&t);
+    gpu_pair_give(&t, &x);
+    gpu_pair_free(&t);
 }
 
 /* ---- errors that kernels find ---- */
@@ -127,19 +127,19 @@ static void test_longest_sequence(void)
 static void test_not_finite(void)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e6f};
-    struct twins t = twins_new(&small);
+    struct gpu_pair t = gpu_pair_new(&small);
     size_t n = (size_t) t.n_heads * t.g.d, kept = 0, length = 70;
-    struct twin s = twin_new(&t, 1);
+    struct seq_pair s = seq_pair_new(&t, 1);
 
-    CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s, KVC_F32, 70), 0);
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&t, &s, KVC_F32, 70), 0);
     for (unsigned i = 0; i < 4; i++) {
-        float *x = twins_input(&t, 1, 0, 0, 70, 1);
-        struct gpu_memory good = twins_take(&t, x, n * sizeof(*x)), wrong;
+        float *x = gpu_pair_input(&t, 1, 0, 0, 70, 1);
+        struct gpu_memory good = gpu_pair_take(&t, x, n * sizeof(*x)), wrong;
         const void *k = (const void *) (uintptr_t) good.at, *v;
 
         CU_ASSERT_EQUAL(kvc_client_synchronize(t.gpu), 0);
         x[n - 1] = bad[i];
-        wrong = twins_take(&t, x, n * sizeof(*x));
+        wrong = gpu_pair_take(&t, x, n * sizeof(*x));
         v = (const void *) (uintptr_t) wrong.at;
         CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, KVC_F32, k, k, 1), 0);
         CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 1, KVC_F32, k, v, 1), 0);
@@ -152,29 +152,29 @@ static void test_not_finite(void)
         CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, KVC_F32, k, k, 1), -EINVAL);
         CU_ASSERT_EQUAL(kvc_seq_truncate(s.gpu, length, &kept), 0);
         CU_ASSERT_EQUAL(kept, length);
-        CU_ASSERT_TRUE(twin_is_alike(&t, &s));
-        twins_give(&t, &good);
-        twins_give(&t, &wrong);
+        CU_ASSERT_TRUE(seq_pair_is_alike(&t, &s));
+        gpu_pair_give(&t, &good);
+        gpu_pair_give(&t, &wrong);
         free(x);
     }
-    CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s, KVC_F32, 70), 0);
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&t, &s, KVC_F32, 70), 0);
     CU_ASSERT_EQUAL(kvc_client_synchronize(t.gpu), 0);
-    CU_ASSERT_TRUE(twin_is_alike(&t, &s));
-    twins_free(&t);
+    CU_ASSERT_TRUE(seq_pair_is_alike(&t, &s));
+    gpu_pair_free(&t);
 }
 
-/* A fork made before anybody looked has the same fault. */
+/* A fork made before the flag was read has the same fault. */
 static void test_fork_of_not_finite(void)
 {
-    struct twins t = twins_new(&small);
+    struct gpu_pair t = gpu_pair_new(&small);
     size_t n = (size_t) t.n_heads * t.g.d;
-    struct twin s = twin_new(&t, 1);
-    float *x = twins_input(&t, 1, 0, 0, 0, 1);
+    struct seq_pair s = seq_pair_new(&t, 1);
+    float *x = gpu_pair_input(&t, 1, 0, 0, 0, 1);
     struct gpu_memory m;
     kvc_seq *f = NULL;
 
     x[3] = NAN;
-    m = twins_take(&t, x, n * sizeof(*x));
+    m = gpu_pair_take(&t, x, n * sizeof(*x));
     for (uint32_t layer = 0; layer < 2; layer++)
         CU_ASSERT_EQUAL(
             kvc_seq_append(s.gpu, layer, KVC_F32, (void *) (uintptr_t) m.at, (void *) (uintptr_t) m.at, 1),
@@ -183,9 +183,9 @@ static void test_fork_of_not_finite(void)
     s.gpu = kvc_seq_free(s.gpu);
     CU_ASSERT_EQUAL(kvc_client_synchronize(t.gpu), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_fork(f, &s.gpu), -EINVAL);
-    twins_give(&t, &m);
+    gpu_pair_give(&t, &m);
     free(x);
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
 const char test_suite[] = "misuse of sequences on a GPU";

@@ -22,8 +22,8 @@
 
 static const struct {
     const char *name;
-    int connect, match, commit; /* what the library answers */
-    bool is_private;            /* though the commit succeeds */
+    int connect, match, commit; /* what the library returns */
+    bool is_private;            /* also if the commit succeeds */
     bool misses;                /* match: 0, and nothing found */
 } lies[GPU_END - GPU_TRUTH] = {
     [GPU_TRUTH - GPU_TRUTH] = {"truth", 0, 0, 0},
@@ -66,7 +66,7 @@ static void check_match(const struct peer *p, kvc_client *c, kvc_model *model)
     kvc_seq_free(s);
 }
 
-/* One chunk of another text is published, and its bytes are those in the slot; or it stays where it was. */
+/* One chunk of another text is published, with its bytes in the slot; or it stays private. */
 static void check_commit(const struct peer *p, const struct embedded *m, kvc_client *c, kvc_model *model)
 {
     uint32_t tokens[129] = {9, 9, 9};
@@ -95,8 +95,8 @@ static void check_commit(const struct peer *p, const struct embedded *m, kvc_cli
     CU_ASSERT_EQUAL(
         gpu_read(c->gpu, after, (cu_ptr) (uintptr_t) page_payload(s->pages[0]), payload_bytes, &c->error), 0);
     CU_ASSERT_EQUAL(memcmp(before, after, payload_bytes), 0);
-    if (page_is_shared(s->pages[0])) { /* with nothing to publish it does not wait: what was appended since
-                                          has not been looked at */
+    if (page_is_shared(
+            s->pages[0])) { /* with nothing to publish it does not wait: later inputs are not checked */
         CU_ASSERT_EQUAL(s->gpu->n_sound, 129);
         CU_ASSERT_EQUAL(
             kvc_seq_append(s, 0, KVC_F32, (void *) (uintptr_t) on.at, (void *) (uintptr_t) on.at, 1), 0);
@@ -145,7 +145,9 @@ static void check_lie(const struct embedded *m, const char *path, int listener, 
 static void test_lies(void)
 {
     struct embedded m = embedded_new(1, 2, 1, 32, 3, 0, 0);
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* with its counts, from client to client */
+    void *driver = dlopen(
+        "libcuda.so.1",
+        RTLD_NOW | RTLD_LOCAL); /* the stand-in stays loaded, so that its counts go on between clients */
     char dir[] = "/tmp/kvcobra-test-XXXXXX", path[64];
     int listener = peer_listen(dir, path, sizeof(path));
 

@@ -42,7 +42,7 @@ static void test_goes_on_without(void)
 
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(e->model, NULL, 0, &s[i]), 0);
         CU_ASSERT_EQUAL(embedded_append(e, s[i], 0, 0, 299), 0);
-        CU_ASSERT_EQUAL(embedded_append(e, s[i], 0, 299, 1), 0); /* packs what is due before it */
+        CU_ASSERT_EQUAL(embedded_append(e, s[i], 0, 299, 1), 0); /* packs the due chunk first */
         x[i] = embedded_read(e, s[i], 1, KVC_V, 300);
     }
     CU_ASSERT_EQUAL(memcmp(x[0], x[1], bytes), 0);

@@ -13,18 +13,18 @@
 #include "client/gpu/seq_gpu.h"
 #include "tests/lib/test.h"
 #include "tests/standin/graph.h"
-#include "tests/unit/client/gpu_twins.h"
+#include "tests/unit/client/gpu_pair.h"
 
 enum { LAYERS = 2, SEVERAL = 5, OTHER_TABLE = 3, MANY = LAUNCH_ITEMS_MAX + 6, STREAM_NON_BLOCKING = 1 };
 
-static const struct twins_shape shape = {.n_layers = LAYERS,
-                                         .n_heads = 2,
-                                         .n_kv_heads = 1,
-                                         .d = 32,
-                                         .n_sink = 4,
-                                         .bpd = 3,
-                                         .v_from = PREDICT_HEAD};
-static const struct twins_shape other_shape = {
+static const struct gpu_pair_shape shape = {.n_layers = LAYERS,
+                                            .n_heads = 2,
+                                            .n_kv_heads = 1,
+                                            .d = 32,
+                                            .n_sink = 4,
+                                            .bpd = 3,
+                                            .v_from = PREDICT_HEAD};
+static const struct gpu_pair_shape other_shape = {
     .n_layers = LAYERS, .n_heads = 2, .n_kv_heads = 1, .d = 32, .bpd = 4};
 
 /* Inputs of some sequences' next tokens: on the host for one, on the device for the other. */
@@ -35,7 +35,7 @@ struct inputs {
     kvc_append_item items[MANY];
 };
 
-static struct inputs inputs_new(const struct twins *t, struct twin *s, size_t n, uint32_t layer,
+static struct inputs inputs_new(const struct gpu_pair *t, struct seq_pair *s, size_t n, uint32_t layer,
                                 const size_t n_new[])
 {
     struct inputs x = {.n = n};
@@ -44,10 +44,10 @@ static struct inputs inputs_new(const struct twins *t, struct twin *s, size_t n,
     for (size_t i = 0; i < n; i++) {
         size_t first = s[i].gpu->layers[layer].length;
 
-        x.k[i] = twins_input(t, s[i].text, layer, 0, first, n_new[i]);
-        x.v[i] = twins_input(t, s[i].text, layer, 1, first, n_new[i]);
-        x.on_gpu[2 * i] = twins_take(t, x.k[i], n_new[i] * width * sizeof(float) + 1);
-        x.on_gpu[2 * i + 1] = twins_take(t, x.v[i], n_new[i] * width * sizeof(float) + 1);
+        x.k[i] = gpu_pair_input(t, s[i].text, layer, 0, first, n_new[i]);
+        x.v[i] = gpu_pair_input(t, s[i].text, layer, 1, first, n_new[i]);
+        x.on_gpu[2 * i] = gpu_pair_take(t, x.k[i], n_new[i] * width * sizeof(float) + 1);
+        x.on_gpu[2 * i + 1] = gpu_pair_take(t, x.v[i], n_new[i] * width * sizeof(float) + 1);
         x.items[i] = (kvc_append_item){sizeof(kvc_append_item), s[i].gpu,
                                        (const void *) (uintptr_t) x.on_gpu[2 * i].at,
                                        (const void *) (uintptr_t) x.on_gpu[2 * i + 1].at, n_new[i]};
@@ -55,24 +55,24 @@ static struct inputs inputs_new(const struct twins *t, struct twin *s, size_t n,
     return x;
 }
 
-static void inputs_free(const struct twins *t, struct inputs *x)
+static void inputs_free(const struct gpu_pair *t, struct inputs *x)
 {
     for (size_t i = 0; i < x->n; i++) {
-        twins_give(t, &x->on_gpu[2 * i]);
-        twins_give(t, &x->on_gpu[2 * i + 1]);
+        gpu_pair_give(t, &x->on_gpu[2 * i]);
+        gpu_pair_give(t, &x->on_gpu[2 * i + 1]);
         free(x->k[i]);
         free(x->v[i]);
     }
 }
 
-/* The CPU's sequences get them, one after the other. */
-static void append_on_cpu(struct twin *s, const struct inputs *x, uint32_t layer)
+/* Appends them to the CPU's sequences, one after the other. */
+static void append_on_cpu(struct seq_pair *s, const struct inputs *x, uint32_t layer)
 {
     for (size_t i = 0; i < x->n; i++)
         CU_ASSERT_EQUAL(kvc_seq_append(s[i].cpu, layer, KVC_F32, x->k[i], x->v[i], x->items[i].n_new), 0);
 }
 
-static void append_all(const struct twins *t, struct twin *s, size_t n, const size_t n_new[])
+static void append_all(const struct gpu_pair *t, struct seq_pair *s, size_t n, const size_t n_new[])
 {
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct inputs x = inputs_new(t, s, n, layer, n_new);
@@ -83,26 +83,26 @@ static void append_all(const struct twins *t, struct twin *s, size_t n, const si
     }
 }
 
-static bool all_alike(const struct twins *t, struct twin *s, size_t n)
+static bool all_alike(const struct gpu_pair *t, struct seq_pair *s, size_t n)
 {
     bool alike = true;
 
     for (size_t i = 0; i < n; i++)
-        if (!twin_is_alike(t, &s[i])) {
+        if (!seq_pair_is_alike(t, &s[i])) {
             printf("    sequence %zu differs\n", i);
             alike = false;
         }
     return alike;
 }
 
-static void several_new(struct twins *t, struct twin s[SEVERAL])
+static void several_new(struct gpu_pair *t, struct seq_pair s[SEVERAL])
 {
-    struct twins other;
+    struct gpu_pair other;
 
-    *t = twins_new(&shape);
-    other = twins_other(t, &other_shape);
+    *t = gpu_pair_new(&shape);
+    other = gpu_pair_other(t, &other_shape);
     for (uint32_t i = 0; i < SEVERAL; i++)
-        s[i] = twin_new(i == OTHER_TABLE ? &other : t, i);
+        s[i] = seq_pair_new(i == OTHER_TABLE ? &other : t, i);
 }
 
 static const size_t rounds[][SEVERAL] = {
@@ -110,11 +110,12 @@ static const size_t rounds[][SEVERAL] = {
     {120, 0, 1, 1, 200}, {1, 64, 1, 90, 1}, {0, 0, 0, 0, 0},     {1, 1, 1, 1, 1},
 };
 
-/* Ragged pieces in two tables: some pack, some grow, some get nothing. */
+/* Different numbers of tokens in two tables: some chunks are packed, some tails grow, some sequences get no
+ * token. */
 static void test_as_one_by_one(void)
 {
-    struct twin s[SEVERAL];
-    struct twins t;
+    struct seq_pair s[SEVERAL];
+    struct gpu_pair t;
 
     several_new(&t, s);
     for (size_t i = 0; i < sizeof(rounds) / sizeof(rounds[0]); i++) {
@@ -123,17 +124,17 @@ static void test_as_one_by_one(void)
     }
     CU_ASSERT(s[4].gpu->layers[1].n_packed > 2 && s[1].gpu->layers[1].n_packed == 2 &&
               s[2].gpu->layers[0].n_packed == 1);
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
-/* ---- the driver, watched ---- */
+/* ---- counting calls of the driver ---- */
 
-/* What is put in place of two of the driver's calls. */
+/* State of the replacements of two calls of the driver. */
 static struct watched {
     struct cuda_driver was;
     unsigned n_launches, n_allocations;
     unsigned n_single; /* launches for one sequence of one KV head, or none */
-    unsigned failing;  /* allocation, from 1, and all behind it; 0: none */
+    unsigned failing;  /* the allocation, from 1, that fails with all after it; 0: none */
 } watched;
 
 static cu_result count_launch(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -152,7 +153,7 @@ static cu_result count_allocation(cu_ptr *ret, size_t bytes)
                : watched.was.mem_alloc(ret, bytes);
 }
 
-static void watch(const struct twins *t)
+static void watch(const struct gpu_pair *t)
 {
     struct cuda_driver *d = t->gpu->gpu->driver;
 
@@ -164,13 +165,13 @@ static void watch(const struct twins *t)
 /* A batch of more sequences than a launch takes: one launch per 64, three for those where one packs. */
 static void test_launches(void)
 {
-    static struct twin s[MANY];
+    static struct seq_pair s[MANY];
     static struct inputs x;
     size_t ones[MANY], prompts[MANY];
-    struct twins t = twins_new(&shape);
+    struct gpu_pair t = gpu_pair_new(&shape);
 
     for (uint32_t i = 0; i < MANY; i++) {
-        s[i] = twin_new(&t, i);
+        s[i] = seq_pair_new(&t, i);
         ones[i] = 1;
         prompts[i] = i == 69 ? 125 : 3;
     }
@@ -184,15 +185,15 @@ static void test_launches(void)
          * number of pages */
         CU_ASSERT_EQUAL(watched.n_launches, step == 2 ? 3 + 1 + 2 : 2);
         CU_ASSERT_EQUAL(watched.n_single,
-                        step == 2 ? 2 + 2 : 0); /* packing is launched for who packs alone */
+                        step == 2 ? 2 + 2 : 0); /* packing is launched only for sequences that pack */
         append_on_cpu(s, &x, 0);
         inputs_free(&t, &x);
     }
     CU_ASSERT_EQUAL(s[69].gpu->layers[0].n_packed, 1);
     for (uint32_t i = 0; i < MANY; i++)
-        CU_ASSERT_TRUE(twin_reads_alike(&t, &s[i], 0, KVC_V, 0, 3));
+        CU_ASSERT_TRUE(seq_pair_reads_alike(&t, &s[i], 0, KVC_V, 0, 3));
     *t.gpu->gpu->driver = watched.was;
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
 /* ---- all or nothing ---- */
@@ -200,15 +201,14 @@ static void test_launches(void)
 static const size_t pieces[SEVERAL] = {300, 70, 400, 129, 210};
 
 /*
- * Memory for longer tails and pages runs out at any sequence: none has changed, and the same call works then.
- * What was had before a failure is kept for the next try, so that each is stopped one allocation behind the
- * last.
+ * Memory for longer tails and pages runs out at each sequence in turn: no sequence has changed, and the same
+ * call then works. Memory allocated before a failure stays cached, so each try fails one allocation later.
  */
 static void test_out_of_memory(void)
 {
-    struct twin s[SEVERAL];
+    struct seq_pair s[SEVERAL];
     struct inputs x;
-    struct twins t;
+    struct gpu_pair t;
     unsigned n_failed = 0;
     int r;
 
@@ -240,14 +240,14 @@ static void test_out_of_memory(void)
     inputs_free(&t, &x);
     CU_ASSERT_TRUE(all_alike(&t, s, SEVERAL));
     *t.gpu->gpu->driver = watched.was;
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
-/* What is wrong with one of them, at any place. */
+/* One wrong item, at each place. */
 static void test_mistakes(void)
 {
-    struct twins t, u = twins_new(&shape);
-    struct twin s[SEVERAL], foreign = twin_new(&u, 9);
+    struct gpu_pair t, u = gpu_pair_new(&shape);
+    struct seq_pair s[SEVERAL], foreign = seq_pair_new(&u, 9);
     struct inputs x;
 
     several_new(&t, s);
@@ -267,7 +267,7 @@ static void test_mistakes(void)
             x.items[i] = wrong[n];
             CU_ASSERT_EQUAL(kvc_seq_append_batch(x.items, SEVERAL, 0, KVC_F32), -EINVAL);
         }
-        s[i].gpu->layers[0].length += SEQ_GPU_TOKENS_MAX; /* found when others have pages already */
+        s[i].gpu->layers[0].length += SEQ_GPU_TOKENS_MAX; /* found after others have claimed pages */
         x.items[i] = had;
         CU_ASSERT_EQUAL(kvc_seq_append_batch(x.items, SEVERAL, 0, KVC_F32), -EFBIG);
         s[i].gpu->layers[0].length -= SEQ_GPU_TOKENS_MAX;
@@ -278,13 +278,13 @@ static void test_mistakes(void)
     CU_ASSERT_EQUAL(kvc_seq_append_batch(x.items, SEVERAL, 0, KVC_F32), 0);
     append_on_cpu(s, &x, 0);
     inputs_free(&t, &x);
-    twins_free(&u);
-    twins_free(&t);
+    gpu_pair_free(&u);
+    gpu_pair_free(&t);
 }
 
 /* ---- captured ---- */
 
-/* The driver's answer, in the GPU's context. */
+/* The driver's result, in the GPU's context. */
 #define DRIVER(t, call)                                                                                      \
     do {                                                                                                     \
         CU_ASSERT_EQUAL_FATAL(gpu_enter((t)->gpu->gpu, NULL), 0);                                            \
@@ -293,7 +293,7 @@ static void test_mistakes(void)
     } while (0)
 
 /* One token of each sequence in both layers; the buffers of @x are read when the graph is launched. */
-static cu_graph_exec capture(const struct twins *t, const struct graph_calls *graphs, cu_stream stream,
+static cu_graph_exec capture(const struct gpu_pair *t, const struct graph_calls *graphs, cu_stream stream,
                              const struct inputs x[LAYERS])
 {
     cu_graph_exec exec;
@@ -308,16 +308,16 @@ static cu_graph_exec capture(const struct twins *t, const struct graph_calls *gr
     return exec;
 }
 
-/* The next tokens into the buffers that the graph reads, and to the CPU's sequences. */
-static void feed(const struct twins *t, struct twin s[SEVERAL], const struct inputs x[LAYERS])
+/* Writes the next tokens into the buffers that the graph reads, and appends them to the CPU's sequences. */
+static void feed(const struct gpu_pair *t, struct seq_pair s[SEVERAL], const struct inputs x[LAYERS])
 {
     size_t width = (size_t) t->n_heads * t->g.d;
 
     for (uint32_t i = 0; i < LAYERS * SEVERAL; i++) {
         uint32_t layer = i / SEVERAL, n = i % SEVERAL;
         size_t first = s[n].cpu->layers[layer].length;
-        float *k = twins_input(t, s[n].text, layer, 0, first, 1),
-              *v = twins_input(t, s[n].text, layer, 1, first, 1);
+        float *k = gpu_pair_input(t, s[n].text, layer, 0, first, 1),
+              *v = gpu_pair_input(t, s[n].text, layer, 1, first, 1);
 
         CU_ASSERT_EQUAL(gpu_write(t->gpu->gpu, x[layer].on_gpu[2 * n].at, k, width * sizeof(*k), NULL), 0);
         CU_ASSERT_EQUAL(gpu_write(t->gpu->gpu, x[layer].on_gpu[2 * n + 1].at, v, width * sizeof(*v), NULL),
@@ -328,17 +328,17 @@ static void feed(const struct twins *t, struct twin s[SEVERAL], const struct inp
     }
 }
 
-/* A step of all, captured once, replayed over chunk boundaries of each; then eager batches go on. */
+/* A step of all sequences, captured once, replayed over chunk boundaries of each; then eager batches. */
 static void test_replayed(void)
 {
     static const size_t ones[SEVERAL] = {1, 1, 1, 1, 1};
     struct graph_calls graphs;
     struct inputs x[LAYERS];
-    struct twin s[SEVERAL];
+    struct seq_pair s[SEVERAL];
     struct cuda_driver *d;
     cu_graph_exec exec;
     cu_stream stream;
-    struct twins t;
+    struct gpu_pair t;
 
     several_new(&t, s);
     d = t.gpu->gpu->driver;
@@ -366,7 +366,7 @@ static void test_replayed(void)
     DRIVER(&t, graphs.exec_destroy(exec));
     CU_ASSERT_EQUAL(kvc_client_set_stream(t.gpu, NULL), 0);
     DRIVER(&t, d->stream_destroy(stream));
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
 const char test_suite[] = "batches of sequences on a GPU";

@@ -14,13 +14,13 @@
 #include "client/gpu/seq_gpu.h"
 #include "tests/lib/test.h"
 #include "tests/standin/graph.h"
-#include "tests/unit/client/gpu_twins.h"
+#include "tests/unit/client/gpu_pair.h"
 
 enum { LAYERS = 2, STREAM_NON_BLOCKING = 1, PROMPT = 100 };
 
-/* A client on a stream of its own, with the buffers of one step: what a graph reads and writes. */
-struct rig {
-    struct twins t;
+/* A client on a stream of its own, with the buffers that a graph reads and writes in one step. */
+struct capture_case {
+    struct gpu_pair t;
     struct graph_calls graphs;
     cu_stream stream;
     size_t width, q_width; /* numbers of one token */
@@ -29,24 +29,24 @@ struct rig {
 
 static cu_graph_exec no_graph;
 
-/* The driver's answer, in the GPU's context. */
-#define DRIVER(rig, call)                                                                                    \
+/* The driver's result, in the GPU's context. */
+#define DRIVER(case, call)                                                                                   \
     do {                                                                                                     \
-        CU_ASSERT_EQUAL_FATAL(gpu_enter((rig)->t.gpu->gpu, NULL), 0);                                        \
+        CU_ASSERT_EQUAL_FATAL(gpu_enter((case)->t.gpu->gpu, NULL), 0);                                       \
         CU_ASSERT_EQUAL_FATAL(call, CU_SUCCESS);                                                             \
-        cuda_space_leave((rig)->t.gpu->gpu->space);                                                          \
+        cuda_space_leave((case)->t.gpu->gpu->space);                                                         \
     } while (0)
 
-static struct rig rig_new(void)
+static struct capture_case capture_new(void)
 {
-    const struct twins_shape shape = {.n_layers = LAYERS,
-                                      .n_heads = 2,
-                                      .n_kv_heads = 1,
-                                      .d = 32,
-                                      .n_sink = 4,
-                                      .bpd = 3,
-                                      .v_from = PREDICT_HEAD};
-    struct rig r = {.t = twins_new(&shape)};
+    const struct gpu_pair_shape shape = {.n_layers = LAYERS,
+                                         .n_heads = 2,
+                                         .n_kv_heads = 1,
+                                         .d = 32,
+                                         .n_sink = 4,
+                                         .bpd = 3,
+                                         .v_from = PREDICT_HEAD};
+    struct capture_case r = {.t = gpu_pair_new(&shape)};
     struct gpu *g = r.t.gpu->gpu;
 
     CU_ASSERT_TRUE_FATAL(graph_calls_find(g->driver->library, &r.graphs));
@@ -55,27 +55,27 @@ static struct rig rig_new(void)
     r.width = (size_t) r.t.n_heads * r.t.g.d;
     r.q_width = r.width * geometry_group(&r.t.g);
     for (unsigned i = 0; i < LAYERS; i++) {
-        r.k[i] = twins_take(&r.t, NULL, r.width * sizeof(float));
-        r.v[i] = twins_take(&r.t, NULL, r.width * sizeof(float));
-        r.q[i] = twins_take(&r.t, NULL, r.q_width * sizeof(float));
-        r.out[i] = twins_take(&r.t, NULL, r.q_width * sizeof(float));
+        r.k[i] = gpu_pair_take(&r.t, NULL, r.width * sizeof(float));
+        r.v[i] = gpu_pair_take(&r.t, NULL, r.width * sizeof(float));
+        r.q[i] = gpu_pair_take(&r.t, NULL, r.q_width * sizeof(float));
+        r.out[i] = gpu_pair_take(&r.t, NULL, r.q_width * sizeof(float));
     }
     return r;
 }
 
-static void rig_free(struct rig *r)
+static void capture_free(struct capture_case *r)
 {
     struct gpu *g = r->t.gpu->gpu;
 
     for (unsigned i = 0; i < LAYERS; i++) {
-        twins_give(&r->t, &r->k[i]);
-        twins_give(&r->t, &r->v[i]);
-        twins_give(&r->t, &r->q[i]);
-        twins_give(&r->t, &r->out[i]);
+        gpu_pair_give(&r->t, &r->k[i]);
+        gpu_pair_give(&r->t, &r->v[i]);
+        gpu_pair_give(&r->t, &r->q[i]);
+        gpu_pair_give(&r->t, &r->out[i]);
     }
     CU_ASSERT_EQUAL(kvc_client_set_stream(r->t.gpu, NULL), 0);
     DRIVER(r, g->driver->stream_destroy(r->stream));
-    twins_free(&r->t);
+    gpu_pair_free(&r->t);
 }
 
 static float *at(struct gpu_memory m)
@@ -83,14 +83,14 @@ static float *at(struct gpu_memory m)
     return (float *) (uintptr_t) m.at;
 }
 
-/* The inputs of position @position into the buffers. */
-static void fill(struct rig *r, uint64_t text, size_t position)
+/* Writes the inputs of position @position into the buffers. */
+static void fill(struct capture_case *r, uint64_t text, size_t position)
 {
     struct gpu *g = r->t.gpu->gpu;
 
     for (uint32_t i = 0; i < LAYERS; i++)
         for (unsigned kind = 0; kind < 3; kind++) {
-            float *x = twins_input(&r->t, text, i, kind, position, 1);
+            float *x = gpu_pair_input(&r->t, text, i, kind, position, 1);
             struct gpu_memory m = kind == 0 ? r->k[i] : kind == 1 ? r->v[i] : r->q[i];
 
             CU_ASSERT_EQUAL(gpu_write(g, m.at, x, (kind == 2 ? r->q_width : r->width) * sizeof(*x), NULL), 0);
@@ -99,7 +99,7 @@ static void fill(struct rig *r, uint64_t text, size_t position)
 }
 
 /* Appends and attends in all layers, from the buffers. */
-static int step(struct rig *r, kvc_seq *s)
+static int step(struct capture_case *r, kvc_seq *s)
 {
     int err = 0;
 
@@ -113,7 +113,7 @@ static int step(struct rig *r, kvc_seq *s)
     return err;
 }
 
-static float *outputs(struct rig *r)
+static float *outputs(struct capture_case *r)
 {
     float *x = malloc(LAYERS * r->q_width * sizeof(*x));
 
@@ -124,40 +124,41 @@ static float *outputs(struct rig *r)
     return x;
 }
 
-static void begin(struct rig *r)
+static void begin(struct capture_case *r)
 {
     DRIVER(r, r->graphs.begin_capture(r->stream, CU_CAPTURE_GLOBAL));
 }
 
-static cu_graph_exec end(struct rig *r)
+static cu_graph_exec end(struct capture_case *r)
 {
     cu_graph_exec exec = no_graph;
     cu_graph graph;
 
-    DRIVER(r, r->graphs.end_capture(r->stream, &graph)); /* an unsafe call in between would have spoilt it */
+    DRIVER(r, r->graphs.end_capture(r->stream,
+                                    &graph)); /* an unsafe call in between would have invalidated it */
     DRIVER(r, r->graphs.instantiate(&exec, graph, 0));
     DRIVER(r, r->graphs.destroy(graph));
     return exec;
 }
 
-static void launch(struct rig *r, cu_graph_exec exec)
+static void launch(struct capture_case *r, cu_graph_exec exec)
 {
     DRIVER(r, r->graphs.launch(exec, r->stream));
 }
 
-/* A sequence with a prompt and one step behind it, so that memory for steps is there. */
-static struct twin prompted(struct rig *r, uint64_t text)
+/* A sequence with a prompt and one step, so that memory for steps is allocated. */
+static struct seq_pair prompted(struct capture_case *r, uint64_t text)
 {
-    struct twin s = twin_new(&r->t, text);
+    struct seq_pair s = seq_pair_new(&r->t, text);
 
-    CU_ASSERT_EQUAL_FATAL(twin_append(&r->t, &s, KVC_F32, PROMPT), 0);
-    CU_ASSERT_EQUAL_FATAL(twin_append(&r->t, &s, KVC_F32, 1), 0);
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&r->t, &s, KVC_F32, PROMPT), 0);
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&r->t, &s, KVC_F32, 1), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_attend(s.gpu, 0, at(r->q[0]), 1, at(r->out[0])), 0);
     return s;
 }
 
 /* The step of the next token, eagerly in @eager, by its graph in @replayed; both give the same. */
-static bool steps_agree(struct rig *r, struct twin *eager, kvc_seq *replayed, cu_graph_exec exec)
+static bool steps_agree(struct capture_case *r, struct seq_pair *eager, kvc_seq *replayed, cu_graph_exec exec)
 {
     size_t position = kvc_seq_length(replayed);
     float *want, *got;
@@ -178,29 +179,29 @@ static bool steps_agree(struct rig *r, struct twin *eager, kvc_seq *replayed, cu
     return same;
 }
 
-/* Both GPU sequences against the CPU's, which gets the tokens that steps gave the others. */
-static void expect_alike(struct rig *r, struct twin *s, kvc_seq *replayed)
+/* Compares both GPU sequences with the CPU's, to which the same tokens are appended. */
+static void expect_alike(struct capture_case *r, struct seq_pair *s, kvc_seq *replayed)
 {
     size_t first = kvc_seq_length(s->cpu), n = kvc_seq_length(s->gpu) - first;
-    struct twin other = {.cpu = s->cpu, .gpu = replayed, .text = s->text};
+    struct seq_pair other = {.cpu = s->cpu, .gpu = replayed, .text = s->text};
 
     for (size_t i = 0; i < n; i++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            float *k = twins_input(&r->t, s->text, layer, 0, first + i, 1),
-                  *v = twins_input(&r->t, s->text, layer, 1, first + i, 1);
+            float *k = gpu_pair_input(&r->t, s->text, layer, 0, first + i, 1),
+                  *v = gpu_pair_input(&r->t, s->text, layer, 1, first + i, 1);
 
             CU_ASSERT_EQUAL(kvc_seq_append(s->cpu, layer, KVC_F32, k, v, 1), 0);
             free(k);
             free(v);
         }
-    CU_ASSERT_TRUE(twin_is_alike(&r->t, s));
-    CU_ASSERT_TRUE(twin_is_alike(&r->t, &other));
+    CU_ASSERT_TRUE(seq_pair_is_alike(&r->t, s));
+    CU_ASSERT_TRUE(seq_pair_is_alike(&r->t, &other));
 }
 
 static void test_200_steps(void)
 {
-    struct rig r = rig_new();
-    struct twin s = prompted(&r, 1);
+    struct capture_case r = capture_new();
+    struct seq_pair s = prompted(&r, 1);
     kvc_seq *replayed = NULL;
     cu_graph_exec exec;
 
@@ -214,14 +215,14 @@ static void test_200_steps(void)
     CU_ASSERT_EQUAL(seq_n_packed(replayed), 3); /* 301 tokens: 64 * 4 <= 302 < 64 * 5 */
     expect_alike(&r, &s, replayed);
     DRIVER(&r, r.graphs.exec_destroy(exec));
-    rig_free(&r);
+    capture_free(&r);
 }
 
 /* Moves the only page of @s, which is not shared, and overwrites its old memory. Return: the new memory. */
-static struct gpu_memory move_page(struct rig *r, kvc_seq *s)
+static struct gpu_memory move_page(struct capture_case *r, kvc_seq *s)
 {
     size_t bytes = s->table->layout.slot_bytes[PAGE_FIRST];
-    struct gpu_memory to = twins_take(&r->t, NULL, bytes);
+    struct gpu_memory to = gpu_pair_take(&r->t, NULL, bytes);
     uint8_t *dirt = malloc(bytes);
 
     assert(dirt);
@@ -234,12 +235,12 @@ static struct gpu_memory move_page(struct rig *r, kvc_seq *s)
     return to;
 }
 
-/* Everything between launches that moves what a graph uses: cuts, forks, a larger workspace, eager steps,
+/* All calls between launches that move memory of a graph: cuts, forks, a larger workspace, eager steps,
  * pages. */
 static void test_between_launches(void)
 {
-    struct rig r = rig_new();
-    struct twin s = prompted(&r, 2), f;
+    struct capture_case r = capture_new();
+    struct seq_pair s = prompted(&r, 2), f;
     const size_t n_q = 90;
     kvc_seq *replayed = NULL;
     struct gpu_memory moved = {0};
@@ -257,7 +258,7 @@ static void test_between_launches(void)
             CU_ASSERT_EQUAL(kvc_seq_truncate(s.gpu, PROMPT + 5, &kept), 0);
             CU_ASSERT_EQUAL(kvc_seq_truncate(replayed, PROMPT + 5, &kept), 0);
         }
-        if (i == 30) { /* an eager step in between, and another one of the fork's */
+        if (i == 30) { /* an eager step in between, and another one of the fork */
             fill(&r, s.text, kvc_seq_length(replayed));
             CU_ASSERT_EQUAL(step(&r, s.gpu), 0);
             CU_ASSERT_EQUAL(step(&r, replayed), 0);
@@ -269,29 +270,28 @@ static void test_between_launches(void)
         }
     }
     expect_alike(&r, &s, replayed);
-    f = twin_fork(&s, 9);
+    f = seq_pair_fork(&s, 9);
     CU_ASSERT_EQUAL(r.t.gpu->gpu->workspace.n_kept, 0);
-    CU_ASSERT_TRUE(twins_attend(&r.t, &f, &n_q, 1, 0, 0)); /* the graph's workspace is too small for it */
+    CU_ASSERT_TRUE(gpu_pair_attend(&r.t, &f, &n_q, 1, 0, 0)); /* the graph's workspace is too small for it */
     CU_ASSERT_EQUAL(r.t.gpu->gpu->workspace.n_kept, 1);
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT_TRUE(steps_agree(&r, &s, replayed, exec));
-    replayed->pages[0]->device = was; /* to where it came from, before it is freed */
-    twins_give(&r.t, &moved);
+    replayed->pages[0]->device = was; /* back to its old memory, before it is freed */
+    gpu_pair_give(&r.t, &moved);
     DRIVER(&r, r.graphs.exec_destroy(exec));
-    rig_free(&r);
+    capture_free(&r);
 }
 
-/* A long prompt's chunks, which wait for the next append, are packed by the replay; a graph may attend to
- * several sequences. */
+/* Due chunks of a long prompt are packed by the replay; a graph may attend to several sequences. */
 static void test_backlog_and_batch(void)
 {
-    struct rig r = rig_new();
-    struct twin s = twin_new(&r.t, 3);
+    struct capture_case r = capture_new();
+    struct seq_pair s = seq_pair_new(&r.t, 3);
     kvc_attend_item items[2];
     cu_graph_exec exec;
     float *want, *got;
 
-    CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &s, KVC_F32, 300), 0);
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&r.t, &s, KVC_F32, 300), 0);
     CU_ASSERT_EQUAL(seq_n_packed(s.gpu), 0);
     items[0] = (kvc_attend_item){sizeof(kvc_attend_item), s.gpu, at(r.q[0]), 1, at(r.out[0])};
     items[1] = (kvc_attend_item){sizeof(kvc_attend_item), s.gpu, at(r.q[1]), 1, at(r.out[1])};
@@ -319,12 +319,12 @@ static void test_backlog_and_batch(void)
     DRIVER(&r, r.graphs.exec_destroy(exec));
     free(want);
     free(got);
-    rig_free(&r);
+    capture_free(&r);
 }
 
-/* ---- what a capture forbids ---- */
+/* ---- calls refused during a capture ---- */
 
-static void expect_busy(struct rig *r, int err)
+static void expect_busy(struct capture_case *r, int err)
 {
     CU_ASSERT_EQUAL(err, -EBUSY);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(r->t.gpu), "captured"));
@@ -332,13 +332,13 @@ static void expect_busy(struct rig *r, int err)
 
 static void test_refused_while_capturing(void)
 {
-    struct rig r = rig_new();
-    struct twin s = prompted(&r, 5), other = prompted(&r, 6), next;
+    struct capture_case r = capture_new();
+    struct seq_pair s = prompted(&r, 5), other = prompted(&r, 6), next;
     kvc_seq *none = NULL;
     cu_graph_exec exec;
     size_t kept = 77;
 
-    CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &other, KVC_F32, 100), 0); /* pages */
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&r.t, &other, KVC_F32, 100), 0); /* pages */
     begin(&r);
     expect_busy(&r, kvc_seq_new(r.t.gpu_model, NULL, 0, &none));
     expect_busy(&r, kvc_seq_fork(s.gpu, &none));
@@ -346,47 +346,47 @@ static void test_refused_while_capturing(void)
     expect_busy(&r, kvc_seq_replay(s.gpu, 1));
     expect_busy(&r, kvc_client_synchronize(r.t.gpu));
     expect_busy(&r, kvc_client_set_stream(r.t.gpu, NULL));
-    twin_free(&other); /* allowed, and no part of the graph */
+    seq_pair_free(&other); /* allowed, and not part of the graph */
     CU_ASSERT_EQUAL(step(&r, s.gpu), 0);
-    exec = end(&r);           /* the capture is whole */
-    next = twin_new(&r.t, 7); /* where the freed one was */
-    CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &next, KVC_F32, 5), 0);
+    exec = end(&r);               /* the capture is still valid */
+    next = seq_pair_new(&r.t, 7); /* in the memory of the freed one */
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&r.t, &next, KVC_F32, 5), 0);
     CU_ASSERT_PTR_NULL(none);
     CU_ASSERT_EQUAL(kept, 77);
     fill(&r, 5, PROMPT + 1);
     CU_ASSERT_EQUAL(kvc_seq_replay(s.gpu, 1), 0);
     launch(&r, exec);
     expect_alike(&r, &s, s.gpu);
-    CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &next, KVC_F32, 1), 0);
-    CU_ASSERT_TRUE(twin_is_alike(&r.t, &next));
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&r.t, &next, KVC_F32, 1), 0);
+    CU_ASSERT_TRUE(seq_pair_is_alike(&r.t, &next));
     DRIVER(&r, r.graphs.exec_destroy(exec));
-    rig_free(&r);
+    capture_free(&r);
 }
 
 /* Attention that was never run before has no workspace. */
 static void test_no_workspace(void)
 {
-    struct rig r = rig_new();
-    struct twin s = twin_new(&r.t, 5);
+    struct capture_case r = capture_new();
+    struct seq_pair s = seq_pair_new(&r.t, 5);
     cu_graph_exec exec;
 
     begin(&r);
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, at(r.q[0]), 1, at(r.out[0])),
-                    -EINVAL); /* of a token that is not there */
+                    -EINVAL); /* of a token that was not appended */
     CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, KVC_F32, at(r.k[0]), at(r.v[0]), 1), 0);
     expect_busy(&r, kvc_seq_attend(s.gpu, 0, at(r.q[0]), 1, at(r.out[0])));
     exec = end(&r);
     DRIVER(&r, r.graphs.exec_destroy(exec));
     CU_ASSERT_EQUAL(kvc_seq_length(s.gpu), 0);
-    rig_free(&r);
+    capture_free(&r);
 }
 
 /* A graph that is launched without its replay runs out of room: no memory is overwritten, and the error is
  * reported. */
 static void test_launches_without_replay(void)
 {
-    struct rig r = rig_new();
-    struct twin s = prompted(&r, 6);
+    struct capture_case r = capture_new();
+    struct seq_pair s = prompted(&r, 6);
     cu_graph_exec exec;
     size_t kept;
 
@@ -401,9 +401,9 @@ static void test_launches_without_replay(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(r.t.gpu), "kvc_seq_replay"));
     CU_ASSERT_EQUAL(kvc_seq_truncate(s.gpu, PROMPT, &kept), 0);
     CU_ASSERT_EQUAL(kvc_seq_truncate(s.cpu, PROMPT, &kept), 0);
-    CU_ASSERT_TRUE(twin_is_alike(&r.t, &s));
+    CU_ASSERT_TRUE(seq_pair_is_alike(&r.t, &s));
     DRIVER(&r, r.graphs.exec_destroy(exec));
-    rig_free(&r);
+    capture_free(&r);
 }
 
 const char test_suite[] = "sequences in CUDA graphs";

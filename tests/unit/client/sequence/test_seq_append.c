@@ -35,7 +35,7 @@ static void check_attention(const struct embedded *m, kvc_seq *s, uint32_t text,
     }
 }
 
-/* A piece of a prompt, then token by token across chunk boundaries. */
+/* A part of a prompt, then token by token across chunk boundaries. */
 static void run_shape(struct embedded m)
 {
     kvc_seq *s = NULL;
@@ -63,8 +63,8 @@ static void test_shapes(void)
 }
 
 /*
- * What read() gives, position by position: sinks and tail are binary16 of x - mean; a packed token is the
- * codec's answer for the row that the tail held.
+ * Results of kvc_seq_read() by position: sinks and tail are binary16 of x - mean; a packed token is the
+ * codec's result for its row of the tail.
  */
 static void check_rows(const struct embedded *m, const struct table *t, kvc_seq *s, uint32_t layer,
                        size_t n_packed)
@@ -130,7 +130,8 @@ static void test_rows(void)
     run_rows(embedded_new_predicting(2, 6, 3, 64, 2, 0, 0, PREDICT_LAYER));
 }
 
-/* Values that are predicted from the keys of all heads cannot be coded by who has some of them. */
+/* Values that are predicted from the keys of all heads cannot be encoded by a client that has some of them.
+ */
 static void test_shard_lacks_heads(void)
 {
     struct embedded m = embedded_new_predicting(1, 4, 2, 64, 2, 0, 0, PREDICT_LAYER);
@@ -144,7 +145,7 @@ static void test_shard_lacks_heads(void)
     embedded_free(&m);
 }
 
-/* binary16 and bfloat16 input of numbers that all three types have gives the same sequence. */
+/* Numbers that binary32, binary16 and bfloat16 all have give the same sequence in each type. */
 static void test_number_types(void)
 {
     struct embedded m = embedded_new(1, 2, 1, 64, 3, 0, 0);
@@ -179,7 +180,7 @@ static void test_number_types(void)
     embedded_free(&m);
 }
 
-/* NaN, infinity and numbers that binary16 cannot hold: named, and nothing changed in any layer. */
+/* NaN, infinity and numbers that binary16 cannot hold: the error names them, and no layer changes. */
 static void test_bad_numbers(void)
 {
     struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);

@@ -79,7 +79,7 @@ static void append_all(struct several *x, uint32_t layer, const size_t n_new[N],
     free_items(items);
 }
 
-/* Everything that a sequence shows, to the bit. */
+/* Compares all that a sequence returns, to the bit. */
 static bool same(const struct several *x, kvc_seq *a, kvc_seq *b)
 {
     bool alike = a->n_pages == b->n_pages && kvc_seq_length(a) == kvc_seq_length(b);
@@ -116,7 +116,7 @@ static const size_t rounds[][N] = {
     {120, 0, 1, 1, 200, 64},  {1, 64, 1, 90, 1, 1}, {0, 0, 0, 0, 0, 0},     {1, 1, 1, 1, 1, 30},
 };
 
-/* Ragged pieces: tails grow for some and not for others, some pack, some get nothing. */
+/* Different numbers of tokens: some tails grow, some chunks are packed, some sequences get no token. */
 static void test_as_one_by_one(void)
 {
     struct several x = several_new(), y = several_new();
@@ -157,7 +157,8 @@ static void spoil(kvc_append_item *item, enum mistake mistake, kvc_seq *foreign,
         ((float *) item->v)[last] = NAN;
         break;
     case TOO_LARGE:
-        ((float *) item->k)[last] = item->seq->eval ? INFINITY : 1e9f; /* which one for evaluation keeps */
+        ((float *) item->k)[last] =
+            item->seq->eval ? INFINITY : 1e9f; /* which an evaluation sequence keeps */
         break;
     case TWICE:
         item->seq = twice;
@@ -170,7 +171,7 @@ static void spoil(kvc_append_item *item, enum mistake mistake, kvc_seq *foreign,
     }
 }
 
-/* A mistake in any sequence: said of which, and none has changed; without it the call gives what it should.
+/* A wrong item of any sequence: the error names it, and no sequence changes; without it the call succeeds.
  */
 static void test_mistakes(void)
 {
@@ -186,7 +187,7 @@ static void test_mistakes(void)
             kvc_append_item items[N], had;
             char which[40];
 
-            if (i == 0 && mistake >= FOREIGN) /* who is first says which client it is */
+            if (i == 0 && mistake >= FOREIGN) /* the first item decides which client it is */
                 continue;
             make_items(&x, 0, pieces, items);
             had = items[i];
@@ -213,7 +214,7 @@ static void test_mistakes(void)
     several_free(&z);
 }
 
-/* What is wrong for all, and what is nothing. */
+/* Arguments that are wrong for all items, and empty calls. */
 static void test_arguments(void)
 {
     static const size_t pieces[N] = {3, 3, 3, 3, 3, 3};

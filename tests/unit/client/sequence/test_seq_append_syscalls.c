@@ -12,7 +12,7 @@ static int run(bool make_a_call)
     int status = 0;
     pid_t pid = fork();
 
-    if (pid == 0) { /* the client must be the child's own */
+    if (pid == 0) { /* the client must be made by the child */
         struct embedded m = embedded_new(3, 6, 2, 64, 3, 0, 0);
 
         decode_without_syscalls(&m, make_a_call);

@@ -109,7 +109,7 @@ static void check(const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_
     }
 }
 
-/* One KV head: all that threads can share is pages, and for many queries blocks of queries. */
+/* One KV head: threads can only divide pages, and for many queries blocks of queries. */
 static void test_threads(void)
 {
     struct embedded m = embedded_new(1, 2, 1, 64, 3, 0, 0);
@@ -118,7 +118,7 @@ static void test_threads(void)
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, 0, 3000), 0);
-    CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, 3000, 1), 0); /* packs what is old enough */
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, 3000, 1), 0); /* packs due chunks */
     for (unsigned n = 1; n <= THREADS_MAX; n += n == 1 ? 1 : 3) {
         lend(&m, &p, n);
         atomic_store(&p.n_runs, 0);
@@ -189,7 +189,7 @@ static void test_evaluation(void)
     embedded_free(&m);
 }
 
-/* Sequences of all lengths, one of them without queries: what each gives alone, to the bit. */
+/* Sequences of all lengths, one of them without queries: the same results as one by one, to the bit. */
 static void test_batch(void)
 {
     static const size_t lengths[] = {5, 1400, 64, 200, 129}, n_queries[] = {1, 1, 0, 20, 3};
@@ -256,7 +256,7 @@ static void test_what_is_refused(void)
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, &o), -EINVAL);
     o = (kvc_attend_options){.struct_bytes = sizeof(o), .exact_rope = 2};
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, &o), -EINVAL);
-    items[1].n_q = 2; /* more than there are tokens: the first is not computed either */
+    items[1].n_q = 2; /* more queries than tokens: no item is computed */
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, NULL), -EINVAL);
     items[1] = (kvc_attend_item){.struct_bytes = sizeof(items[1]), .seq = items[0].seq, .n_q = 1, .q = q};
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, NULL), -EINVAL);

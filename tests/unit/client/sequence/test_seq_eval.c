@@ -61,7 +61,8 @@ static void check_rule(uint32_t n_sink, int32_t n_recent, enum prediction v_from
         CU_ASSERT_EQUAL_FATAL(kvc_seq_append(s, 0, KVC_F32, k + at * width, v + at * width, n), 0);
         CU_ASSERT_EQUAL_FATAL(kvc_seq_attend(s, 0, q + at * q_width, n, out + at * q_width), 0);
     }
-    for (size_t i = 0; i < N; i += 13) { /* each query alone, over the mixture that the rule gives it */
+    for (size_t i = 0; i < N;
+         i += 13) { /* each query alone, over the exact and decoded keys that the rule gives it */
         float *mk = malloc((i + 1) * width * sizeof(float)), *mv = malloc((i + 1) * width * sizeof(float));
         double *want, e;
 
@@ -80,7 +81,7 @@ static void check_rule(uint32_t n_sink, int32_t n_recent, enum prediction v_from
         free(mv);
         free(want);
     }
-    /* rows of full chunks came back out of pages: the same bits as token by token */
+    /* rows of full chunks are decoded from pages: the same bits as token by token */
     CU_ASSERT_EQUAL(kvc_seq_read(s, 0, KVC_K, 0, N, out), 0);
     CU_ASSERT_EQUAL(memcmp(out, k, n_sink * width * sizeof(float)), 0);
     CU_ASSERT_EQUAL(memcmp(out + n_sink * width, dk + n_sink * width, (N - n_sink) * width * sizeof(float)),
@@ -127,7 +128,7 @@ static void test_usage(void)
         CU_ASSERT_EQUAL(u.sink_bytes, cases[i].packed ? 4 * 2 * 2 * 32 * 2 * 2 : 0);
         CU_ASSERT_EQUAL(u.header_bytes, (cases[i].packed + 63) / 64 * 128);
         CU_ASSERT_EQUAL(u.shared_bytes, 0);
-        /* code bits per number, padding coordinates included, are what the table promises */
+        /* code bits per number, padding coordinates included, equal the table's */
         bits = (double) (u.code_bytes + u.padding_bytes) * 8;
         if (cases[i].n_recent == 0) {
             uint64_t rounding = 4 * ((info.page_bytes + 127) / 128 * 128 - info.page_bytes);
@@ -211,8 +212,8 @@ static void test_sides_and_layers(void)
     embedded_free(&m);
 }
 
-/* x [N, heads, d] := R(p)^turn x, written as multiplication of complex numbers. */
-static void turn_keys(const struct embedded *m, float *x, size_t n, double turn)
+/* x [N, heads, d] := R(p)^sign x, written as multiplication of complex numbers. */
+static void turn_keys(const struct embedded *m, float *x, size_t n, double sign)
 {
     uint32_t half = m->g.n_rot / 2;
 
@@ -221,14 +222,14 @@ static void turn_keys(const struct embedded *m, float *x, size_t n, double turn)
             for (uint32_t i = 0; i < half; i++) {
                 double complex z = (double) x[i] + I * (double) x[i + half];
 
-                z *= cexp(I * turn * (double) p * m->g.freq[i]);
+                z *= cexp(I * sign * (double) p * m->g.freq[i]);
 
                 x[i] = (float) creal(z);
                 x[i + half] = (float) cimag(z);
             }
 }
 
-/* Coding after RoPE is coding rotated keys: what comes back is theirs, turned back. Values do not care. */
+/* Encoding after RoPE encodes rotated keys and rotates the decoded ones back. Values are not affected. */
 static void test_post_rope(void)
 {
     enum { N = 150, WIDTH = 2 * 64 };
@@ -242,7 +243,7 @@ static void test_post_rope(void)
     for (size_t at = 0; at < N; at += 50) /* so that chunks fill in pieces */
         CU_ASSERT_EQUAL(kvc_seq_append(post, 0, KVC_F32, k + at * WIDTH, v + at * WIDTH, 50), 0);
     got = embedded_read(&m, post, 0, KVC_K, N);
-    CU_ASSERT_EQUAL(memcmp(got, k, 4 * WIDTH * sizeof(float)), 0); /* sinks are as they came */
+    CU_ASSERT_EQUAL(memcmp(got, k, 4 * WIDTH * sizeof(float)), 0); /* sinks equal the input */
     turn_keys(&m, k, N, 1);
     CU_ASSERT_EQUAL(kvc_seq_append(plain, 0, KVC_F32, k, v, N), 0);
     want = embedded_read(&m, plain, 0, KVC_K, N);
@@ -250,7 +251,7 @@ static void test_post_rope(void)
     for (size_t i = 0; i < N * WIDTH; i++)
         wide[i] = (double) want[i];
     CU_ASSERT(nmse(got + 4 * WIDTH, wide + 4 * WIDTH, (N - 4) * WIDTH) <
-              1e-12); /* binary32; a code apart is 1e-5 */
+              1e-12); /* binary32; another code would differ by 1e-5 */
     free(got), free(want);
     got = embedded_read(&m, post, 0, KVC_V, N);
     want = embedded_read(&m, plain, 0, KVC_V, N);
@@ -259,7 +260,7 @@ static void test_post_rope(void)
     embedded_free(&m);
 }
 
-/* The options as their first version had them, 16 bytes, mean what they meant. */
+/* The options of their first version, 16 bytes, have the same meaning. */
 static void test_older_options(void)
 {
     struct embedded m = embedded_new(1, 2, 2, 32, 3, 0, 0);

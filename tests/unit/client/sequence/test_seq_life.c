@@ -1,4 +1,4 @@
-/* Truncate and fork: what is kept exactly, what is shared, what stays independent. */
+/* Truncate and fork: rows that stay exact, pages that are shared, changes that stay independent. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static void test_truncate_in_tail_is_exact(void)
     CU_ASSERT(same_contents(&m, s, want));
     CU_ASSERT_EQUAL(kvc_seq_truncate(s, 128, &kept), 0);
     CU_ASSERT_EQUAL(kept, 128);
-    CU_ASSERT_EQUAL(kvc_seq_truncate(s, 1000, &kept), 0); /* longer than it is: nothing to do */
+    CU_ASSERT_EQUAL(kvc_seq_truncate(s, 1000, &kept), 0); /* longer than the sequence: no change */
     CU_ASSERT_EQUAL(kept, 128);
     embedded_free(&m);
 }
@@ -111,7 +111,7 @@ static void test_truncate_inside_a_step(void)
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &t), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_truncate(s, 191, &kept), 0);
     CU_ASSERT_EQUAL(kept, 191);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_fork(s, &t), 0); /* levels what is packed */
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_fork(s, &t), 0); /* packs the same chunks in all layers */
     for (size_t at = 191; at < 260; at++) {
         CU_ASSERT_EQUAL(embedded_append(&m, s, 0, at, 1), 0);
         CU_ASSERT_EQUAL(embedded_append(&m, t, 0, at, 1), 0);
@@ -140,11 +140,11 @@ static void test_forks_are_independent(void)
     CU_ASSERT(same_contents(&m, a, want_a));
     CU_ASSERT(same_contents(&m, b, want_b));
     kvc_seq_free(a);
-    CU_ASSERT(same_contents(&m, b, want_b)); /* shared pages outlive the one that made them */
+    CU_ASSERT(same_contents(&m, b, want_b)); /* shared pages outlive the sequence that packed them */
     embedded_free(&m);
 }
 
-/* A fork after a long piece, whose pages are claimed but not written. */
+/* A fork after a long append, whose pages are claimed but not written. */
 static void test_fork_after_a_piece(void)
 {
     struct embedded m = small();
@@ -161,7 +161,7 @@ static void test_fork_after_a_piece(void)
     embedded_free(&m);
 }
 
-/* commit() without a daemon publishes nothing, but packs what is due, as it does with one. */
+/* A commit without a daemon publishes nothing, but packs due chunks. */
 static void test_commit_embedded(void)
 {
     struct embedded m = small();

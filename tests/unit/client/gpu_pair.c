@@ -1,5 +1,5 @@
-/* See gpu_twins.h. */
-#include "tests/unit/client/gpu_twins.h"
+/* See gpu_pair.h. */
+#include "tests/unit/client/gpu_pair.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 /* ---- clients ---- */
 
-static kvc_model_id id_of(const struct geometry *g, const struct twins_shape *shape)
+static kvc_model_id id_of(const struct geometry *g, const struct gpu_pair_shape *shape)
 {
     kvc_model_id id = {
         .struct_bytes = sizeof(id),
@@ -37,7 +37,7 @@ static kvc_model_id id_of(const struct geometry *g, const struct twins_shape *sh
 }
 
 /* A table of the shape, malloc'ed. */
-static void *make_table(const struct geometry *g, const struct twins_shape *shape, size_t *ret_n_bytes)
+static void *make_table(const struct geometry *g, const struct gpu_pair_shape *shape, size_t *ret_n_bytes)
 {
     void *bytes;
     int r = random_table_bytes_sinks(g, 1, shape->bpd, shape->v_from, shape->n_sink, &bytes, ret_n_bytes);
@@ -46,7 +46,7 @@ static void *make_table(const struct geometry *g, const struct twins_shape *shap
     return bytes;
 }
 
-static int open_gpu(struct twins *t, const kvc_model_id *id, const void *bytes, size_t n_bytes)
+static int open_gpu(struct gpu_pair *t, const kvc_model_id *id, const void *bytes, size_t n_bytes)
 {
     int r = kvc_client_new(&t->gpu);
 
@@ -62,7 +62,7 @@ static int open_gpu(struct twins *t, const kvc_model_id *id, const void *bytes, 
     return r;
 }
 
-void twins_open(struct twins *t, const struct twins_shape *shape, int *ret_err)
+void gpu_pair_open(struct gpu_pair *t, const struct gpu_pair_shape *shape, int *ret_err)
 {
     struct geometry g = random_table_geometry(shape->n_layers, shape->n_heads, shape->n_kv_heads, shape->d);
     kvc_model_id id;
@@ -72,7 +72,7 @@ void twins_open(struct twins *t, const struct twins_shape *shape, int *ret_err)
 
     g.n_rot = shape->n_rot > 0 ? shape->n_rot : g.n_rot;
     id = id_of(&g, shape);
-    *t = (struct twins){.g = g, .n_heads = shape->n_heads_here > 0 ? shape->n_heads_here : g.n_kv_heads};
+    *t = (struct gpu_pair){.g = g, .n_heads = shape->n_heads_here > 0 ? shape->n_heads_here : g.n_kv_heads};
     bytes = make_table(&g, shape, &n_bytes);
     r = kvc_client_new(&t->cpu);
     assert(r == 0);
@@ -82,20 +82,20 @@ void twins_open(struct twins *t, const struct twins_shape *shape, int *ret_err)
     free(bytes);
 }
 
-struct twins twins_new(const struct twins_shape *shape)
+struct gpu_pair gpu_pair_new(const struct gpu_pair_shape *shape)
 {
-    struct twins t;
+    struct gpu_pair t;
     int r;
 
-    twins_open(&t, shape, &r);
+    gpu_pair_open(&t, shape, &r);
     assert(r == 0);
     return t;
 }
 
-struct twins twins_other(const struct twins *t, const struct twins_shape *shape)
+struct gpu_pair gpu_pair_other(const struct gpu_pair *t, const struct gpu_pair_shape *shape)
 {
     kvc_model_id id = id_of(&t->g, shape);
-    struct twins other = *t;
+    struct gpu_pair other = *t;
     size_t n_bytes;
     void *bytes = make_table(&t->g, shape, &n_bytes);
     int r = kvc_model_open_table(t->cpu, &id, bytes, n_bytes, &other.cpu_model);
@@ -107,15 +107,15 @@ struct twins twins_other(const struct twins *t, const struct twins_shape *shape)
     return other;
 }
 
-void twins_free(struct twins *t)
+void gpu_pair_free(struct gpu_pair *t)
 {
     t->cpu = kvc_client_free(t->cpu);
     t->gpu = kvc_client_free(t->gpu);
 }
 
-struct twin twin_new(const struct twins *t, uint64_t text)
+struct seq_pair seq_pair_new(const struct gpu_pair *t, uint64_t text)
 {
-    struct twin s = {.text = text};
+    struct seq_pair s = {.text = text};
     int r = kvc_seq_new(t->cpu_model, NULL, 0, &s.cpu);
 
     assert(r == 0);
@@ -126,9 +126,9 @@ struct twin twin_new(const struct twins *t, uint64_t text)
     return s;
 }
 
-struct twin twin_fork(const struct twin *s, uint64_t text)
+struct seq_pair seq_pair_fork(const struct seq_pair *s, uint64_t text)
 {
-    struct twin f = {.text = text};
+    struct seq_pair f = {.text = text};
     int r = kvc_seq_fork(s->cpu, &f.cpu);
 
     assert(r == 0);
@@ -139,7 +139,7 @@ struct twin twin_fork(const struct twin *s, uint64_t text)
     return f;
 }
 
-void twin_free(struct twin *s)
+void seq_pair_free(struct seq_pair *s)
 {
     s->cpu = kvc_seq_free(s->cpu);
     s->gpu = kvc_seq_free(s->gpu);
@@ -147,7 +147,7 @@ void twin_free(struct twin *s)
 
 /* ---- device memory ---- */
 
-struct gpu_memory twins_take(const struct twins *t, const void *from, size_t bytes)
+struct gpu_memory gpu_pair_take(const struct gpu_pair *t, const void *from, size_t bytes)
 {
     struct gpu_memory m = {0};
     struct errmsg e = {""};
@@ -161,12 +161,12 @@ struct gpu_memory twins_take(const struct twins *t, const void *from, size_t byt
     return m;
 }
 
-void twins_give(const struct twins *t, struct gpu_memory *m)
+void gpu_pair_give(const struct gpu_pair *t, struct gpu_memory *m)
 {
     gpu_free(t->gpu->gpu, m);
 }
 
-static void fetch(const struct twins *t, void *to, cu_ptr from, size_t bytes)
+static void fetch(const struct gpu_pair *t, void *to, cu_ptr from, size_t bytes)
 {
     struct errmsg e = {""};
     int r = gpu_read(t->gpu->gpu, to, from, bytes, &e);
@@ -178,8 +178,7 @@ static void fetch(const struct twins *t, void *to, cu_ptr from, size_t bytes)
 
 /* ---- appending ---- */
 
-/* A number in about N(0, 1) that only depends on where it stands (splitmix64 of the coordinates, summed:
- * Irwin-Hall). */
+/* A number in about N(0, 1) that depends only on its coordinates (splitmix64 of them, summed: Irwin-Hall). */
 static float number(uint64_t text, uint64_t place, uint64_t position, uint64_t i)
 {
     uint64_t x = text * 0x9e3779b97f4a7c15u + place * 0xbf58476d1ce4e5b9u + position * 0x94d049bb133111ebu +
@@ -195,8 +194,8 @@ static float number(uint64_t text, uint64_t place, uint64_t position, uint64_t i
     return (float) ((sum - 2.0) * 1.7320508075688772);
 }
 
-float *twins_input(const struct twins *t, uint64_t text, uint32_t layer, unsigned kind, size_t first,
-                   size_t n)
+float *gpu_pair_input(const struct gpu_pair *t, uint64_t text, uint32_t layer, unsigned kind, size_t first,
+                      size_t n)
 {
     size_t width = (size_t) t->n_heads * t->g.d * (kind == 2 ? geometry_group(&t->g) : 1);
     float *x = malloc(n * width * sizeof(*x) + 1);
@@ -225,7 +224,8 @@ static size_t convert(float *x, size_t n, enum kvc_dtype dtype)
     return n * sizeof(*half);
 }
 
-int twin_append_layer(const struct twins *t, struct twin *s, uint32_t layer, enum kvc_dtype dtype, size_t n)
+int seq_pair_append_layer(const struct gpu_pair *t, struct seq_pair *s, uint32_t layer, enum kvc_dtype dtype,
+                          size_t n)
 {
     size_t first = s->cpu->layers[layer].length, numbers = n * t->n_heads * t->g.d;
     float *x[2];
@@ -233,26 +233,26 @@ int twin_append_layer(const struct twins *t, struct twin *s, uint32_t layer, enu
     int on_cpu, on_gpu;
 
     for (unsigned side = 0; side < 2; side++) {
-        x[side] = twins_input(t, s->text, layer, side, first, n);
-        m[side] = twins_take(t, x[side], convert(x[side], numbers, dtype));
+        x[side] = gpu_pair_input(t, s->text, layer, side, first, n);
+        m[side] = gpu_pair_take(t, x[side], convert(x[side], numbers, dtype));
     }
     on_cpu = kvc_seq_append(s->cpu, layer, dtype, x[0], x[1], n);
     on_gpu = kvc_seq_append(s->gpu, layer, dtype, (const void *) (uintptr_t) m[0].at,
                             (const void *) (uintptr_t) m[1].at, n);
     CU_ASSERT_EQUAL(on_cpu, on_gpu);
     for (unsigned side = 0; side < 2; side++) {
-        twins_give(t, &m[side]);
+        gpu_pair_give(t, &m[side]);
         free(x[side]);
     }
     return on_gpu;
 }
 
-int twin_append(const struct twins *t, struct twin *s, enum kvc_dtype dtype, size_t n)
+int seq_pair_append(const struct gpu_pair *t, struct seq_pair *s, enum kvc_dtype dtype, size_t n)
 {
     int r = 0;
 
     for (uint32_t layer = 0; r == 0 && layer < t->g.n_layers; layer++)
-        r = twin_append_layer(t, s, layer, dtype, n);
+        r = seq_pair_append_layer(t, s, layer, dtype, n);
     return r;
 }
 
@@ -260,7 +260,7 @@ int twin_append(const struct twins *t, struct twin *s, enum kvc_dtype dtype, siz
 
 /* Compares the GPU's output of one KV head with attention in binary64 over the CPU's pages and rows; the
  * bound is that of test_kernels.c. */
-static bool head_is_right(const struct twins *t, const struct twin *s, uint32_t layer, uint32_t head,
+static bool head_is_right(const struct gpu_pair *t, const struct seq_pair *s, uint32_t layer, uint32_t head,
                           const float *q, float *out, size_t n_q, uint32_t window)
 {
     const struct kvc_seq *seq = s->cpu;
@@ -296,8 +296,8 @@ static bool head_is_right(const struct twins *t, const struct twin *s, uint32_t 
     return r.error <= limit;
 }
 
-bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, size_t n, uint32_t layer,
-                  uint32_t window)
+bool gpu_pair_attend(const struct gpu_pair *t, struct seq_pair *seqs, const size_t *n_q, size_t n,
+                     uint32_t layer, uint32_t window)
 {
     const kvc_attend_options o = {.struct_bytes = sizeof(o), .window = window, .exact_rope = n % 2};
     size_t width = (size_t) t->n_heads * geometry_group(&t->g) * t->g.d;
@@ -309,9 +309,9 @@ bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, s
 
     assert(items && m && q);
     for (size_t i = 0; i < n; i++) {
-        q[i] = twins_input(t, seqs[i].text, layer, 2, seqs[i].cpu->layers[layer].length - n_q[i], n_q[i]);
-        m[2 * i] = twins_take(t, q[i], n_q[i] * width * sizeof(float) + 1);
-        m[2 * i + 1] = twins_take(t, NULL, n_q[i] * width * sizeof(float) + 1);
+        q[i] = gpu_pair_input(t, seqs[i].text, layer, 2, seqs[i].cpu->layers[layer].length - n_q[i], n_q[i]);
+        m[2 * i] = gpu_pair_take(t, q[i], n_q[i] * width * sizeof(float) + 1);
+        m[2 * i + 1] = gpu_pair_take(t, NULL, n_q[i] * width * sizeof(float) + 1);
         items[i] =
             (kvc_attend_item){sizeof(kvc_attend_item), seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at,
                               n_q[i], (float *) (uintptr_t) m[2 * i + 1].at};
@@ -331,8 +331,8 @@ bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, s
         free(out);
     }
     for (size_t i = 0; i < n; i++) {
-        twins_give(t, &m[2 * i]);
-        twins_give(t, &m[2 * i + 1]);
+        gpu_pair_give(t, &m[2 * i]);
+        gpu_pair_give(t, &m[2 * i + 1]);
         free(q[i]);
     }
     free(items);
@@ -343,12 +343,12 @@ bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, s
 
 /* ---- comparing ---- */
 
-bool twin_reads_alike(const struct twins *t, const struct twin *s, uint32_t layer, enum kvc_side side,
-                      size_t first, size_t n)
+bool seq_pair_reads_alike(const struct gpu_pair *t, const struct seq_pair *s, uint32_t layer,
+                          enum kvc_side side, size_t first, size_t n)
 {
     size_t bytes = n * t->n_heads * t->g.d * sizeof(float);
     float *want = malloc(bytes + 1), *got = malloc(bytes + 1);
-    struct gpu_memory out = twins_take(t, NULL, bytes + 1);
+    struct gpu_memory out = gpu_pair_take(t, NULL, bytes + 1);
     bool alike;
 
     assert(want && got);
@@ -363,14 +363,14 @@ bool twin_reads_alike(const struct twins *t, const struct twin *s, uint32_t laye
                    first + i / ((size_t) t->n_heads * t->g.d), kvc_seq_length(s->cpu), got[i], want[i]);
             break;
         }
-    twins_give(t, &out);
+    gpu_pair_give(t, &out);
     free(want);
     free(got);
     return alike;
 }
 
 /* The bytes of page @chunk of a sequence that has packed it in all layers. */
-static bool page_is_alike(const struct twins *t, const struct twin *s, size_t chunk)
+static bool page_is_alike(const struct gpu_pair *t, const struct seq_pair *s, size_t chunk)
 {
     size_t bytes = s->cpu->table->layout.payload_bytes[chunk == 0 ? PAGE_FIRST : PAGE_REST];
     uint8_t *got = malloc(bytes);
@@ -385,7 +385,7 @@ static bool page_is_alike(const struct twins *t, const struct twin *s, size_t ch
     return alike;
 }
 
-static bool usage_is_alike(const struct twin *s)
+static bool usage_is_alike(const struct seq_pair *s)
 {
     kvc_usage want = {.struct_bytes = sizeof(want)}, got = {.struct_bytes = sizeof(got)};
 
@@ -394,7 +394,7 @@ static bool usage_is_alike(const struct twin *s)
     return memcmp(&want, &got, sizeof(got)) == 0;
 }
 
-bool twin_is_alike(const struct twins *t, const struct twin *s)
+bool seq_pair_is_alike(const struct gpu_pair *t, const struct seq_pair *s)
 {
     size_t n_packed = seq_n_packed(s->cpu), length = kvc_seq_length(s->cpu);
     bool alike = kvc_seq_length(s->gpu) == length && seq_n_packed(s->gpu) == n_packed && usage_is_alike(s);
@@ -403,7 +403,7 @@ bool twin_is_alike(const struct twins *t, const struct twin *s)
         alike = s->cpu->layers[layer].length == s->gpu->layers[layer].length &&
                 s->cpu->layers[layer].n_packed == s->gpu->layers[layer].n_packed;
         for (unsigned side = 0; alike && side < 2; side++)
-            alike = twin_reads_alike(t, s, layer, (enum kvc_side) side, 0, length);
+            alike = seq_pair_reads_alike(t, s, layer, (enum kvc_side) side, 0, length);
     }
     for (size_t i = 0; alike && i < n_packed; i++)
         alike = page_is_alike(t, s, i);
