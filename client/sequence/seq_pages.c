@@ -46,7 +46,7 @@ static int seq_pages_no_space(const struct kvc_seq *s, size_t n_pages)
                     n_pages - s->n_pages, slot_bytes, c->session.arena.bytes);
     return fail(&c->error, -ENOSPC,
                 "the arena is full: %zu of %zu bytes are free, %zu more pages of %zu bytes are "
-                "needed; commit and append again",
+                "needed; commit and try again",
                 c->session.arena.free_bytes, c->session.arena.bytes, n_pages - s->n_pages, slot_bytes);
 }
 
