@@ -1,4 +1,4 @@
-/* First fit over free ranges; see arena.h. */
+/* See arena.h. */
 #include "client/connection/arena.h"
 
 #include <assert.h>
@@ -68,6 +68,7 @@ void arena_give(struct arena *a, size_t off, size_t bytes)
     assert(n <= a->bytes && off <= a->bytes - n);
     assert(i == 0 || a->ranges[i - 1].off + a->ranges[i - 1].bytes <= off);
     assert(i == a->n_ranges || off + n <= a->ranges[i].off);
+
     a->free_bytes += n;
     if (i > 0 && a->ranges[i - 1].off + a->ranges[i - 1].bytes == off) {
         a->ranges[i - 1].bytes += n;
@@ -77,11 +78,13 @@ void arena_give(struct arena *a, size_t off, size_t bytes)
         }
         return;
     }
+
     if (i < a->n_ranges && off + n == a->ranges[i].off) {
         a->ranges[i].off = off;
         a->ranges[i].bytes += n;
         return;
     }
+
     assert(a->n_ranges < a->n_ranges_max);
     memmove(&a->ranges[i + 1], &a->ranges[i], (a->n_ranges - i) * sizeof(*a->ranges));
     a->ranges[i] = (struct arena_range){off, n};

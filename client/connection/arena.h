@@ -1,7 +1,7 @@
 /*
- * Places in the arena: the client's own bookkeeping of a memory object that the daemon only reads when a
- * COMMIT names an offset. First fit over sorted free ranges: there are two sizes per table and at most a few
- * hundred pages.
+ * Places in the arena: the client's own bookkeeping of a memory object that the daemon reads only when a
+ * COMMIT names an offset in it. First fit over sorted free ranges: there are two sizes per table and at most
+ * a few hundred pages.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ struct arena {
     size_t bytes;
     size_t free_bytes;
     size_t n_ranges;
-    size_t n_ranges_max;        /* allocated when the arena is: no call below allocates memory */
+    size_t n_ranges_max;        /* allocated by arena_init(): no other call allocates memory */
     struct arena_range *ranges; /* free, ascending, no two adjacent */
 };
 
@@ -30,7 +30,7 @@ struct arena {
 int arena_init(struct arena *a, size_t bytes);
 void arena_deinit(struct arena *a);
 
-/* False if no free range is long enough. */
+/* Return: false: no free range is long enough. */
 bool arena_take(struct arena *a, size_t bytes, size_t *ret_off);
 /* @bytes as given to arena_take(). */
 void arena_give(struct arena *a, size_t off, size_t bytes);

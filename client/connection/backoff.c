@@ -1,16 +1,7 @@
-/* Waits between attempts; see backoff.h. */
+/* See backoff.h. */
 #include "client/connection/backoff.h"
 
 #include <sys/random.h>
-#include <time.h>
-
-int64_t clock_ms(void)
-{
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t) t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 int64_t backoff_wait_ms(uint32_t n_failed, uint32_t random)
 {
@@ -20,12 +11,13 @@ int64_t backoff_wait_ms(uint32_t n_failed, uint32_t random)
         longest *= 2;
     if (longest > BACKOFF_LONGEST_MS)
         longest = BACKOFF_LONGEST_MS;
+
     return longest / 2 + random % (uint32_t) (longest / 2 + 1);
 }
 
 void backoff_failed(struct backoff *b, int64_t now_ms)
 {
-    uint32_t random = (uint32_t) now_ms; /* what stays if the kernel has no random bytes yet */
+    uint32_t random = (uint32_t) now_ms; /* kept if the kernel has no random bytes yet */
 
     (void) getrandom(&random, sizeof(random), GRND_NONBLOCK);
     if (b->n_failed < UINT32_MAX)

@@ -1,6 +1,7 @@
 /*
- * What every file of the library knows about a client handle: its error, its connection, who belongs to it,
- * and the check at every entry point that the handle did not cross fork().
+ * The client handle: its error sentence, its connection, the lists of what belongs to it, and the checks at
+ * every public entry point. The bottom of the library: every other room uses this header, and it uses none of
+ * them. Creating, connecting and freeing a client, which reach into all rooms, are in client/client_api.c.
  */
 #pragma once
 
@@ -8,50 +9,75 @@
 #include <stdint.h>
 
 #include "base/errmsg.h"
+#include "client/connection/client_leases.h"
+#include "client/connection/client_ops.h"
 #include "client/connection/connection.h"
 #include "client/connection/extents.h"
-#include "client/gpu/gpu.h"
-#include "client/kvcobra.h"
-#include "client/connection/leases.h"
 #include "client/connection/session.h"
-#include "client/sequence/workers.h"
+#include "client/connection/workers.h"
+#include "client/kvcobra.h"
+
+struct gpu;
+struct page;
 
 struct kvc_client {
     struct errmsg error;
-    struct gpu *gpu; /* where sequences live; NULL: in memory of the host */
-    volatile uint8_t
-        *alive; /* a page of MADV_WIPEONFORK: 1 here, 0 in a child. getpid() would be a system call */
+    const struct client_ops *ops;
+    const struct client_hooks *hooks;
+    struct gpu *gpu; /* where sequences live; NULL: in host memory. Only client/gpu looks inside */
+    /* A page of MADV_WIPEONFORK: 1 here, 0 in a child process. getpid() would be a system call. */
+    volatile uint8_t *alive;
     struct connection connection;
     struct session session; /* arena and session page, shared by the models of a connection */
     struct extent_cache extents;
-    struct lease_list leases;
+    struct client_leases leases;
     struct workers workers;
-    struct kvc_model *models; /* every model that exists, also those only sequences keep */
-    struct page *free_pages;  /* handles to use again */
-    struct backoff making;    /* of waits for extents that the daemon makes (publish_gpu.c) */
+    struct kvc_model *models;       /* all that exist, also those that only sequences still reference */
+    struct page *free_pages;        /* page handles to use again */
+    struct backoff extent_creation; /* of waits for extents that the daemon creates (publish_gpu.c) */
     uint64_t n_reconnects;
-    uint64_t n_appends;   /* calls; sequences remember theirs */
-    uint64_t pages_moved; /* raised when a page changes its address: sequences refresh their pointers */
+    uint64_t n_appends;   /* append calls; sequences remember the last one that they were part of */
+    uint64_t pages_moved; /* raised when a page changes its address: sequences then refresh their pointers */
 };
 
 /**
- * client_enter() - first statement of every public call: fork check, clears the error, renews the session's
- * grants Return: 0; -ECHILD; -EIO: its GPU is lost.
+ * client_enter() - first statement of every public call
+ *
+ * Checks for a fork, clears the error, renews the session's grants. Return: 0; -ECHILD; -EIO: its GPU is
+ * lost.
  */
 int client_enter(struct kvc_client *c);
 
 /**
- * client_flush() - what an operation moved and dropped is told: page tables on the GPU, releases to the
+ * client_enter_connected() - client_enter() for a call that only exchanges messages with the daemon
+ *
+ * Return: 0; -EINVAL: @c is NULL; -ECHILD; -ENOTCONN.
+ */
+int client_enter_connected(struct kvc_client *c);
+
+/**
+ * client_flush() - last statement of what moves or drops pages: page addresses go to the GPU, releases to the
  * daemon
  *
- * On a GPU a lease is given back, and an extent unmapped, when the stream was waited for: what was queued may
- * read them. While it is being captured, or lost, they wait for another call, or for the end of the process.
+ * A client on a GPU waits for the stream before it gives back a lease or unmaps an extent: queued work may
+ * read them. While the stream is being captured, or if the GPU is lost, they wait for a later call or for the
+ * end of the process.
  */
 void client_flush(struct kvc_client *c);
 
-/* The same for a call that is nothing but a conversation. Return: 0; -EINVAL: @c is NULL; -ECHILD; -ENOTCONN.
+/**
+ * client_revive() - make sure that there is a connection; connect again if it was lost and the wait of
+ * backoff.h is over
+ *
+ * For calls that talk to the daemon anyway (match, commit, a new sequence, opening a model), never for
+ * appending or attending, never from a thread. At most one attempt per call.
+ *
+ * Return: 0: it is open; -ENOTCONN with a sentence.
  */
-int client_enter_connected(struct kvc_client *c);
+int client_revive(struct kvc_client *c);
+
+/* The same at once, whatever the wait: the caller asked for it. Return: 0; -ENOTCONN, -EPROTO. */
+int client_reconnect(struct kvc_client *c);
 
 /* Whether the handle was made by this process, for destructors. */
 static inline bool client_is_ours(const struct kvc_client *c)

@@ -1,4 +1,4 @@
-/* Connecting, greeting, asking; see connection.h. */
+/* Connecting, greeting, requests; see connection.h. */
 #include "client/connection/connection.h"
 
 #include <assert.h>
@@ -14,13 +14,13 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "client/connection/clock.h"
 
 enum {
     REQUEST_TIMEOUT_MS = 10000, /* a COMMIT of 512 pages copies and checks 200 MB */
     REPLY_GRACE_MS = 2000,
     CHECK_EVERY_MS = 1000,
-    SHORT_LIFE_MS =
-        1000, /* a second connection that did not live this long counts as an attempt that failed */
+    SHORT_LIFE_MS = 1000, /* a second connection that lived shorter counts as a failed attempt */
     ERRNO_MAX = 4095,
 };
 
@@ -38,13 +38,13 @@ void connection_set_device(struct connection *c, const char *uuid)
 
 void connection_deinit(struct connection *c)
 {
-    connection_lose(c);
+    connection_close(c);
     free(c->packet);
     free(c->path);
     connection_init(c);
 }
 
-void connection_lose(struct connection *c)
+void connection_close(struct connection *c)
 {
     int64_t now = clock_ms();
 
@@ -53,25 +53,14 @@ void connection_lose(struct connection *c)
     (void) close(c->fd);
     c->fd = -1;
     if (!c->in_use)
-        return; /* whoever greets counts its failure */
+        return; /* connection_reopen() counts the failure of a greeting */
+
     c->in_use = false;
     c->backoff = (struct backoff){.n_failed = c->backoff.n_failed};
     if (c->epoch > 1 && now - c->opened_ms < SHORT_LIFE_MS)
         backoff_failed(&c->backoff, now);
     else
         c->backoff.n_failed = 0;
-}
-
-void reply_deinit(struct reply *r)
-{
-    wire_packet_close_fds(&r->packet);
-    wire_reply_free(r->message);
-    r->message = NULL;
-}
-
-int reply_take_fd(struct reply *r, size_t i)
-{
-    return i < r->packet.n_fds ? take_fd(&r->packet.fds[i]) : -1;
 }
 
 /* ---- one request ---- */
@@ -128,31 +117,31 @@ static int connection_receive_reply(struct connection *c, int64_t deadline_ms, s
     return 0;
 }
 
-/* The connection cannot be used any more: says why in terms of the caller's codes. */
-static int connection_lost(struct connection *c, int err, struct errmsg *e)
+/* Closes the connection after error @err of a request. Return: the error code and sentence for the caller. */
+static int connection_fail(struct connection *c, int err, struct errmsg *e)
 {
-    connection_lose(c);
+    connection_close(c);
     switch (err) {
     case -EPIPE:
     case -ECONNRESET:
         return fail(e, -ENOTCONN, "kvcobrad at %s closed the connection; what sequences hold is now private",
                     c->path);
     case -ETIMEDOUT:
-        return fail(e, -ENOTCONN, "kvcobrad at %s did not answer within %u s; the connection is given up",
+        return fail(e, -ENOTCONN, "kvcobrad at %s did not reply within %u s; the connection is closed",
                     c->path, (c->request_ms + c->grace_ms + 999) / 1000);
     case -EPROTO:
     case -EBADMSG:
     case -E2BIG:
-        return fail(e, -EPROTO, "the answer from %s is not kvcobrad's protocol; the connection is given up",
+        return fail(e, -EPROTO, "the reply from %s is not kvcobrad's protocol; the connection is closed",
                     c->path);
     default:
         return fail(e, -ENOTCONN, "connection to kvcobrad at %s failed: %s", c->path, strerror(-err));
     }
 }
 
-/* Whether the reply can be what was asked for; its errno is looked at later. */
-static bool connection_reply_makes_sense(const struct connection *c, const Kvcobra__Request *request,
-                                         const Kvcobra__Reply *m, Kvcobra__Reply__BodyCase body)
+/* Whether the reply belongs to the request and has a valid form; its errno is not looked at. */
+static bool connection_reply_is_valid(const struct connection *c, const Kvcobra__Request *request,
+                                      const Kvcobra__Reply *m, Kvcobra__Reply__BodyCase body)
 {
     if (m->id != request->id || m->err > 0 || m->err < -ERRNO_MAX || !bytes_are(m->boot_id, BOOT_ID_BYTES))
         return false;
@@ -172,18 +161,21 @@ int connection_request(struct connection *c, Kvcobra__Request *request, const in
     if (!connection_is_open(c))
         return fail(e, -ENOTCONN,
                     c->greeted ? "the connection to kvcobrad is lost" : "not connected to kvcobrad");
+
     request->id = c->next_id;
     request->timeout_ms = c->request_ms;
     bytes = wire_request_pack(request, c->packet);
     if (bytes < 0)
         return fail(e, (int) bytes, "the request is too long for one packet");
+
     r = connection_send_packet(c, (size_t) bytes, fds, n_fds, deadline_ms);
     if (r == 0)
         r = connection_receive_reply(c, deadline_ms, &reply);
     if (r < 0)
-        return connection_lost(c, r, e);
-    if (!connection_reply_makes_sense(c, request, reply.message, body))
-        return connection_lost(c, -EPROTO, e);
+        return connection_fail(c, r, e);
+
+    if (!connection_reply_is_valid(c, request, reply.message, body))
+        return connection_fail(c, -EPROTO, e);
     if (c->next_id++ == 1)
         memcpy(c->boot_id, reply.message->boot_id.data, BOOT_ID_BYTES);
     if (reply.message->err < 0) {
@@ -196,31 +188,40 @@ int connection_request(struct connection *c, Kvcobra__Request *request, const in
     return 0;
 }
 
-int connection_tell(struct connection *c, Kvcobra__Request *request, struct errmsg *e)
+int connection_call(struct connection *c, Kvcobra__Request__BodyCase kind, void *message,
+                    Kvcobra__Reply__BodyCase body, struct reply *ret, struct errmsg *e)
+{
+    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
+
+    request.body_case = kind;
+    request.hello = message; /* every member of the union is a pointer to a message */
+
+    return connection_request(c, &request, NULL, 0, body, ret, e);
+}
+
+int connection_send(struct connection *c, Kvcobra__Request__BodyCase kind, void *message, struct errmsg *e)
 {
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
 
-    return connection_request(c, request, NULL, 0, KVCOBRA__REPLY__BODY__NOT_SET, &reply, e);
+    return connection_call(c, kind, message, KVCOBRA__REPLY__BODY__NOT_SET, &reply, e);
 }
 
 void connection_bye(struct connection *c)
 {
     Kvcobra__Bye bye = KVCOBRA__BYE__INIT;
-    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
 
     if (!connection_is_open(c))
         return;
-    request.body_case = KVCOBRA__REQUEST__BODY_BYE;
-    request.bye = &bye;
-    (void) connection_tell(c, &request, NULL);
-    connection_lose(c);
+
+    (void) connection_send(c, KVCOBRA__REQUEST__BODY_BYE, &bye, NULL);
+    connection_close(c);
 }
 
 /* ---- greeting ---- */
 
 /*
- * @patient: wait for room in the listener's queue, which is all that a Unix connect waits for. A second
- * greeting does not: it happens inside of somebody's call for something else.
+ * @patient: wait for room in the listener's queue, the only thing that connect() on a Unix socket waits for.
+ * Connecting again does not wait: it happens inside a call that was made for another purpose.
  */
 static int connection_open_socket(const char *path, bool patient, int *ret_fd, struct errmsg *e)
 {
@@ -232,9 +233,11 @@ static int connection_open_socket(const char *path, bool patient, int *ret_fd, s
                     "socket path %.80s... is longer than the %zu bytes that a Unix socket may have", path,
                     sizeof(sa.sun_path) - 1);
     memcpy(sa.sun_path, path, strlen(path));
+
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (patient ? 0 : SOCK_NONBLOCK), 0);
     if (fd < 0)
-        return fail(e, -errno, "cannot make a socket: %s", strerror(errno));
+        return fail(e, -errno, "cannot create a socket: %s", strerror(errno));
+
     while (connect(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0) {
         if (errno == EINTR)
             continue;
@@ -242,8 +245,10 @@ static int connection_open_socket(const char *path, bool patient, int *ret_fd, s
             return fail(e, -EPROTO, "%s is not kvcobrad's socket", path);
         return fail(e, -errno, "cannot connect to kvcobrad at %s: %s", path, strerror(errno));
     }
+
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
         return fail(e, -errno, "cannot make the socket non-blocking: %s", strerror(errno));
+
     *ret_fd = take_fd(&fd);
     return 0;
 }
@@ -251,9 +256,8 @@ static int connection_open_socket(const char *path, bool patient, int *ret_fd, s
 static int connection_hello(struct connection *c, struct errmsg *e)
 {
     Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
-    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
-    const Kvcobra__HelloReply *got;
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
+    const Kvcobra__HelloReply *got;
     int r;
 
     hello.version_min = PROTO_VERSION_MIN;
@@ -262,26 +266,25 @@ static int connection_hello(struct connection *c, struct errmsg *e)
     hello.device = c->device;
     if (c->greeted)
         hello.session_token = (ProtobufCBinaryData){sizeof(c->token), c->token};
-    request.body_case = KVCOBRA__REQUEST__BODY_HELLO;
-    request.hello = &hello;
-    r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_HELLO, &reply, e);
+    r = connection_call(c, KVCOBRA__REQUEST__BODY_HELLO, &hello, KVCOBRA__REPLY__BODY_HELLO, &reply, e);
     if (r < 0)
         return r;
+
     got = reply.message->hello;
-    if (got->version < PROTO_VERSION_MIN || got->version > PROTO_VERSION)
-        r = fail(e, -EPROTO, "kvcobrad at %s speaks protocol %u, this library %u", c->path, got->version,
-                 PROTO_VERSION);
-    else if (!bytes_are(got->session_token, SESSION_TOKEN_BYTES))
-        r = fail(e, -EPROTO, "kvcobrad at %s gave no session token", c->path);
-    else
-        memcpy(c->token, got->session_token.data, sizeof(c->token));
     c->items_per_message = WIRE_ITEMS_MAX;
     if (got->limits && got->limits->items_per_message > 0 && got->limits->items_per_message < WIRE_ITEMS_MAX)
         c->items_per_message = got->limits->items_per_message;
-    return r;
+    if (got->version < PROTO_VERSION_MIN || got->version > PROTO_VERSION)
+        return fail(e, -EPROTO, "kvcobrad at %s speaks protocol %u, this library %u", c->path, got->version,
+                    PROTO_VERSION);
+    if (!bytes_are(got->session_token, SESSION_TOKEN_BYTES))
+        return fail(e, -EPROTO, "kvcobrad at %s sent no session token", c->path);
+
+    memcpy(c->token, got->session_token.data, sizeof(c->token));
+    return 0;
 }
 
-/* A daemon that knows of no devices gives a session in the host's memory whatever was asked for. */
+/* An old daemon without devices opens a session in host memory, whichever device was requested. */
 static int connection_check_device(const struct connection *c, const Kvcobra__Device *got, struct errmsg *e)
 {
     const char *uuid = got ? got->uuid : "";
@@ -289,39 +292,38 @@ static int connection_check_device(const struct connection *c, const Kvcobra__De
     if (strcasecmp(uuid, c->device) == 0)
         return 0;
     if (c->device[0] == '\0' || uuid[0] != '\0')
-        return fail(e, -EPROTO, "kvcobrad at %s gave a session on another device: %s", c->path, uuid);
+        return fail(e, -EPROTO, "kvcobrad at %s opened a session on another device: %s", c->path, uuid);
+
     return fail(e, -EOPNOTSUPP, "kvcobrad at %s has no pools on GPUs: it is of an older version", c->path);
 }
 
-/* The second packet; its answer says what really became of the session that HELLO asked for. */
+/* The second packet: its reply says whether the session that HELLO named was resumed. */
 static int connection_confirm(struct connection *c, struct errmsg *e)
 {
     Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
-    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
-    const Kvcobra__ConfirmReply *got;
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
+    const Kvcobra__ConfirmReply *got;
     int r;
 
-    request.body_case = KVCOBRA__REQUEST__BODY_CONFIRM;
-    request.confirm = &confirm;
-    r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_CONFIRM, &reply, e);
+    r = connection_call(c, KVCOBRA__REQUEST__BODY_CONFIRM, &confirm, KVCOBRA__REPLY__BODY_CONFIRM, &reply, e);
     if (r < 0)
         return r;
+
     got = reply.message->confirm;
     if (!bytes_are(got->pool, sizeof(c->pool_id)))
-        r = fail(e, -EPROTO, "kvcobrad at %s did not say which pool it has", c->path);
-    if (r == 0)
-        r = connection_check_device(c, got->device, e);
-    if (r == 0) {
-        memcpy(c->pool_id, got->pool.data, sizeof(c->pool_id));
-        c->session = got->session;
-        c->resumed = got->resumed;
-        c->extent_bytes = got->device ? got->device->extent_bytes : 0;
-    }
-    return r;
+        return fail(e, -EPROTO, "kvcobrad at %s sent no pool identifier", c->path);
+    r = connection_check_device(c, got->device, e);
+    if (r < 0)
+        return r;
+
+    memcpy(c->pool_id, got->pool.data, sizeof(c->pool_id));
+    c->session = got->session;
+    c->resumed = got->resumed;
+    c->extent_bytes = got->device ? got->device->extent_bytes : 0;
+    return 0;
 }
 
-/* Everything up to an open session over @fd, which is taken over. */
+/* HELLO and CONFIRM over @fd, which is transferred. */
 static int connection_greet(struct connection *c, int fd, struct errmsg *e)
 {
     int r;
@@ -333,7 +335,7 @@ static int connection_greet(struct connection *c, int fd, struct errmsg *e)
     if (r == 0)
         r = connection_confirm(c, e);
     if (r < 0) {
-        connection_lose(c);
+        connection_close(c);
         return r;
     }
     c->greeted = c->in_use = true;
@@ -355,11 +357,14 @@ int connection_open(struct connection *c, const char *path, struct errmsg *e)
     r = connection_open_socket(copy, true, &fd, e);
     if (r < 0)
         return r;
+
     free(c->path);
     c->path = take_ptr(copy);
     r = connection_greet(c, fd, e);
-    /* a peer that hangs up on a greeting is not a lost daemon: it is not one, or refuses us */
-    return r == -ENOTCONN ? fail(e, -EPROTO, "no kvcobrad answers at %s", c->path) : r;
+    if (r == -ENOTCONN) /* a peer that hangs up during the greeting is no kvcobrad, or refuses this client */
+        return fail(e, -EPROTO, "no kvcobrad answers at %s", c->path);
+
+    return r;
 }
 
 bool connection_is_to(const struct connection *c, const char *path)
@@ -376,17 +381,19 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
     r = connection_open_socket(c->path, false, &fd, e);
     if (r < 0) {
         backoff_failed(&c->backoff, clock_ms());
-        return r == -EPROTO
-                   ? r
-                   : fail(e, -ENOTCONN, "kvcobrad at %s cannot be reached: %s", c->path, strerror(-r));
+        if (r == -EPROTO)
+            return r;
+        return fail(e, -ENOTCONN, "kvcobrad at %s cannot be reached: %s", c->path, strerror(-r));
     }
-    c->request_ms = RECONNECT_MS / 2; /* of each of the two packets */
+
+    c->request_ms = RECONNECT_MS / 2; /* for each of the two packets */
     c->grace_ms = 0;
     r = connection_greet(c, fd, e);
     c->request_ms = before.request_ms;
     c->grace_ms = before.grace_ms;
     if (r < 0) {
-        memcpy(c->token, before.token, sizeof(c->token)); /* the session to ask for is still the old one */
+        memcpy(c->token, before.token,
+               sizeof(c->token)); /* the next attempt asks for the old session again */
         memcpy(c->boot_id, before.boot_id, sizeof(c->boot_id));
         backoff_failed(&c->backoff, clock_ms());
         return r;
@@ -410,6 +417,7 @@ void connection_check(struct connection *c, bool now)
     if (!now && t - c->checked_ms < CHECK_EVERY_MS)
         return;
     c->checked_ms = t;
-    if (poll(&p, 1, 0) > 0) /* nothing is asked, so whatever comes is the end */
-        connection_lose(c);
+
+    if (poll(&p, 1, 0) > 0) /* no request is open: the daemon sends nothing but the end of the connection */
+        connection_close(c);
 }

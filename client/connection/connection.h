@@ -1,9 +1,9 @@
 /*
- * The conversation with kvcobrad: one request, one reply, each with a deadline. Never used on the path of
- * appending or attending.
+ * Messages to and from kvcobrad: one request, one reply, each with a deadline. Never used while a token is
+ * appended or attended.
  *
- * A connection that failed in any way is closed: what sequences hold is then private (DESIGN 6). reconnect.h
- * says how a client comes back.
+ * A connection that failed in any way is closed: the pages that sequences hold are then private (DESIGN 6).
+ * client_revive() opens it again.
  */
 #pragma once
 
@@ -12,70 +12,67 @@
 #include <stdint.h>
 
 #include "client/connection/backoff.h"
+#include "client/connection/reply.h"
 #include "gpu/cuda/driver.h"
 #include "proto/protocol.h"
-#include "proto/wire.h"
 
 struct errmsg;
 
-/* What became of the session when a lost connection was opened again. */
+/* How much of the old session a new connection still has. */
 struct resumption {
-    bool resumed;     /* the session goes on: its leases are ours still */
-    bool same_daemon; /* not restarted in between: so do its models, references and its arena */
-    bool same_pool;   /* extents of before mean the same memory now */
+    bool resumed;     /* the session is the same: its leases are still held */
+    bool same_daemon; /* the daemon was not restarted: its models, table references and the arena are the same
+                         too */
+    bool same_pool;   /* extents mapped before still hold the same memory */
 };
 
 struct connection {
     int fd;         /* -1: embedded, or lost */
     bool greeted;   /* was connected once */
     bool in_use;    /* the greeting of this connection is over */
-    uint64_t epoch; /* of successful greetings; 0: never connected */
+    uint64_t epoch; /* counts successful greetings; 0: never connected */
     uint64_t next_id;
     uint8_t boot_id[BOOT_ID_BYTES];
     uint8_t pool_id[BOOT_ID_BYTES];
     uint8_t token[SESSION_TOKEN_BYTES];
-    uint32_t session; /* its number in the daemon's log */
-    bool resumed;     /* by the last greeting */
-    uint32_t request_ms,
-        grace_ms; /* what the daemon is given for a request, and what its answer may take on top */
+    uint32_t session;    /* its number in the daemon's log */
+    bool resumed;        /* the last greeting resumed the session */
+    uint32_t request_ms; /* time that the daemon has for a request */
+    uint32_t grace_ms;   /* time that its reply may take beyond request_ms */
     int64_t opened_ms, checked_ms;
     struct backoff backoff;       /* of attempts to connect again */
-    char device[CUDA_UUID_CHARS]; /* where pages lie: a GPU's UUID; "" the host's memory */
-    uint64_t extent_bytes;        /* of the device, as the last greeting said; 0: it did not */
-    uint32_t items_per_message;   /* what the daemon takes, at most WIRE_ITEMS_MAX */
+    char device[CUDA_UUID_CHARS]; /* where pages lie: a GPU's UUID; "": host memory */
+    uint64_t extent_bytes;        /* of the device, from the last greeting; 0: unknown */
+    uint32_t items_per_message;   /* the daemon's limit, at most WIRE_ITEMS_MAX */
     uint8_t *packet;              /* WIRE_PACKET_BYTES_MAX */
     char *path;
-};
-
-struct reply {
-    Kvcobra__Reply *message;
-    struct wire_packet packet; /* its descriptors; whoever uses one takes it with reply_take_fd() */
 };
 
 void connection_init(struct connection *c);
 void connection_deinit(struct connection *c);
 
-/* Sessions are to be on GPU @uuid, shorter than CUDA_UUID_CHARS; before connection_open(). */
+/* Sessions are opened for GPU @uuid, shorter than CUDA_UUID_CHARS. Call it before connection_open(). */
 void connection_set_device(struct connection *c, const char *uuid);
 
 /* See kvc_client_connect(). Only for a connection that was never open. */
 int connection_open(struct connection *c, const char *path, struct errmsg *e);
 
 /**
- * connection_reopen() - greet the daemon again, with the token of the session that was lost
+ * connection_reopen() - greet the daemon again, with the token of the lost session
  *
- * Takes RECONNECT_MS at most. Whether it is time to try is the caller's to ask (@c->backoff).
+ * Takes RECONNECT_MS at most. The caller checks @c->backoff first.
  *
- * Return: 0; -ENOTCONN with a sentence: nobody there, or not in time; -EPROTO: nothing that we can talk to.
+ * Return: 0; -ENOTCONN with a sentence: no daemon answers, or not in time; -EPROTO: the peer does not speak
+ * our protocol.
  */
 #define RECONNECT_MS 1000
 int connection_reopen(struct connection *c, struct resumption *ret, struct errmsg *e);
 
-/* Whether @path (NULL: the default) is the one that it was opened with. */
+/* Whether @path (NULL: the default) is the path that the connection was opened with. */
 bool connection_is_to(const struct connection *c, const char *path);
 
-/* Looks whether the daemon hung up, unless @now at most once a second: who only makes sequences has no other
- * way to know. */
+/* Closes the connection if the daemon hung up. Looks at most once a second unless @now. For calls that send
+ * nothing and would otherwise not notice. */
 void connection_check(struct connection *c, bool now);
 
 static inline bool connection_is_open(const struct connection *c)
@@ -84,38 +81,34 @@ static inline bool connection_is_open(const struct connection *c)
 }
 
 /* Closes the socket: the daemon ends the session. */
-void connection_lose(struct connection *c);
+void connection_close(struct connection *c);
 
 /**
  * connection_request() - send @request, wait for its reply
  * @request:  id and timeout are set here
  * @fds:      borrowed, sent along
  * @body:     the reply's body case that success must have; KVCOBRA__REPLY__BODY__NOT_SET: none
- * @ret:      starts empty, _cleanup_(reply_deinit); untouched on failure
+ * @ret:      declared with _cleanup_(reply_deinit); untouched on failure
  *
  * Return: 0; the daemon's errno with its sentence; -ENOTCONN: the connection is lost (or never was); -EPROTO:
- * an answer that makes no sense, the connection is lost; -EMSGSIZE.
+ * the reply is invalid, the connection is lost; -EMSGSIZE.
  */
 int connection_request(struct connection *c, Kvcobra__Request *request, const int *fds, size_t n_fds,
                        Kvcobra__Reply__BodyCase body, struct reply *ret, struct errmsg *e);
 
-/* A request whose reply has no body. */
-int connection_tell(struct connection *c, Kvcobra__Request *request, struct errmsg *e);
+/**
+ * connection_call() - connection_request() with one message and without descriptors
+ * @kind:    which member of the request's union @message is
+ * @message: the protobuf-c struct of that kind
+ */
+int connection_call(struct connection *c, Kvcobra__Request__BodyCase kind, void *message,
+                    Kvcobra__Reply__BodyCase body, struct reply *ret, struct errmsg *e);
 
-/* Says goodbye, if there is somebody to say it to. */
+/* connection_call() for a request whose reply has no body that the caller reads. */
+int connection_send(struct connection *c, Kvcobra__Request__BodyCase kind, void *message, struct errmsg *e);
+
+/* Sends BYE if the connection is open, and closes it: the daemon then ends the session at once. */
 void connection_bye(struct connection *c);
-
-/* An empty reply, {.message = NULL}, is fine: for _cleanup_(). */
-void reply_deinit(struct reply *r);
-
-/* The same for callers that deinitialise by hand. */
-static inline void reply_free(struct reply *r)
-{
-    reply_deinit(r);
-}
-
-/* Descriptor @i of the reply, now the caller's; -1 if the reply brought fewer. */
-int reply_take_fd(struct reply *r, size_t i);
 
 static inline bool bytes_are(ProtobufCBinaryData b, size_t n)
 {

@@ -1,17 +1,59 @@
-/* Mapped extents; see extents.h. */
+/* See extents.h. */
 #include "client/connection/extents.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "client/connection/connection.h"
-#include "client/gpu/gpu.h"
+#include "gpu/device.h"
+
+/* ---- host memory ---- */
+
+static int extents_import_host(struct extent_cache *cache, int fd, size_t bytes, struct mapped_extent *x,
+                               struct errmsg *e)
+{
+    int r = extent_import(fd, bytes, EXTENT_READ, &x->host_extent, e);
+
+    (void) cache;
+    if (r < 0)
+        return r;
+
+    x->host = extent_data(x->host_extent);
+    x->bytes = bytes;
+    return 0;
+}
+
+static int extents_import_external_host(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply,
+                                        struct mapped_extent *x, struct errmsg *e)
+{
+    (void) cache;
+    (void) reply;
+    return fail(e, -EPROTO, "kvcobrad sent no usable handle for extent %" PRIu64, x->id);
+}
+
+static void extents_unmap_host(struct mapped_extent *x)
+{
+    x->host_extent = extent_free(x->host_extent);
+}
+
+static const struct extent_ops extents_host_ops = {
+    .import = extents_import_host,
+    .import_external = extents_import_external_host,
+    .unmap = extents_unmap_host,
+    .unmaps_at_once = true,
+};
+
+/* ---- the list ---- */
+
+void extents_init(struct extent_cache *cache)
+{
+    *cache = (struct extent_cache){.ops = &extents_host_ops};
+}
 
 static struct mapped_extent *extents_unlink_at(struct mapped_extent **at)
 {
@@ -21,16 +63,25 @@ static struct mapped_extent *extents_unlink_at(struct mapped_extent **at)
     return x;
 }
 
-static void extents_drop(struct mapped_extent *x)
+static struct mapped_extent *extents_unlink(struct extent_cache *cache, uint64_t id)
 {
-    (void) extent_free(x->extent);
-    (void) cuda_extent_free(x->device);
+    for (struct mapped_extent **at = &cache->first; *at; at = &(*at)->next)
+        if ((*at)->id == id)
+            return extents_unlink_at(at);
+    return NULL;
+}
+
+static void extents_free(struct extent_cache *cache, struct mapped_extent *x)
+{
+    cache->ops->unmap(x);
     free(x);
 }
 
+/* ---- importing ---- */
+
 /*
- * A packet whose descriptor finds no room is lost, and the connection with it: looked at before. The CUDA
- * driver takes one more for itself.
+ * A packet whose descriptor finds no free number is lost, and the connection with it: checked before the
+ * request. The CUDA driver takes one more descriptor for itself.
  */
 static int extents_check_descriptors(const struct connection *c, uint64_t id, struct errmsg *e)
 {
@@ -44,98 +95,46 @@ static int extents_check_descriptors(const struct connection *c, uint64_t id, st
     return 0;
 }
 
-static const struct lent_memory *extents_find_lent(const struct extent_cache *cache, const uint8_t *handle)
-{
-    for (const struct lent_memory *l = cache->lent; l; l = l->next)
-        if (memcmp(l->handle.bytes, handle, sizeof(l->handle.bytes)) == 0)
-            return l;
-    return NULL;
-}
-
-/* By the handle, never by an address: that may be another allocation's by now. No process opens the handle of
- * its own memory. */
-static int extents_import_lent(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply,
-                               struct mapped_extent *x, struct errmsg *e)
-{
-    const struct lent_memory *own;
-    struct cu_ipc_mem_handle handle;
-    int r;
-
-    if (!cache->gpu || !bytes_are(reply->ipc_handle, sizeof(handle.bytes)) || reply->bytes == 0 ||
-        reply->bytes > SIZE_MAX)
-        return fail(e, -EPROTO, "kvcobrad sent no usable handle for extent %" PRIu64, x->id);
-    own = extents_find_lent(cache, reply->ipc_handle.data);
-    x->lent = true;
-    x->own = own != NULL;
-    if (own && own->bytes != reply->bytes)
-        return fail(e, -EPROTO,
-                    "kvcobrad has extent %" PRIu64 " of %" PRIu64
-                    " bytes in memory of this client that has %zu",
-                    x->id, reply->bytes, own->bytes);
-    if (own)
-        return cuda_extent_borrow(cache->gpu->space, own->at, own->bytes, &x->device, e);
-    memcpy(handle.bytes, reply->ipc_handle.data, sizeof(handle.bytes));
-    r = gpu_result(cache->gpu,
-                   cuda_extent_open(cache->gpu->space, &handle, (size_t) reply->bytes, &x->device, e), e);
-    return r == -ESTALE ? -EXDEV : r;
-}
-
 static int extents_import(struct extent_cache *cache, struct connection *c, struct mapped_extent *x,
                           struct errmsg *e)
 {
-    struct gpu *g = cache->gpu;
     Kvcobra__GetExtent get = KVCOBRA__GET_EXTENT__INIT;
-    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
-    struct reply reply;
-    uint64_t bytes;
-    int fd, r;
+    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
+    _cleanup_(closep) int fd = -1;
+    const Kvcobra__GetExtentReply *got;
+    int r;
 
-    get.extent = x->id;
-    request.body_case = KVCOBRA__REQUEST__BODY_GET_EXTENT;
-    request.get_extent = &get;
     r = connection_is_open(c) ? extents_check_descriptors(c, x->id, e) : 0;
     if (r < 0)
         return r;
-    r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply, e);
+
+    get.extent = x->id;
+    r = connection_call(c, KVCOBRA__REQUEST__BODY_GET_EXTENT, &get, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply,
+                        e);
+    if (r == -ESTALE || r == -ENOENT) /* external memory whose client ended, and the extent perhaps with it */
+        return -EXDEV;
     if (r < 0)
-        return r == -ESTALE || r == -ENOENT ? -EXDEV
-                                            : r; /* its lender is gone, and with it perhaps the extent */
-    if (reply.message->get_extent->ipc_handle.len > 0) {
-        r = extents_import_lent(cache, reply.message->get_extent, x, e);
-        reply_free(&reply);
         return r;
-    }
-    bytes = reply.message->get_extent->bytes;
+
+    got = reply.message->get_extent;
+    if (got->ipc_handle.len > 0)
+        return cache->ops->import_external(cache, got, x, e);
+
     fd = reply_take_fd(&reply, 0);
-    reply_free(&reply);
-    if (fd < 0 || bytes == 0 || bytes > SIZE_MAX) {
-        if (fd >= 0)
-            (void) close(fd);
+    if (fd < 0 || got->bytes == 0 || got->bytes > SIZE_MAX)
         return fail(e, -EPROTO, "kvcobrad sent no usable descriptor for extent %" PRIu64, x->id);
-    }
-    if (g && bytes % g->device.granularity != 0) {
-        (void) close(fd);
-        return fail(e, -EPROTO,
-                    "kvcobrad sent an extent of %" PRIu64 " bytes: the GPU has memory in units of %zu", bytes,
-                    g->device.granularity);
-    }
-    if (!g)
-        return extent_import(fd, (size_t) bytes, EXTENT_READ, &x->extent, e);
-    return gpu_result(g, cuda_extent_import(g->space, fd, (size_t) bytes, CU_ACCESS_READ, &x->device, e), e);
+
+    return cache->ops->import(cache, take_fd(&fd), (size_t) got->bytes, x, e);
 }
 
 int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, struct mapped_extent **ret,
                 struct errmsg *e)
 {
-    struct mapped_extent *x = NULL;
-    int r;
+    struct mapped_extent *x = extents_unlink(cache, id);
 
-    for (struct mapped_extent **at = &cache->first; *at; at = &(*at)->next)
-        if ((*at)->id == id) {
-            x = extents_unlink_at(at);
-            break;
-        }
     if (!x) {
+        int r;
+
         x = calloc(1, sizeof(*x));
         if (!x)
             return fail(e, -ENOMEM, "out of memory while mapping extent %" PRIu64, id);
@@ -146,6 +145,7 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
             return r;
         }
     }
+
     x->next = cache->first;
     x->unwanted = false;
     cache->first = x;
@@ -154,13 +154,16 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
     return 0;
 }
 
+/* ---- unmapping ---- */
+
 void extents_unwant(struct extent_cache *cache, uint64_t id)
 {
     for (struct mapped_extent *x = cache->first; x; x = x->next)
         x->unwanted |= x->id == id;
 }
 
-/* Extents that are idle, the least recently used last: whether the @nth of them goes. */
+/* Whether an extent is unmapped that is idle as the @nth of the list, which ends with the least recently
+ * used. */
 static bool extents_is_unused(const struct mapped_extent *x, size_t nth)
 {
     return x->n_pages == 0 && (x->unwanted || nth > EXTENTS_IDLE_MAX);
@@ -175,69 +178,65 @@ bool extents_have_unused(const struct extent_cache *cache)
         if (extents_is_unused(x, idle))
             return true;
     }
-    return cache->dead;
+    return cache->retired;
 }
 
 void extents_trim(struct extent_cache *cache)
 {
     size_t idle = 0;
 
-    while (cache->dead)
-        extents_drop(extents_unlink_at(&cache->dead));
+    while (cache->retired)
+        extents_free(cache, extents_unlink_at(&cache->retired));
+
     for (struct mapped_extent **at = &cache->first; *at;) {
         idle += (*at)->n_pages == 0;
         if (extents_is_unused(*at, idle))
-            extents_drop(extents_unlink_at(at));
+            extents_free(cache, extents_unlink_at(at));
         else
             at = &(*at)->next;
     }
 }
 
-static void extents_bury(struct extent_cache *cache, struct mapped_extent *orphan)
+static void extents_retire(struct extent_cache *cache, struct mapped_extent *orphan)
 {
-    orphan->next = cache->dead;
-    cache->dead = orphan;
+    orphan->next = cache->retired;
+    cache->retired = orphan;
 }
 
 void extents_put(struct extent_cache *cache, struct mapped_extent *x)
 {
     if (--x->n_pages > 0)
         return;
+
     if (x->orphan)
-        extents_bury(cache, x);
-    if (!cache->gpu)
+        extents_retire(cache, x);
+    if (cache->ops->unmaps_at_once)
         extents_trim(cache);
 }
 
-void extents_orphan(struct extent_cache *cache, bool only_lent)
+void extents_orphan(struct extent_cache *cache, bool only_external)
 {
     for (struct mapped_extent **at = &cache->first; *at;) {
         struct mapped_extent *x;
 
-        if (only_lent && !(*at)->lent) {
+        if (only_external && !(*at)->external) {
             at = &(*at)->next;
             continue;
         }
         x = extents_unlink_at(at);
         x->next = NULL;
         x->orphan = true;
-        x->lost = x->lent && !x->own;
+        x->lost = x->external && !x->ours;
         if (x->n_pages == 0)
-            extents_bury(cache, x);
+            extents_retire(cache, x);
     }
-    if (!cache->gpu)
+    if (cache->ops->unmaps_at_once)
         extents_trim(cache);
 }
 
 void extents_deinit(struct extent_cache *cache)
 {
     while (cache->first)
-        extents_drop(extents_unlink_at(&cache->first));
+        extents_free(cache, extents_unlink_at(&cache->first));
     extents_trim(cache);
-    while (cache->lent) {
-        struct lent_memory *l = cache->lent;
-
-        cache->lent = l->next;
-        free(l);
-    }
 }

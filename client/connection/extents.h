@@ -1,10 +1,10 @@
 /*
- * The daemon's extents that this client has mapped, read-only. Imported when a page in them is first granted,
- * kept while pages of them are held, and a few beyond that: a text that is dropped and found again maps
- * nothing.
+ * The daemon's extents that this client has mapped, read-only. An extent is imported when a page in it is
+ * first granted and stays mapped while pages of it are held; a few unused ones stay mapped too, so that a
+ * text that is dropped and found again maps nothing.
  *
- * On a GPU an extent is written, too, once a slot in it was reserved, and what is queued may go on reading it
- * when its last page is dropped: nothing is unmapped before the stream was waited for (extents_trim()).
+ * On a GPU an extent is also written, after a slot in it was reserved, and queued work may read it after its
+ * last page was dropped: nothing is unmapped before the stream was waited for (extents_trim()).
  */
 #pragma once
 
@@ -12,73 +12,88 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpu/cuda/extent.h"
-#include "gpu/device.h"
+#include "gpu/cuda/abi.h"
 #include "proto/wire.h"
 
 struct connection;
+struct cuda_extent;
 struct errmsg;
+struct extent;
+struct extent_cache;
 struct gpu;
 
 #define EXTENTS_IDLE_MAX 4
 
 struct mapped_extent {
-    struct mapped_extent *next; /* NULL for an orphan: only its pages know it */
-    bool orphan; /* of a pool that is gone: no daemon writes it any more, its number means nothing */
-    bool lent;   /* memory of a client (kvc_client_lend()): the daemon forgets it when it is restarted */
-    bool own;    /* of this one */
-    bool lost; /* an orphan that may be anything by now: its lender's, and nobody knows what became of that */
-    bool unwanted; /* asked back: not kept when its last page went, the memory is somebody else's then */
+    struct mapped_extent *next; /* NULL for an orphan: only its pages reference it */
+    bool orphan;   /* its pool is gone: no daemon writes it, and its number belongs to no extent */
+    bool external; /* memory that a client registered (kvc_client_lend()): a restarted daemon does not have it
+                    */
+    bool ours;     /* external memory of this client */
+    bool lost;     /* an orphan in another client's memory, which that client may have freed: its bytes are
+                      undefined */
+    bool unwanted; /* the daemon reclaims it: unmapped when its last page is dropped */
     uint64_t id;
     size_t n_pages; /* held pages that lie in it */
-    struct extent *extent;
-    struct cuda_extent *device; /* instead of it, on a GPU */
+    size_t bytes;
+    const uint8_t *host;        /* NULL on a GPU: */
+    cu_ptr device;              /* its address there */
+    struct extent *host_extent; /* owners of the mapping, one of the two */
+    struct cuda_extent *cuda_extent;
 };
 
-struct lent_memory { /* of this client; see lend.c */
-    struct lent_memory *next;
-    cu_ptr at;
-    size_t bytes;
-    struct cu_ipc_mem_handle handle;
+/* How extents are mapped: into host memory (extents.c) or on a GPU (client/gpu/gpu_extents.c). */
+struct extent_ops {
+    /* Maps the memory behind @fd, which is transferred, also on failure. @bytes > 0. Return: 0; -EPROTO,
+     * -ENOMEM ... */
+    int (*import)(struct extent_cache *cache, int fd, size_t bytes, struct mapped_extent *x,
+                  struct errmsg *e);
+
+    /* Maps external memory by the handle in @reply. Return: 0; -EXDEV, -EPROTO ... */
+    int (*import_external)(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply,
+                           struct mapped_extent *x, struct errmsg *e);
+
+    void (*unmap)(struct mapped_extent *x);
+
+    /* Unused extents can be unmapped at any time: no queued work reads them. */
+    bool unmaps_at_once;
 };
 
 struct extent_cache {
-    struct gpu *gpu;             /* whose memory they are; NULL: the host's */
-    struct mapped_extent *first; /* most recently used first */
-    struct mapped_extent *dead;  /* orphans without pages, mapped still */
-    struct lent_memory *lent;
+    const struct extent_ops *ops;
+    struct gpu *gpu;               /* for ops; NULL: host memory */
+    struct mapped_extent *first;   /* most recently used first */
+    struct mapped_extent *retired; /* orphans without pages, still mapped */
 };
 
+/* An empty cache of extents in host memory. */
+void extents_init(struct extent_cache *cache);
+void extents_deinit(struct extent_cache *cache);
+
 /**
- * extents_get() - the mapping of extent @id, imported if need be; counts one page in it
- * Return: 0; -EXDEV: memory that a client lent, which this one cannot use: it is of another client of this
- * process, or its lender is gone; -ENOTCONN, -EPROTO, -EMFILE, -ENOMEM …
+ * extents_get() - the mapping of extent @id, imported if it is not mapped; counts one page in it
+ *
+ * Return: 0; -EXDEV: external memory that this client cannot use: it belongs to another client of this
+ * process, or to a client that ended; -ENOTCONN, -EPROTO, -EMFILE, -ENOMEM ...
  */
 int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, struct mapped_extent **ret,
                 struct errmsg *e);
 
-static inline size_t mapped_extent_bytes(const struct mapped_extent *x)
-{
-    return x->device ? cuda_extent_bytes(x->device) : extent_bytes(x->extent);
-}
-
-/* One page less. */
+/* Counts one page less in @x. */
 void extents_put(struct extent_cache *cache, struct mapped_extent *x);
 
 /*
- * The pool is gone, or (@only_lent) what clients lent to it: mappings stay while pages in them are used, and
- * are not found any more. Those of other clients' memory are lost.
+ * The pool is gone, or (@only_external) the external memory in it: such extents stay mapped while pages in
+ * them are used, and are not found by their number again. Those in other clients' memory become lost.
  */
-void extents_orphan(struct extent_cache *cache, bool only_lent);
+void extents_orphan(struct extent_cache *cache, bool only_external);
 
-/* The daemon asks for extent @id: once no page in it is held, it is not kept mapped. */
+/* The daemon reclaims extent @id: it is unmapped as soon as no page in it is held. */
 void extents_unwant(struct extent_cache *cache, uint64_t id);
 
-/* Whether there is anything to unmap. */
+/* Whether extents_trim() would unmap anything. */
 bool extents_have_unused(const struct extent_cache *cache);
 
-/* Unmaps what is not used, but for a few. On a GPU the caller has waited for the stream; on the host it
- * happens by itself. */
+/* Unmaps unused extents, all but a few. On a GPU the caller has waited for the stream; on the host
+ * extents_put() calls it. */
 void extents_trim(struct extent_cache *cache);
-
-void extents_deinit(struct extent_cache *cache);

@@ -1,7 +1,8 @@
-/* The session's arena and page; see session.h. */
+/* See session.h. */
 #include "client/connection/session.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -24,24 +25,25 @@ int session_import(struct session *s, int page_fd, uint64_t page_bytes, int aren
                    struct errmsg *e)
 {
     _cleanup_(closep) int page = page_fd, arena = arena_fd;
-    struct session new = {.page_extent = NULL};
+    _cleanup_(session_deinit) struct session new = {.page_extent = NULL};
     int r;
 
     if (s->page_extent)
         return 0;
     if (page_bytes != SESSION_PAGE_BYTES || arena_bytes > SIZE_MAX)
-        return fail(e, -EPROTO, "kvcobrad offered a session page of %llu bytes",
-                    (unsigned long long) page_bytes);
+        return fail(e, -EPROTO, "kvcobrad sent a session page of %" PRIu64 " bytes", page_bytes);
+
     r = extent_import(take_fd(&page), (size_t) page_bytes, EXTENT_READ_WRITE, &new.page_extent, e);
-    if (r == 0)
-        r = extent_import(take_fd(&arena), (size_t) arena_bytes, EXTENT_READ_WRITE, &new.arena_extent, e);
-    if (r == 0 && arena_init(&new.arena, (size_t) arena_bytes) < 0)
-        r = fail(e, -ENOMEM, "out of memory while mapping the arena");
-    if (r < 0) {
-        session_deinit(&new);
+    if (r < 0)
         return r;
-    }
+    r = extent_import(take_fd(&arena), (size_t) arena_bytes, EXTENT_READ_WRITE, &new.arena_extent, e);
+    if (r < 0)
+        return r;
+    if (arena_init(&new.arena, (size_t) arena_bytes) < 0)
+        return fail(e, -ENOMEM, "out of memory while mapping the arena");
+
     session_deinit(s);
     *s = new;
+    new = (struct session){.page_extent = NULL};
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * What belongs to a connection's session and is shared by all its models: the arena that pages are encoded
- * into, and the page whose counter keeps grants alive.
+ * The memory objects of a connection's session, shared by all its models: the arena that pages are encoded
+ * into, and the session page, whose counter keeps grants alive.
  */
 #pragma once
 
@@ -23,7 +23,7 @@ struct session {
  * session_import() - map the two objects of an OPEN_MODEL reply
  * @page_fd, @arena_fd: transferred, also on failure
  *
- * A second reply on the same connection brings the same objects again: then the descriptors are just closed.
+ * A second reply on the same connection has the same objects: then the descriptors are only closed.
  */
 int session_import(struct session *s, int page_fd, uint64_t page_bytes, int arena_fd, uint64_t arena_bytes,
                    struct errmsg *e);

@@ -1,11 +1,123 @@
-/* A client on a GPU: choosing the device and the stream, waiting. */
+/*
+ * A client on a GPU: choosing the device and the stream, waiting. kvc_client_set_gpu() is the one place that
+ * gives a client the operations of a GPU.
+ */
 #include <errno.h>
 
-#include "client/connection/client.h"
-#include "client/model/model.h"
 #include "client/connection/options.h"
-#include "client/sequence/seq.h"
+#include "client/gpu/gpu_extents.h"
+#include "client/gpu/gpu_table.h"
 #include "client/gpu/seq_gpu.h"
+#include "client/publishing/publish.h"
+#include "client/sequence/seq.h"
+#include "client/sequence/seq_ops.h"
+#include "client/sequence/seq_pages.h"
+#include "client/sequence/usage.h"
+
+/* ---- operations of a sequence ---- */
+
+static int gpu_api_check_seq_idle(const struct kvc_seq *s)
+{
+    return gpu_check_not_capturing(s->model->client->gpu, &s->model->client->error);
+}
+
+static size_t gpu_api_attended_length(const struct kvc_seq *s, uint32_t layer)
+{
+    return s->layers[layer].length + s->gpu->layers[layer].n_captured;
+}
+
+static const struct seq_ops gpu_api_seq_ops = {
+    .uses_arena = false,
+    .is_shareable = true,
+    .init = seq_gpu_init,
+    .deinit = seq_gpu_deinit,
+    .copy = seq_gpu_copy,
+    .check_sound = seq_gpu_check_sound,
+    .check_idle = gpu_api_check_seq_idle,
+    .append_begin = seq_gpu_append_begin,
+    .append_stage = seq_gpu_append_stage,
+    .append_apply = seq_gpu_append_apply,
+    .append_end = seq_gpu_append_end,
+    .pack = seq_gpu_pack,
+    .resize_tail = seq_gpu_resize_tail,
+    .pages_dropped = seq_gpu_keep_addresses,
+    .refresh = seq_gpu_refresh,
+    .lengths_changed = seq_gpu_lengths_changed,
+    .truncate = seq_truncate_pages,
+    .attended_length = gpu_api_attended_length,
+    .attend = seq_gpu_attend,
+    .read = seq_gpu_read,
+    .count_usage = usage_count_pages,
+};
+
+/* ---- operations of a client ---- */
+
+static int gpu_api_check(struct kvc_client *c)
+{
+    return gpu_check_usable(c->gpu, &c->error);
+}
+
+/* A failure is repeated by the next call that reads the sequence. */
+static void gpu_api_refresh_all(struct kvc_client *c)
+{
+    for (struct kvc_model *m = c->models; m; m = m->next)
+        for (struct kvc_seq *s = m->seqs; s; s = s->next)
+            if (s->gpu)
+                (void) seq_gpu_refresh(s);
+}
+
+static bool gpu_api_prepare_flush(struct kvc_client *c)
+{
+    if (gpu_is_capturing(
+            c->gpu)) /* writes now would be captured, and repeated by every launch of the graph */
+        return false;
+
+    gpu_api_refresh_all(c);
+    if ((client_leases_have_released(&c->leases) || extents_have_unused(&c->extents)) &&
+        gpu_synchronize(c->gpu, NULL) < 0)
+        return false;
+
+    extents_trim(&c->extents);
+    return true;
+}
+
+static bool gpu_api_quiesce(struct kvc_client *c)
+{
+    return gpu_quiesce(c->gpu);
+}
+
+static void gpu_api_close(struct kvc_client *c)
+{
+    c->gpu = gpu_close(c->gpu);
+}
+
+static const struct client_ops gpu_api_client_ops = {
+    .pages = &gpu_page_ops,
+    .seqs = &gpu_api_seq_ops,
+    .check = gpu_api_check,
+    .prepare_flush = gpu_api_prepare_flush,
+    .publish = publish_gpu,
+    .kernel_name = seq_gpu_kernel_name,
+    .free_table = gpu_table_free,
+    .quiesce = gpu_api_quiesce,
+    .close = gpu_api_close,
+};
+
+/* ---- the calls ---- */
+
+static int gpu_api_check_new_gpu(const struct kvc_client *c, struct errmsg *e)
+{
+    if (c->gpu)
+        return fail(e, -EBUSY, "this client is on %s already: use a client per GPU", c->gpu->uuid);
+    if (c->workers.executor.run)
+        return fail(e, -EBUSY,
+                    "this client has an executor, whose threads a GPU does not use: remove it with "
+                    "kvc_client_set_executor(c, NULL)");
+    if (c->connection.greeted || c->models)
+        return fail(e, -EBUSY, "this client %s: choose its GPU before",
+                    c->models ? "has models" : "is connected");
+    return 0;
+}
 
 int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o)
 {
@@ -14,6 +126,7 @@ int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o)
 
     if (!c)
         return -EINVAL;
+
     r = client_enter(c);
     if (r < 0)
         return r;
@@ -22,24 +135,21 @@ int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o)
     r = options_read(&local, sizeof(local), o, sizeof(local), "kvc_gpu_options", &c->error);
     if (r < 0)
         return r;
-    if (c->gpu)
-        return fail(&c->error, -EBUSY, "this client is on %s already: use a client per GPU", c->gpu->uuid);
-    if (c->workers.executor.run)
-        return fail(&c->error, -EBUSY,
-                    "this client has an executor, and threads have nothing to do on a GPU: "
-                    "kvc_client_set_executor(c, NULL) takes it away");
-    if (c->connection.greeted || c->models)
-        return fail(&c->error, -EBUSY, "this client %s: choose its GPU before",
-                    c->models ? "has models" : "is connected");
+    r = gpu_api_check_new_gpu(c, &c->error);
+    if (r < 0)
+        return r;
     r = gpu_open(local.uuid, local.stream, &c->gpu, &c->error);
     if (r < 0)
         return r;
+
+    c->ops = &gpu_api_client_ops;
+    c->extents.ops = &gpu_extent_ops;
     c->extents.gpu = c->gpu;
     connection_set_device(&c->connection, c->gpu->uuid);
     return 0;
 }
 
-/* First statements of a call that only a client on a GPU may make. */
+/* First statement of a call for clients on a GPU only. */
 static int gpu_api_enter(kvc_client *c, const char *what)
 {
     int r = c ? client_enter(c) : -EINVAL;
@@ -56,15 +166,15 @@ int kvc_client_set_stream(kvc_client *c, void *stream)
     return r < 0 ? r : gpu_set_stream(c->gpu, stream, &c->error);
 }
 
-/* Every sequence is judged; the sentence is that of the first at fault. */
-static int gpu_api_judge_all(struct kvc_client *c)
+/* Updates every sequence; the error sentence is that of the first faulty one. */
+static int gpu_api_update_soundness(struct kvc_client *c)
 {
     struct errmsg first = {""};
     int r = 0;
 
     for (struct kvc_model *m = c->models; m; m = m->next)
         for (struct kvc_seq *s = m->seqs; s; s = s->next)
-            if (seq_gpu_judge(s) < 0 && r == 0) {
+            if (seq_gpu_update_soundness(s) < 0 && r == 0) {
                 r = -EINVAL;
                 first = c->error;
             }
@@ -77,7 +187,11 @@ int kvc_client_synchronize(kvc_client *c)
 {
     int r = gpu_api_enter(c, "kvc_client_synchronize");
 
-    if (r == 0)
-        r = gpu_flags_read(c->gpu, &c->error);
-    return r < 0 ? r : gpu_api_judge_all(c);
+    if (r < 0)
+        return r;
+    r = gpu_flags_read(c->gpu, &c->error);
+    if (r < 0)
+        return r;
+
+    return gpu_api_update_soundness(c);
 }

@@ -1,12 +1,15 @@
 /*
  * Whether a GPU computes with a table what the CPU does: every kernel that the table selects runs once on a
- * short made-up sequence, before a real one does. A compiler's or a driver's mistake, defective memory or a
- * kernel that is wrong on this device would otherwise change what a model says, and nobody would notice.
+ * short made-up sequence, before a real one uses it. Otherwise an error of a compiler or driver, defective
+ * memory or a kernel that is wrong on this device would change a model's output without any error report. See
+ * gpu_check.h.
  *
- * Packed codes, rows, decoded vectors and checksums must be the CPU's to the bit, attention within TOLERANCE.
- * In order, each step on what was found right before, so that what is named is the first kernel that is
- * wrong: a poke, appends, and only then what reads and attends by the lengths that they left.
+ * Packed codes, rows, decoded vectors and checksums must equal the CPU's to the bit, attention within
+ * TOLERANCE. Each step uses only results that were found right before, so the error names the first kernel
+ * that is wrong: a write of words, appends, then reading and attention with the lengths that they left.
  */
+#include "client/gpu/gpu_check.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -15,8 +18,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "client/gpu/check_scene.h"
-#include "client/gpu/gpu.h"
+#include "client/gpu/gpu_check_case.h"
 #include "gpu/cuda/device_table.h"
 #include "proto/page.h"
 
@@ -24,29 +26,29 @@
  * Of a row of output, the largest |o - o_CPU| over |o_CPU - mean|, both Euclidean. Queries, keys and K's dec
  * are rounded to binary16, 2^-12 of each number in the mean; some kernels round up to 12 more times on the
  * way (tests/unit/gpu/cuda says which). Scores are sums of many products with a spread of 1.5
- * (check_scene.c), so 15 such roundings at random to each other move them by sqrt(15) 1.5 2^-12 = 2^-9.5, and
- * weights by as much of themselves, beside their own rounding; o - mean is a sum of vectors at random to each
- * other by weights, so it moves by 2^-9.4 of itself. Ten times that is allowed. It is meant for kernels that
- * are wrong: a key too many or too few among some hundred changes about a tenth of o - mean, a wrong level of
- * all keys more.
+ * (gpu_check_case.c), so 15 such roundings at random to each other move them by sqrt(15) 1.5 2^-12 = 2^-9.5,
+ * and weights by as much of themselves, beside their own rounding; o - mean is a sum of vectors at random to
+ * each other by weights, so it moves by 2^-9.4 of itself. Ten times that is allowed. It must find kernels
+ * that are wrong: a key too many or too few among some hundred changes about a tenth of o - mean, a wrong
+ * level of all keys more.
  */
 #define TOLERANCE 0x1p-6
 #define MEAN_ROUNDING 0x1p-20 /* of a mean far larger than what is added to it: sums are of binary32 */
 
 enum { READ_FIRST = 2, READ_TOKENS = CHECK_TOKENS - READ_FIRST }; /* from a sink to the newest */
 
-/* What the host tells kernels, by a poke, and what they answer it in. */
-struct told {
+/* The words that the host writes for kernels, and those that they return results in. */
+struct gpu_check_words {
     struct device_seq appended, attended;
     const uint8_t *payloads[CHECK_PAGES];
     const uint8_t *summed[2]; /* new rows by side, to make checksums of */
     uint32_t faults, crc32c[2], unused;
 };
 
-_Static_assert(sizeof(struct told) % sizeof(uint32_t) == 0, "cuda_write_words() takes words");
+_Static_assert(sizeof(struct gpu_check_words) % sizeof(uint32_t) == 0, "cuda_write_words() takes words");
 
 enum gpu_check_part {
-    TOLD,
+    WORDS,
     NEW_K,
     NEW_V,
     TAIL_K,
@@ -64,18 +66,18 @@ struct gpu_check_state {
     struct gpu *gpu;
     const struct device_table *table;
     struct errmsg *e;
-    struct check_scene scene;
-    struct told told;
+    struct gpu_check_case input;
+    struct gpu_check_words words;
     struct gpu_memory memory;
     size_t at[N_PARTS + 1]; /* of memory */
     void *fetched;          /* [fetched_bytes] */
     size_t fetched_bytes;
 };
 
-static void check_deinit(struct gpu_check_state *c)
+static void gpu_check_deinit(struct gpu_check_state *c)
 {
     gpu_free_now(c->gpu, &c->memory);
-    check_scene_deinit(&c->scene);
+    gpu_check_case_deinit(&c->input);
     free(c->fetched);
 }
 
@@ -89,11 +91,11 @@ static void *gpu_check_pointer(cu_ptr at)
     return (void *) (uintptr_t) at;
 }
 
-/* ---- the verdict ---- */
+/* ---- errors ---- */
 
-/* -EOPNOTSUPP, not the -EIO of a lost GPU: other tables, and the client, go on. */
-__attribute__((format(printf, 3, 4))) static int gpu_check_wrong(struct gpu_check_state *c,
-                                                                 const char *kernel, const char *fmt, ...)
+/* -EOPNOTSUPP, not the -EIO of a lost GPU: the client can still use other tables. */
+__attribute__((format(printf, 3, 4))) static int gpu_check_fail(struct gpu_check_state *c, const char *kernel,
+                                                                const char *fmt, ...)
 {
     struct errmsg what;
     va_list ap;
@@ -111,22 +113,23 @@ __attribute__((format(printf, 3, 4))) static int gpu_check_wrong(struct gpu_chec
 
 static uint32_t gpu_check_n_tiles(const struct gpu_check_state *c)
 {
-    return LAUNCH_TILES(c->scene.group, c->scene.n_q);
+    return LAUNCH_TILES(c->input.group, c->input.n_q);
 }
 
-static size_t gpu_check_queries_bytes(const struct check_scene *s)
+static size_t gpu_check_queries_bytes(const struct gpu_check_case *s)
 {
-    return s->n_q * s->group * check_scene_width(s) * sizeof(float);
+    return s->n_q * s->group * gpu_check_case_width(s) * sizeof(float);
 }
 
 static void gpu_check_lay_out(struct gpu_check_state *c)
 {
-    const struct check_scene *s = &c->scene;
-    size_t width = check_scene_width(s), queries = gpu_check_queries_bytes(s);
+    const struct gpu_check_case *s = &c->input;
+    size_t width = gpu_check_case_width(s), queries = gpu_check_queries_bytes(s);
     size_t tail = CHECK_ROWS * width * sizeof(uint16_t);
-    size_t partial = LAUNCH_PARTIAL_FLOATS((size_t) device_table_columns_max(s->layout), s->d) * sizeof(float);
+    size_t partial =
+        LAUNCH_PARTIAL_FLOATS((size_t) device_table_columns_max(s->layout), s->d) * sizeof(float);
     const size_t bytes[N_PARTS] = {
-        [TOLD] = sizeof(struct told),
+        [WORDS] = sizeof(struct gpu_check_words),
         [NEW_K] = s->new_bytes,
         [NEW_V] = s->new_bytes,
         [TAIL_K] = tail,
@@ -145,7 +148,7 @@ static void gpu_check_lay_out(struct gpu_check_state *c)
     }
 }
 
-/* Until a kernel writes it everything but new rows and queries is not a number. */
+/* New rows and queries; all other bytes are NaN until a kernel writes them. */
 static int gpu_check_fill(struct gpu_check_state *c)
 {
     struct gpu *g = c->gpu;
@@ -157,17 +160,17 @@ static int gpu_check_fill(struct gpu_check_state *c)
                       "cannot write GPU memory");
     cuda_space_leave(g->space);
     if (r == 0)
-        r = gpu_write(g, gpu_check_part(c, NEW_K), c->scene.new_rows[SIDE_K], c->scene.new_bytes, c->e);
+        r = gpu_write(g, gpu_check_part(c, NEW_K), c->input.new_rows[SIDE_K], c->input.new_bytes, c->e);
     if (r == 0)
-        r = gpu_write(g, gpu_check_part(c, NEW_V), c->scene.new_rows[SIDE_V], c->scene.new_bytes, c->e);
+        r = gpu_write(g, gpu_check_part(c, NEW_V), c->input.new_rows[SIDE_V], c->input.new_bytes, c->e);
     if (r == 0)
-        r = gpu_write(g, gpu_check_part(c, QUERIES), c->scene.q, gpu_check_queries_bytes(&c->scene), c->e);
+        r = gpu_write(g, gpu_check_part(c, QUERIES), c->input.q, gpu_check_queries_bytes(&c->input), c->e);
     return r;
 }
 
-static int check_init(struct gpu_check_state *c, const struct page_layout *l)
+static int gpu_check_init(struct gpu_check_state *c, const struct page_layout *l)
 {
-    int r = check_scene_init(&c->scene, l);
+    int r = gpu_check_case_init(&c->input, l);
 
     if (r < 0)
         return fail(c->e, r, "out of memory for checking the GPU");
@@ -196,7 +199,7 @@ static size_t gpu_check_count_other(const void *a, const void *b, size_t bytes)
     return n;
 }
 
-/* Device memory that a kernel wrote, against what the CPU has. */
+/* Compares device memory that a kernel wrote with the CPU's result. */
 static int gpu_check_compare(struct gpu_check_state *c, const char *kernel, const char *what, uint32_t head,
                              cu_ptr at, const void *want, size_t bytes)
 {
@@ -204,8 +207,8 @@ static int gpu_check_compare(struct gpu_check_state *c, const char *kernel, cons
     size_t n = r == 0 ? gpu_check_count_other(c->fetched, want, bytes) : 0;
 
     if (n > 0)
-        r = gpu_check_wrong(c, kernel, "%zu of %zu bytes of %s, layer %u, KV head %u", n, bytes, what,
-                            c->scene.layer, c->scene.layout->shard.first_head + head);
+        r = gpu_check_fail(c, kernel, "%zu of %zu bytes of %s, layer %u, KV head %u", n, bytes, what,
+                           c->input.layer, c->input.layout->shard.first_head + head);
     return r;
 }
 
@@ -213,22 +216,22 @@ static int gpu_check_compare(struct gpu_check_state *c, const char *kernel, cons
 
 static int gpu_check_write_words(struct gpu_check_state *c)
 {
-    cu_ptr at = gpu_check_part(c, TOLD);
+    cu_ptr at = gpu_check_part(c, WORDS);
     struct gpu *g = c->gpu;
-    struct told *t = &c->told;
+    struct gpu_check_words *t = &c->words;
     int r;
 
-    *t = (struct told){
+    *t = (struct gpu_check_words){
         .summed = {gpu_check_pointer(gpu_check_part(c, NEW_K)), gpu_check_pointer(gpu_check_part(c, NEW_V))}};
     for (unsigned i = 0; i < CHECK_PAGES; i++)
         t->payloads[i] = gpu_check_pointer(gpu_check_part(c, i == 0 ? PAGE_0 : PAGE_1));
     t->appended = (struct device_seq){
-        .payloads = gpu_check_pointer(at + offsetof(struct told, payloads)),
+        .payloads = gpu_check_pointer(at + offsetof(struct gpu_check_words, payloads)),
         .n_claimed = CHECK_PACKED,
         .exact_ld = CHECK_ROWS,
         .exact_k = gpu_check_pointer(gpu_check_part(c, TAIL_K)),
         .exact_v = gpu_check_pointer(gpu_check_part(c, TAIL_V)),
-        .faults = gpu_check_pointer(at + offsetof(struct told, faults)),
+        .faults = gpu_check_pointer(at + offsetof(struct gpu_check_words, faults)),
     };
     t->attended = t->appended;
     t->attended.n_claimed = t->attended.n_pages = CHECK_PAGES;
@@ -237,12 +240,12 @@ static int gpu_check_write_words(struct gpu_check_state *c)
     if (r == 0)
         r = gpu_check_fetch(c, at, sizeof(*t));
     if (r == 0 && memcmp(c->fetched, t, sizeof(*t)) != 0)
-        r = gpu_check_wrong(c, "kvc_write_words", "%zu of %zu bytes",
-                            gpu_check_count_other(c->fetched, t, sizeof(*t)), sizeof(*t));
+        r = gpu_check_fail(c, "kvc_write_words", "%zu of %zu bytes",
+                           gpu_check_count_other(c->fetched, t, sizeof(*t)), sizeof(*t));
     return r;
 }
 
-static int gpu_check_append(struct gpu_check_state *c)
+static int gpu_check_run_appends(struct gpu_check_state *c)
 {
     struct gpu *g = c->gpu;
     int r = 0;
@@ -251,26 +254,26 @@ static int gpu_check_append(struct gpu_check_state *c)
         bool packs = p + 1 == CHECK_PIECES;
         struct launch_append a = {
             .table = c->table,
-            .dtype = (enum launch_dtype) c->scene.pieces[p].dtype,
-            .layer = c->scene.layer,
+            .dtype = (enum launch_dtype) c->input.pieces[p].dtype,
+            .layer = c->input.layer,
             .given = packs,
-            .items = {{.seq = gpu_check_pointer(gpu_check_part(c, TOLD) + offsetof(struct told, appended)),
-                       .k = gpu_check_pointer(gpu_check_part(c, NEW_K) + c->scene.pieces[p].at),
-                       .v = gpu_check_pointer(gpu_check_part(c, NEW_V) + c->scene.pieces[p].at),
-                       .n_new = c->scene.pieces[p].n_new,
+            .items = {{.seq = gpu_check_pointer(gpu_check_part(c, WORDS) +
+                                                offsetof(struct gpu_check_words, appended)),
+                       .k = gpu_check_pointer(gpu_check_part(c, NEW_K) + c->input.pieces[p].at),
+                       .v = gpu_check_pointer(gpu_check_part(c, NEW_V) + c->input.pieces[p].at),
+                       .n_new = c->input.pieces[p].n_new,
                        .n_pack = packs ? CHECK_PACKED : 0}},
         };
 
-        r = gpu_result(g, cuda_append(g->kernels, c->scene.layout, &a, 1, g->stream, c->e), c->e);
+        r = gpu_result(g, cuda_append(g->kernels, c->input.layout, &a, 1, g->stream, c->e), c->e);
     }
     return r;
 }
 
-/* Lengths and rows: those behind the packed ones at the front, and behind them what they left of older ones.
- */
+/* Rows of the tail: exact ones at the front of the buffer, then older ones that were not overwritten. */
 static int gpu_check_compare_rows(struct gpu_check_state *c, uint32_t head, enum side side)
 {
-    const struct check_scene *s = &c->scene;
+    const struct gpu_check_case *s = &c->input;
     size_t row_bytes = s->d * sizeof(uint16_t), old = s->pieces[0].n_new + s->pieces[1].n_new;
     cu_ptr at = gpu_check_part(c, side == SIDE_K ? TAIL_K : TAIL_V) + head * CHECK_ROWS * row_bytes;
     const uint16_t *want = s->rows[side] + (size_t) head * CHECK_TOKENS * s->d;
@@ -284,119 +287,119 @@ static int gpu_check_compare_rows(struct gpu_check_state *c, uint32_t head, enum
 
 static int gpu_check_compare_packed(struct gpu_check_state *c, uint32_t head, enum side side)
 {
-    const struct page_layout *l = c->scene.layout;
+    const struct page_layout *l = c->input.layout;
     const char *kernel = side == SIDE_K ? "kvc_pack_keys" : "kvc_pack_values";
-    size_t first = page_block_off(l, c->scene.layer, head), end = page_block_off(l, c->scene.layer, head + 1);
+    size_t first = page_block_off(l, c->input.layer, head), end = page_block_off(l, c->input.layer, head + 1);
     size_t middle =
-        first + page_v_off(table_codec(l->table, c->scene.layer, l->shard.first_head + head, SIDE_K));
+        first + page_v_off(table_codec(l->table, c->input.layer, l->shard.first_head + head, SIDE_K));
     size_t from = side == SIDE_K ? first : middle, to = side == SIDE_K ? middle : end;
-    size_t sinks = page_sink_off(l, c->scene.layer, head, side);
+    size_t sinks = page_sink_off(l, c->input.layer, head, side);
     int r = gpu_check_compare(c, kernel, "sinks", head, gpu_check_part(c, PAGE_0) + sinks,
-                              c->scene.pages[0] + sinks,
-                              (size_t) l->table->n_sink * c->scene.d * sizeof(uint16_t));
+                              c->input.pages[0] + sinks,
+                              (size_t) l->table->n_sink * c->input.d * sizeof(uint16_t));
 
     for (unsigned i = 0; r == 0 && i < CHECK_PACKED; i++)
         r = gpu_check_compare(c, kernel, "codes", head, gpu_check_part(c, i == 0 ? PAGE_0 : PAGE_1) + from,
-                              c->scene.pages[i] + from, to - from);
+                              c->input.pages[i] + from, to - from);
     return r;
 }
 
-/* For every head and side that is wanted, keys of all first: values follow from them. */
-static int gpu_check_for_wanted(struct gpu_check_state *c,
-                                int (*compare_head)(struct gpu_check_state *c, uint32_t head, enum side side))
+/* For every head and side that is used. Keys of all heads first: values depend on them. */
+static int gpu_check_for_used(struct gpu_check_state *c,
+                              int (*compare_head)(struct gpu_check_state *c, uint32_t head, enum side side))
 {
     int r = 0;
 
     for (unsigned side = SIDE_K; side <= SIDE_V; side++)
-        for (uint32_t h = 0; r == 0 && h < c->scene.n_heads; h++)
-            if (check_scene_wants(&c->scene, h, (enum side) side))
+        for (uint32_t h = 0; r == 0 && h < c->input.n_heads; h++)
+            if (gpu_check_case_uses(&c->input, h, (enum side) side))
                 r = compare_head(c, h, (enum side) side);
     return r;
 }
 
-static int check_append(struct gpu_check_state *c)
+static int gpu_check_appends(struct gpu_check_state *c)
 {
-    struct device_seq *want = &c->told.appended;
-    int r = gpu_check_append(c);
+    struct device_seq *want = &c->words.appended;
+    int r = gpu_check_run_appends(c);
 
     if (r == 0)
-        r = gpu_check_fetch(c, gpu_check_part(c, TOLD), sizeof(c->told));
+        r = gpu_check_fetch(c, gpu_check_part(c, WORDS), sizeof(c->words));
     if (r < 0)
         return r;
     want->n_pages = CHECK_PACKED;
     want->n_exact = CHECK_EXACT;
-    if (memcmp(c->fetched, &c->told, sizeof(c->told)) != 0)
-        return gpu_check_wrong(c, "kvc_append_rows", "%zu bytes of lengths and faults",
-                               gpu_check_count_other(c->fetched, &c->told, sizeof(c->told)));
-    r = gpu_check_for_wanted(c, gpu_check_compare_rows);
-    return r < 0 ? r : gpu_check_for_wanted(c, gpu_check_compare_packed);
+    if (memcmp(c->fetched, &c->words, sizeof(c->words)) != 0)
+        return gpu_check_fail(c, "kvc_append_rows", "%zu bytes of lengths and faults",
+                              gpu_check_count_other(c->fetched, &c->words, sizeof(c->words)));
+    r = gpu_check_for_used(c, gpu_check_compare_rows);
+    return r < 0 ? r : gpu_check_for_used(c, gpu_check_compare_packed);
 }
 
 static int gpu_check_compare_read(struct gpu_check_state *c, uint32_t head, enum side side)
 {
-    size_t width = check_scene_width(&c->scene), row_bytes = c->scene.d * sizeof(float), n = 0;
+    size_t width = gpu_check_case_width(&c->input), row_bytes = c->input.d * sizeof(float), n = 0;
     _cleanup_(freep) float *want = malloc(READ_TOKENS * row_bytes);
 
     if (!want)
         return fail(c->e, -ENOMEM, "out of memory for checking the GPU");
-    check_scene_read(&c->scene, head, side, READ_FIRST, READ_TOKENS, want);
+    gpu_check_case_read(&c->input, head, side, READ_FIRST, READ_TOKENS, want);
     for (size_t t = 0; t < READ_TOKENS; t++)
-        n += gpu_check_count_other((const float *) c->fetched + t * width + head * c->scene.d,
-                                   want + t * c->scene.d, row_bytes);
+        n += gpu_check_count_other((const float *) c->fetched + t * width + head * c->input.d,
+                                   want + t * c->input.d, row_bytes);
     if (n == 0)
         return 0;
-    return gpu_check_wrong(c, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n,
-                           READ_TOKENS * row_bytes, c->scene.layer, c->scene.layout->shard.first_head + head);
+    return gpu_check_fail(c, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n,
+                          READ_TOKENS * row_bytes, c->input.layer, c->input.layout->shard.first_head + head);
 }
 
-static int check_read(struct gpu_check_state *c, enum side side)
+static int gpu_check_read(struct gpu_check_state *c, enum side side)
 {
     struct launch_read plan = {
         .table = c->table,
-        .seq = gpu_check_pointer(gpu_check_part(c, TOLD) + offsetof(struct told, appended)),
-        .layer = c->scene.layer,
+        .seq = gpu_check_pointer(gpu_check_part(c, WORDS) + offsetof(struct gpu_check_words, appended)),
+        .layer = c->input.layer,
         .side = side,
         .first = READ_FIRST,
         .n = READ_TOKENS,
         .out = gpu_check_pointer(gpu_check_part(c, READ)),
     };
     struct gpu *g = c->gpu;
-    int r = gpu_result(g, cuda_read(g->kernels, c->scene.layout, &plan, g->stream, c->e), c->e);
+    int r = gpu_result(g, cuda_read(g->kernels, c->input.layout, &plan, g->stream, c->e), c->e);
 
     if (r == 0)
         r = gpu_check_fetch(c, gpu_check_part(c, READ),
-                            READ_TOKENS * check_scene_width(&c->scene) * sizeof(float));
-    for (uint32_t i = 0; r == 0 && i < c->scene.n_checked; i++)
-        r = gpu_check_compare_read(c, c->scene.heads[i], side);
+                            READ_TOKENS * gpu_check_case_width(&c->input) * sizeof(float));
+    for (uint32_t i = 0; r == 0 && i < c->input.n_checked; i++)
+        r = gpu_check_compare_read(c, c->input.heads[i], side);
     return r;
 }
 
-static int check_crc(struct gpu_check_state *c)
+static int gpu_check_crc(struct gpu_check_state *c)
 {
-    cu_ptr at = gpu_check_part(c, TOLD);
-    struct launch_crc plan = {.payloads = gpu_check_pointer(at + offsetof(struct told, summed)),
-                            .bytes = c->scene.new_bytes,
-                            .n = 2,
-                            .crc32c = gpu_check_pointer(at + offsetof(struct told, crc32c))};
+    cu_ptr at = gpu_check_part(c, WORDS);
+    struct launch_crc plan = {.payloads = gpu_check_pointer(at + offsetof(struct gpu_check_words, summed)),
+                              .bytes = c->input.new_bytes,
+                              .n = 2,
+                              .crc32c = gpu_check_pointer(at + offsetof(struct gpu_check_words, crc32c))};
     struct gpu *g = c->gpu;
     int r = gpu_result(g, cuda_crc(g->kernels, &plan, g->stream, c->e), c->e);
     const uint32_t *got = c->fetched;
 
     if (r == 0)
-        r = gpu_check_fetch(c, at + offsetof(struct told, crc32c), sizeof(c->told.crc32c));
+        r = gpu_check_fetch(c, at + offsetof(struct gpu_check_words, crc32c), sizeof(c->words.crc32c));
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
-        uint32_t want = crc32c(c->scene.new_rows[side], c->scene.new_bytes);
+        uint32_t want = crc32c(c->input.new_rows[side], c->input.new_bytes);
 
         if (got[side] != want)
-            r = gpu_check_wrong(c, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x",
-                                c->scene.new_bytes, got[side], want);
+            r = gpu_check_fail(c, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x",
+                               c->input.new_bytes, got[side], want);
     }
     return r;
 }
 
 /* ---- attention ---- */
 
-/* The error of one row by its size, which TOLERANCE limits. */
+/* Relative error of one row, which TOLERANCE limits. */
 static double gpu_check_row_error(const float *got, const float *want, const float *mean, size_t d)
 {
     double error = 0, size = 0, whole = 0;
@@ -412,14 +415,14 @@ static double gpu_check_row_error(const float *got, const float *want, const flo
 static int gpu_check_compare_attention(struct gpu_check_state *c, const char *kernel, uint32_t head,
                                        uint32_t n_q, uint32_t window)
 {
-    struct check_scene *s = &c->scene;
+    struct gpu_check_case *s = &c->input;
     const struct page_layout *l = s->layout;
     const float *mean = table_codec(l->table, s->layer, l->shard.first_head + head, SIDE_V)->mean,
                 *got = c->fetched;
     _cleanup_(freep) float *want = malloc((size_t) n_q * s->group * s->d * sizeof(*want));
     double largest = 0;
 
-    if (!want || check_scene_attend(s, head, n_q, window, want) < 0)
+    if (!want || gpu_check_case_attend(s, head, n_q, window, want) < 0)
         return fail(c->e, -ENOMEM, "out of memory for checking the GPU");
     for (uint32_t row = 0; row < n_q * s->group; row++) {
         size_t at = (size_t) (row / s->group * s->n_heads + head) * s->group + row % s->group;
@@ -430,77 +433,79 @@ static int gpu_check_compare_attention(struct gpu_check_state *c, const char *ke
     }
     if (largest <= TOLERANCE)
         return 0;
-    return gpu_check_wrong(
+    return gpu_check_fail(
         c, kernel,
         "attention of layer %u, KV head %u, %u queries, is off by %.3g of its size, more than %.3g", s->layer,
         l->shard.first_head + head, n_q, largest, TOLERANCE);
 }
 
-static int check_attend(struct gpu_check_state *c, uint32_t n_q, uint32_t n_splits, uint32_t window)
+static int gpu_check_attend(struct gpu_check_state *c, uint32_t n_q, uint32_t n_splits, uint32_t window)
 {
     struct launch_attend plan = {
         .table = c->table,
         .partials = gpu_check_pointer(gpu_check_part(c, PARTIALS)),
-        .layer = c->scene.layer,
+        .layer = c->input.layer,
         .n_splits = n_splits,
         .n_q = n_q,
         .window = window,
-        .items = {{.seq = gpu_check_pointer(gpu_check_part(c, TOLD) + offsetof(struct told, attended)),
+        .items = {{.seq = gpu_check_pointer(gpu_check_part(c, WORDS) +
+                                            offsetof(struct gpu_check_words, attended)),
                    .q = gpu_check_pointer(gpu_check_part(c, QUERIES)),
                    .out = gpu_check_pointer(gpu_check_part(c, OUT)),
                    .n_q = n_q}},
     };
     struct gpu *g = c->gpu;
     struct errmsg kernels;
-    int r = gpu_result(g, cuda_attend(g->kernels, c->scene.layout, &plan, 1, g->stream, c->e), c->e);
+    int r = gpu_result(g, cuda_attend(g->kernels, c->input.layout, &plan, 1, g->stream, c->e), c->e);
 
     (void) snprintf(kernels.text, sizeof(kernels.text), "%s or kvc_merge",
-                    cuda_attend_name(g->kernels, c->scene.layout, n_q));
+                    cuda_attend_name(g->kernels, c->input.layout, n_q));
     if (r == 0)
         r = gpu_check_fetch(c, gpu_check_part(c, OUT),
-                            n_q * c->scene.group * check_scene_width(&c->scene) * sizeof(float));
-    for (uint32_t i = 0; r == 0 && i < c->scene.n_checked; i++)
-        r = gpu_check_compare_attention(c, kernels.text, c->scene.heads[i], n_q, window);
+                            n_q * c->input.group * gpu_check_case_width(&c->input) * sizeof(float));
+    for (uint32_t i = 0; r == 0 && i < c->input.n_checked; i++)
+        r = gpu_check_compare_attention(c, kernels.text, c->input.heads[i], n_q, window);
     return r;
 }
 
 /*
- * One query over all pages in one go. Within a window, of which one split has nothing but the sinks: a prompt
- * of more than a tile, and the largest call of every kernel between these two that some number of queries
+ * One query over all pages in one split. Then, within a window of which one split sees only the sinks, a
+ * prompt of more than a tile, and the largest call of every kernel that a number of queries between these two
  * selects.
  */
-static int check_attention(struct gpu_check_state *c)
+static int gpu_check_attention(struct gpu_check_state *c)
 {
     const struct cuda_kernels *k = c->gpu->kernels;
-    const struct page_layout *l = c->scene.layout;
-    const char *first = cuda_attend_name(k, l, 1), *last = cuda_attend_name(k, l, c->scene.n_q);
-    int r = check_attend(c, 1, 1, 0);
+    const struct page_layout *l = c->input.layout;
+    const char *first = cuda_attend_name(k, l, 1), *last = cuda_attend_name(k, l, c->input.n_q);
+    int r = gpu_check_attend(c, 1, 1, 0);
 
-    for (uint32_t n_q = 2; r == 0 && n_q < c->scene.n_q; n_q++) {
+    for (uint32_t n_q = 2; r == 0 && n_q < c->input.n_q; n_q++) {
         const char *name = cuda_attend_name(k, l, n_q);
 
         if (name != first && name != last && name != cuda_attend_name(k, l, n_q + 1))
-            r = check_attend(c, n_q, 2, CHECK_WINDOW);
+            r = gpu_check_attend(c, n_q, 2, CHECK_WINDOW);
     }
-    return r < 0 ? r : check_attend(c, c->scene.n_q, 2, CHECK_WINDOW);
+    return r < 0 ? r : gpu_check_attend(c, c->input.n_q, 2, CHECK_WINDOW);
 }
 
-/* ---- all of it ---- */
+/* ---- the check ---- */
 
 int gpu_check_table(struct gpu *g, const struct page_layout *l, cu_ptr table, struct errmsg *e)
 {
-    _cleanup_(check_deinit) struct gpu_check_state c = {.gpu = g, .table = gpu_check_pointer(table), .e = e};
+    _cleanup_(gpu_check_deinit) struct gpu_check_state c = {
+        .gpu = g, .table = gpu_check_pointer(table), .e = e};
     int r = gpu_check_not_capturing(g, e);
 
     if (r == 0)
-        r = check_init(&c, l);
+        r = gpu_check_init(&c, l);
     if (r == 0)
         r = gpu_check_write_words(&c);
     if (r == 0)
-        r = check_append(&c);
+        r = gpu_check_appends(&c);
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++)
-        r = check_read(&c, (enum side) side);
+        r = gpu_check_read(&c, (enum side) side);
     if (r == 0)
-        r = check_crc(&c);
-    return r < 0 ? r : check_attention(&c);
+        r = gpu_check_crc(&c);
+    return r < 0 ? r : gpu_check_attention(&c);
 }

@@ -1,7 +1,6 @@
 /*
- * Device memory in stream order, without the driver's allocator in the way: cuMemFree() waits for the device,
- * so what is given back is kept and used again. One stream orders all of a client's work, so a piece may have
- * its next owner at once.
+ * Device memory in stream order. cuMemFree() waits for the device, so freed memory is kept and used again
+ * instead. One stream orders all of a client's work, so freed memory can be allocated again at once.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,8 +13,8 @@
 #define PIECE_MIN ((size_t) 256)
 
 /*
- * Sizes are rounded up to an eighth of a power of two, so that what one sequence gives back fits the next
- * one, which is a little longer. Return: 0: it cannot be.
+ * Sizes are rounded up to an eighth of a power of two, so that the memory of a freed sequence fits the next
+ * one, which is a little longer. Return: 0: too large.
  */
 static size_t gpu_memory_rounded(size_t bytes)
 {
@@ -28,9 +27,9 @@ static size_t gpu_memory_rounded(size_t bytes)
     return checked_add(bytes, step - 1, &up) ? up / step * step : 0;
 }
 
-static void gpu_memory_to_driver(struct gpu *g, const struct gpu_memory *m)
+static void gpu_memory_free_in_driver(struct gpu *g, const struct gpu_memory *m)
 {
-    g->n_memories--; /* what a lost GPU does not give back it keeps until the process ends */
+    g->n_memories--; /* memory of a lost GPU is freed when the process ends */
     if (cuda_space_enter(g->space, NULL) < 0)
         return;
     (void) gpu_cu_result(g, g->driver->mem_free(m->at), NULL, "cannot free GPU memory");
@@ -40,15 +39,15 @@ static void gpu_memory_to_driver(struct gpu *g, const struct gpu_memory *m)
 void gpu_trim(struct gpu *g, size_t keep_bytes)
 {
     while (g->cached_bytes > keep_bytes) {
-        struct gpu_memory *m = &g->cached[0]; /* the one that was given back first */
+        struct gpu_memory *m = &g->cached[0]; /* the one that was freed first */
 
-        gpu_memory_to_driver(g, m);
+        gpu_memory_free_in_driver(g, m);
         g->cached_bytes -= m->bytes;
         memmove(m, m + 1, --g->n_cached * sizeof(*m));
     }
 }
 
-static bool gpu_memory_from_cache(struct gpu *g, size_t bytes, struct gpu_memory *ret)
+static bool gpu_memory_alloc_from_cache(struct gpu *g, size_t bytes, struct gpu_memory *ret)
 {
     for (size_t i = g->n_cached; i-- > 0;)
         if (g->cached[i].bytes == bytes) {
@@ -60,7 +59,7 @@ static bool gpu_memory_from_cache(struct gpu *g, size_t bytes, struct gpu_memory
     return false;
 }
 
-static int gpu_memory_from_driver(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
+static int gpu_memory_alloc_from_driver(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
 {
     cu_result result;
     cu_ptr at = 0;
@@ -79,30 +78,37 @@ static int gpu_memory_from_driver(struct gpu *g, size_t bytes, struct gpu_memory
     return gpu_cu_result(g, result, e, "cannot allocate GPU memory");
 }
 
+/* Frees all cached memory in the driver first. */
+static int gpu_memory_alloc_after_trim(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
+{
+    int r = gpu_synchronize(g, e);
+
+    if (r < 0)
+        return r;
+
+    gpu_trim(g, 0);
+    return gpu_memory_alloc_from_driver(g, bytes, ret, e);
+}
+
 int gpu_alloc(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
 {
     size_t up = gpu_memory_rounded(bytes);
     struct gpu_memory *cached;
-    int r = gpu_check(g, e);
+    int r = gpu_check_usable(g, e);
 
     if (r < 0)
         return r;
     if (up == 0)
         return fail(e, -ENOMEM, "no GPU has %zu bytes of memory", bytes);
-    if (gpu_memory_from_cache(g, up, ret))
+    if (gpu_memory_alloc_from_cache(g, up, ret))
         return 0;
-    cached = realloc(g->cached, (g->n_memories + 1) * sizeof(*cached)); /* so that giving back never fails */
+    cached = realloc(g->cached, (g->n_memories + 1) * sizeof(*cached)); /* so that gpu_free() cannot fail */
     if (!cached)
         return fail(e, -ENOMEM, "out of memory");
     g->cached = cached;
-    r = gpu_memory_from_driver(g, up, ret, e);
-    if (r == -ENOMEM && g->n_cached > 0) { /* of other sizes */
-        r = gpu_synchronize(g, e);
-        if (r == 0) {
-            gpu_trim(g, 0);
-            r = gpu_memory_from_driver(g, up, ret, e);
-        }
-    }
+    r = gpu_memory_alloc_from_driver(g, up, ret, e);
+    if (r == -ENOMEM && g->n_cached > 0) /* cached memory has other sizes */
+        r = gpu_memory_alloc_after_trim(g, up, ret, e);
     g->n_memories += r == 0;
     return r;
 }
@@ -121,40 +127,52 @@ void gpu_free_now(struct gpu *g, struct gpu_memory *m)
 {
     if (m->bytes == 0)
         return;
-    gpu_memory_to_driver(g, m);
+    gpu_memory_free_in_driver(g, m);
     *m = (struct gpu_memory){0};
 }
 
 /* ---- the workspace ---- */
 
-int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e)
+static int gpu_memory_grow_workspace(struct gpu *g, size_t bytes, struct errmsg *e)
 {
     struct gpu_workspace *w = &g->workspace;
     struct gpu_memory fresh, *kept;
     int r;
 
-    if (bytes > w->memory.bytes) {
+    kept = realloc(w->kept, (w->n_kept + 1) * sizeof(*kept));
+    if (!kept)
+        return fail(e, -ENOMEM, "out of memory");
+    w->kept = kept;
+    r = gpu_alloc(g, bytes, &fresh, e);
+    if (r < 0)
+        return r;
+
+    if (w->is_captured)
+        kept[w->n_kept++] = w->memory;
+    else
+        gpu_free(g, &w->memory);
+    w->memory = fresh;
+    w->is_captured = false;
+    return 0;
+}
+
+int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e)
+{
+    if (bytes > g->workspace.memory.bytes) {
+        int r;
+
         if (capturing)
-            return fail(e, -EBUSY,
-                        "attention needs a workspace of %zu bytes here, which cannot be had while a graph is "
-                        "captured: "
-                        "run this step once before you capture it",
-                        bytes);
-        kept = realloc(w->kept, (w->n_kept + 1) * sizeof(*kept));
-        if (!kept)
-            return fail(e, -ENOMEM, "out of memory");
-        w->kept = kept;
-        r = gpu_alloc(g, bytes, &fresh, e);
+            return fail(
+                e, -EBUSY,
+                "attention needs a workspace of %zu bytes, which cannot be allocated while a graph is "
+                "captured: run this step once before you capture it",
+                bytes);
+        r = gpu_memory_grow_workspace(g, bytes, e);
         if (r < 0)
             return r;
-        if (w->is_captured)
-            kept[w->n_kept++] = w->memory;
-        else
-            gpu_free(g, &w->memory);
-        w->memory = fresh;
-        w->is_captured = false;
     }
-    w->is_captured |= capturing;
+
+    g->workspace.is_captured |= capturing;
     return 0;
 }
 
@@ -183,9 +201,9 @@ int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg 
 }
 
 /*
- * Waits, since only where memory must be staged does the driver have all bytes when the call returns: a GPU
- * that shares the host's page tables reads them when their turn comes. What is short and must not wait
- * travels in a launch (cuda_write_words()).
+ * Waits: the driver has read all bytes when its call returns only if it must stage them; a GPU that shares
+ * the host's page tables reads them when the copy runs. Short writes that must not wait are parameters of a
+ * launch (cuda_write_words()).
  */
 int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct errmsg *e)
 {
@@ -252,17 +270,19 @@ int gpu_flag_take(struct gpu *g, uint32_t *ret_flag, struct errmsg *e)
     static const uint32_t lowered = 0;
     uint32_t i = gpu_memory_find_flag(g);
     struct gpu_flag_slab *slab;
-    int r = 0;
+    int r;
 
     if (i == UINT32_MAX) {
         r = gpu_memory_add_flag_slab(g, e);
-        i = r == 0 ? gpu_memory_find_flag(g) : i;
+        if (r < 0)
+            return r;
+        i = gpu_memory_find_flag(g);
     }
-    if (r == 0)
-        r = gpu_result(
-            g, cuda_write_words(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e), e);
+    r = cuda_write_words(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e);
+    r = gpu_result(g, r, e);
     if (r < 0)
         return r;
+
     slab = g->flags[i / GPU_FLAGS];
     slab->taken[i % GPU_FLAGS] = true;
     slab->raised[i % GPU_FLAGS] = 0;

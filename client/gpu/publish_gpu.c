@@ -1,7 +1,8 @@
 /*
  * Publishing from GPU memory: pages are copied into their slots on the client's stream, device to device, and
- * the daemon is told their checksums; see publish.h. It looks at none of the bytes, so COMMIT, and ABORT too,
- * go out only when the copies have ended: from then on the slots are others'.
+ * their checksums are sent to the daemon (client/publishing/publish.h). It reads none of the bytes, so COMMIT
+ * and ABORT are sent only after the copies have ended: from then on other clients may read or write the
+ * slots.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -10,23 +11,25 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "client/connection/client.h"
+#include "client/connection/clock.h"
+#include "client/gpu/gpu.h"
+#include "client/gpu/seq_gpu.h"
 #include "client/publishing/publish.h"
 #include "client/sequence/seq.h"
-#include "client/gpu/seq_gpu.h"
 #include "client/sequence/seq_pool.h"
+#include "gpu/cuda/extent.h"
 
 enum { STEP_MS = 5, STEP_MS_MAX = 80 };
 
-struct filling {
-    struct batch b;
-    struct mapped_extent **extents; /* [b.n] one page of each counted; NULL: none */
+struct publish_gpu_filling {
+    struct publish_batch b;
+    struct mapped_extent **extents; /* [b.n] of the slots, one page counted in each; NULL: none */
     const uint8_t **payloads;       /* [n_filled] in slots, on the device */
-    size_t n_filled;                /* without those that exist already */
+    size_t n_filled;                /* pages that did not exist already */
     struct gpu_memory work;         /* payloads, then uint32_t [n_filled] of checksums */
 };
 
-static void publish_gpu_filling_deinit(struct kvc_seq *s, struct filling *f)
+static void publish_gpu_filling_deinit(struct kvc_seq *s, struct publish_gpu_filling *f)
 {
     struct kvc_client *c = s->model->client;
 
@@ -36,42 +39,42 @@ static void publish_gpu_filling_deinit(struct kvc_seq *s, struct filling *f)
     gpu_free(c->gpu, &f->work);
     free(f->extents);
     free(f->payloads);
-    batch_deinit(&f->b);
+    publish_batch_deinit(&f->b);
 }
 
-/* ---- into the slots ---- */
+/* ---- filling slots ---- */
 
-/* Queues chunk @i of the batch into its slot. */
-static int publish_gpu_fill_slot(struct kvc_seq *s, struct filling *f, size_t i)
+/* Queues the copy of chunk @i of the batch into its slot. */
+static int publish_gpu_fill_slot(struct kvc_seq *s, struct publish_gpu_filling *f, size_t i)
 {
     struct kvc_client *c = s->model->client;
-    const struct slot_place *place = &f->b.places[i];
+    const struct publish_slot *slot = &f->b.slots[i];
     enum page_class class = class_of_chunk(f->b.first + i);
     size_t page_bytes = s->table->layout.page_bytes[class];
     struct mapped_extent *x;
     cu_ptr to;
     int r;
 
-    r = extents_get(&c->extents, &c->connection, place->extent, &x, &c->error);
+    r = extents_get(&c->extents, &c->connection, slot->extent, &x, &c->error);
     if (r < 0)
         return r;
     f->extents[i] = x;
-    if (place->bytes != page_bytes || place->offset % PAGE_ALIGN != 0 ||
-        !range_inside(place->offset, page_bytes, mapped_extent_bytes(x)))
+    if (slot->bytes != page_bytes || slot->offset % PAGE_ALIGN != 0 ||
+        !range_inside(slot->offset, page_bytes, x->bytes))
         return fail(&c->error, -EPROTO,
                     "kvcobrad reserved %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page has %zu",
-                    place->bytes, place->offset, mapped_extent_bytes(x), page_bytes);
-    r = gpu_result(c->gpu, cuda_extent_allow_write(x->device, &c->error), &c->error);
+                    slot->bytes, slot->offset, x->bytes, page_bytes);
+    r = gpu_result(c->gpu, cuda_extent_allow_write(x->cuda_extent, &c->error), &c->error);
     if (r < 0)
         return r;
-    to = cuda_extent_address(x->device) + place->offset + PAGE_HEADER_BYTES;
+    to = x->device + slot->offset + PAGE_HEADER_BYTES;
     f->payloads[f->n_filled++] = (const uint8_t *) (uintptr_t) to;
     return gpu_copy(c->gpu, to, s->pages[f->b.first + i]->device + PAGE_HEADER_BYTES,
                     page_bytes - PAGE_HEADER_BYTES, &c->error);
 }
 
 /* Queues the checksums of @n payloads of one class, from the @at-th on. */
-static int publish_gpu_queue_crc(struct kvc_seq *s, struct filling *f, size_t at, size_t n,
+static int publish_gpu_queue_crc(struct kvc_seq *s, struct publish_gpu_filling *f, size_t at, size_t n,
                                  enum page_class class)
 {
     struct kvc_client *c = s->model->client;
@@ -83,12 +86,14 @@ static int publish_gpu_queue_crc(struct kvc_seq *s, struct filling *f, size_t at
         .n = (uint32_t) n,
     };
 
-    return n == 0 ? 0
-                  : gpu_result(c->gpu, cuda_crc(c->gpu->kernels, &p, c->gpu->stream, &c->error), &c->error);
+    if (n == 0)
+        return 0;
+
+    return gpu_result(c->gpu, cuda_crc(c->gpu->kernels, &p, c->gpu->stream, &c->error), &c->error);
 }
 
-/* Checksums of what lies in the slots now; waits for it. */
-static int publish_gpu_checksums(struct kvc_seq *s, struct filling *f, uint32_t *ret)
+/* Checksums of the payloads in the slots; waits for the copies. */
+static int publish_gpu_checksums(struct kvc_seq *s, struct publish_gpu_filling *f, uint32_t *ret)
 {
     struct kvc_client *c = s->model->client;
     size_t n_first = f->b.first == 0 && !f->b.exists[0]; /* the first page has sinks, its payload is longer */
@@ -107,7 +112,7 @@ static int publish_gpu_checksums(struct kvc_seq *s, struct filling *f, uint32_t 
     return r < 0 ? r : gpu_read(c->gpu, ret, sums, f->n_filled * sizeof(*ret), &c->error);
 }
 
-static int publish_gpu_fill(struct kvc_seq *s, struct filling *f)
+static int publish_gpu_fill(struct kvc_seq *s, struct publish_gpu_filling *f)
 {
     uint32_t sums[WIRE_ITEMS_MAX];
     size_t at = 0;
@@ -126,51 +131,52 @@ static int publish_gpu_fill(struct kvc_seq *s, struct filling *f)
 
 /* ---- the batch ---- */
 
-static bool publish_gpu_is_being_made(int r, const struct batch *b)
+/* Whether the daemon is creating an extent for the batch. */
+static bool publish_gpu_awaits_extent(int r, const struct publish_batch *b)
 {
     return r == -EAGAIN || (r == 0 && b->n_reserved == 0 && b->end_err == -EAGAIN && b->awaited_bytes == 0);
 }
 
 /*
- * The daemon has an extent made, which takes it some milliseconds, and says so: asked again until @until_ms.
- * If that was in vain, commits do not wait for a while: something else is wrong.
+ * Creating an extent takes the daemon some milliseconds, in which RESERVE returns -EAGAIN: it is repeated
+ * until @until_ms. After a wait without result commits do not wait for some time: the cause is another one.
  */
-static int publish_gpu_reserve(struct kvc_seq *s, struct batch *b, int64_t until_ms)
+static int publish_gpu_reserve(struct kvc_seq *s, struct publish_batch *b, int64_t until_ms)
 {
-    struct backoff *making = &s->model->client->making;
-    bool may_wait = backoff_is_over(making, clock_ms());
-    int step_ms = STEP_MS, r = batch_reserve(s, b);
+    struct backoff *creation = &s->model->client->extent_creation;
+    bool may_wait = backoff_is_over(creation, clock_ms());
+    int step_ms = STEP_MS, r = publish_batch_reserve(s, b);
 
-    while (publish_gpu_is_being_made(r, b) && may_wait && clock_ms() + step_ms <= until_ms) {
+    while (publish_gpu_awaits_extent(r, b) && may_wait && clock_ms() + step_ms <= until_ms) {
         (void) poll(NULL, 0, step_ms);
         step_ms = step_ms < STEP_MS_MAX ? 2 * step_ms : STEP_MS_MAX;
-        r = batch_reserve(s, b);
+        r = publish_batch_reserve(s, b);
     }
-    if (!publish_gpu_is_being_made(r, b))
-        *making = (struct backoff){0};
+    if (!publish_gpu_awaits_extent(r, b))
+        *creation = (struct backoff){0};
     else if (may_wait)
-        backoff_failed(making, clock_ms());
+        backoff_failed(creation, clock_ms());
     return r;
 }
 
-/* Nobody may get the slots while a copy into them runs; if that cannot be known they stay ours until this
- * process ends. */
-static void publish_gpu_give_back(struct kvc_seq *s, struct batch *b)
+/* The slots must not go to another client while a copy into them runs. If the GPU cannot be waited for, they
+ * stay reserved until this process ends. */
+static void publish_gpu_give_back(struct kvc_seq *s, struct publish_batch *b)
 {
     if (gpu_synchronize(s->model->client->gpu, NULL) == 0)
-        batch_abort(s, b);
+        publish_batch_abort(s, b);
 }
 
-/* What was appended was not looked at then. Waits, so that copies begin when slots are reserved, not later.
- */
+/* Inputs are checked by the kernels that store them. Waits for those, so that copies begin as soon as slots
+ * are reserved. */
 static int publish_gpu_check_inputs(struct kvc_seq *s)
 {
     int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
 
-    return r < 0 ? r : seq_gpu_judge(s);
+    return r < 0 ? r : seq_gpu_update_soundness(s);
 }
 
-static int publish_filled(struct kvc_seq *s, struct filling *f, int64_t until_ms)
+static int publish_gpu_batch(struct kvc_seq *s, struct publish_gpu_filling *f, int64_t until_ms)
 {
     int r = publish_gpu_check_inputs(s);
 
@@ -183,8 +189,9 @@ static int publish_filled(struct kvc_seq *s, struct filling *f, int64_t until_ms
         publish_gpu_give_back(s, &f->b);
         return r;
     }
-    r = batch_commit(s, &f->b);
-    if (r == 0 && f->b.end_err == -EAGAIN && f->b.awaited_bytes == 0) /* for the others it is worth waiting */
+    r = publish_batch_commit(s, &f->b);
+    if (r == 0 && f->b.end_err == -EAGAIN &&
+        f->b.awaited_bytes == 0) /* the caller publishes the others, and waits for an extent */
         f->b.n = f->b.n_reserved;
     else if (r == 0)
         r = f->b.end_err;
@@ -193,12 +200,12 @@ static int publish_filled(struct kvc_seq *s, struct filling *f, int64_t until_ms
 
 int publish_gpu(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n)
 {
-    struct filling f = {.extents = calloc(n, sizeof(struct mapped_extent *)),
-                        .payloads = calloc(n, sizeof(uint8_t *))};
-    int r = batch_init(&f.b, first, n);
+    struct publish_gpu_filling f = {.extents = calloc(n, sizeof(struct mapped_extent *)),
+                                    .payloads = calloc(n, sizeof(uint8_t *))};
+    int r = publish_batch_init(&f.b, first, n);
 
     if (r == 0 && f.extents && f.payloads)
-        r = publish_filled(s, &f, until_ms);
+        r = publish_gpu_batch(s, &f, until_ms);
     else
         r = fail(&s->model->client->error, -ENOMEM, "out of memory while publishing %zu pages", n);
     *ret_n = f.b.n;

@@ -1,35 +1,23 @@
-/* Opening and closing models, with a daemon or with a table of the caller's. */
+/* Opening and closing models, with a daemon or with a table of the caller's. See model.h. */
 #include "client/model/model.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
-#include "client/connection/client.h"
+#include "client/connection/clock.h"
 #include "client/connection/options.h"
-#include "client/connection/reconnect.h"
-#include "client/sequence/seq.h"
-#include "client/gpu/seq_gpu.h"
-#include "gpu/attend.h"
-
-bool model_is_connected(const struct kvc_model *m)
-{
-    const struct connection *c = &m->client->connection;
-
-    return m->remote.opened && connection_is_open(c) && m->remote.epoch == c->epoch;
-}
 
 /* ---- scratch ---- */
 
-static void model_scratch_deinit(struct scratch *s)
+static void model_scratch_deinit(struct model_scratch *s)
 {
     free(s->rows);
     chunk_work_deinit(&s->chunk);
-    *s = (struct scratch){.rows = NULL};
+    *s = (struct model_scratch){.rows = NULL};
 }
 
-static int model_scratch_init(struct scratch *s, const struct geometry *g, struct shard shard)
+static int model_scratch_init(struct model_scratch *s, const struct geometry *g, struct shard shard)
 {
     s->rows = malloc((size_t) CHUNK_TOKENS * g->d * sizeof(float));
     return s->rows ? chunk_work_init(&s->chunk, g, shard) : -ENOMEM;
@@ -48,6 +36,7 @@ void model_unref(struct kvc_model *m)
 
     if (--m->refs > 0)
         return;
+
     for (struct kvc_model **at = &c->models; *at; at = &(*at)->next)
         if (*at == m) {
             *at = m->next;
@@ -59,6 +48,36 @@ void model_unref(struct kvc_model *m)
     model_scratch_deinit(&m->scratch);
     free(m);
 }
+
+/* ---- the daemon ---- */
+
+int model_reopen(struct kvc_model *m)
+{
+    int r = model_remote_open(m);
+
+    if (r < 0) {
+        backoff_failed(&m->remote.backoff, clock_ms());
+        return r;
+    }
+
+    m->remote.backoff = (struct backoff){0};
+    model_tables_reference(m);
+    m->client->hooks->model_reopened(m);
+    return 0;
+}
+
+int model_connect(struct kvc_model *m)
+{
+    if (!m->remote.opened || client_revive(m->client) < 0)
+        return -ENOTCONN;
+
+    if (!model_is_connected(m) && backoff_is_over(&m->remote.backoff, clock_ms()))
+        (void) model_reopen(m);
+
+    return model_is_connected(m) ? 0 : -ENOTCONN;
+}
+
+/* ---- the calls ---- */
 
 static int model_read_geometry(const kvc_geometry *from, struct geometry *g, struct errmsg *e)
 {
@@ -94,7 +113,7 @@ static int model_read_shard(const kvc_model_id *id, const struct geometry *g, st
     return 0;
 }
 
-/* A model with everything but its table; it is in the client's list and has one reference. */
+/* A model without a table. It is in the client's list and has one reference. */
 static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **ret)
 {
     kvc_model_id local;
@@ -107,6 +126,7 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     m = calloc(1, sizeof(*m));
     if (!m)
         return fail(&c->error, -ENOMEM, "out of memory while opening a model");
+
     m->client = c;
     m->refs = 1;
     m->next = c->models;
@@ -121,6 +141,7 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
         model_unref(m);
         return r;
     }
+
     m->n_q_heads = m->shard.n_heads * geometry_group(&m->geometry);
     *ret = m;
     return 0;
@@ -133,6 +154,7 @@ int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model)
 
     if (!c)
         return -EINVAL;
+
     r = client_enter(c);
     if (r < 0)
         return r;
@@ -142,13 +164,15 @@ int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model)
         return fail(&c->error, -ENOTCONN,
                     "not connected: call kvc_client_connect() first, or "
                     "kvc_model_open_table() for a table of your own");
+
     r = model_new(c, id, &m);
     if (r < 0)
         return r;
+
     r = client_revive(c);
     if (r == 0)
         r = model_remote_open(m);
-    if (r == -ENOTCONN && client_revive(c) == 0) /* it was lost meanwhile, and is back */
+    if (r == -ENOTCONN && client_revive(c) == 0) /* the connection was lost in between, and is open again */
         r = model_remote_open(m);
     if (r == 0)
         r = model_table_follow(m);
@@ -156,6 +180,7 @@ int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model)
         model_unref(m);
         return r;
     }
+
     *ret_model = m;
     return 0;
 }
@@ -169,14 +194,17 @@ int kvc_model_open_table(kvc_client *c, const kvc_model_id *id, const void *byte
 
     if (!c)
         return -EINVAL;
+
     r = client_enter(c);
     if (r < 0)
         return r;
     if (!id || !bytes || !ret_model)
         return fail(&c->error, -EINVAL, "kvc_model_open_table: id, bytes or ret_model is NULL");
+
     r = model_new(c, id, &m);
     if (r < 0)
         return r;
+
     r = table_parse(bytes, n_bytes, &table, &c->error);
     if (r == 0)
         r = model_table_add(m, table, false, &m->current, &c->error);
@@ -184,6 +212,7 @@ int kvc_model_open_table(kvc_client *c, const kvc_model_id *id, const void *byte
         model_unref(m);
         return r;
     }
+
     *ret_model = m;
     return 0;
 }
@@ -203,15 +232,18 @@ int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
 
     if (!m)
         return -EINVAL;
+
     r = client_enter(m->client);
     if (r < 0)
         return r;
     if (!ret_info)
         return fail(&m->client->error, -EINVAL, "kvc_model_get_info: ret_info is NULL");
+
     (void) model_connect(m);
     r = model_table_follow(m);
     if (r < 0)
         return r;
+
     t = m->current;
     info = (kvc_model_info){
         .struct_bytes = sizeof(info),
@@ -220,7 +252,7 @@ int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
         .page_bytes = t->layout.page_bytes[PAGE_REST],
         .first_page_bytes = t->layout.page_bytes[PAGE_FIRST],
         .n_sink = t->table->n_sink,
-        .kernel = m->client->gpu ? seq_gpu_kernel_name(m->client, t) : attend_kernel_name(),
+        .kernel = m->client->ops->kernel_name(m->client, t),
     };
     memcpy(info.table_digest, t->table->digest, DIGEST_BYTES);
     return options_write(ret_info, &info, sizeof(info), sizeof(info), "kvc_model_info", &m->client->error);

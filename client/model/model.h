@@ -1,8 +1,8 @@
 /*
- * A model: its geometry, the tables its sequences use, and what the daemon gave for it.
+ * A model: its geometry, the tables that its sequences use, and the objects that the daemon gave for it.
  *
  * Reference counts: the caller's handle and every sequence hold the model; the model (for its current table)
- * and every sequence hold a table. Freeing a handle below which sequences live keeps them working.
+ * and every sequence hold a table. A model handle may be freed before its sequences: they keep working.
  */
 #pragma once
 
@@ -10,36 +10,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/connection/backoff.h"
-#include "client/gpu/gpu.h"
+#include "client/connection/client.h"
 #include "client/kvcobra.h"
-#include "client/sequence/pages.h"
+#include "client/model/heap_pool.h"
 #include "client/model/watch.h"
 #include "gpu/chunk.h"
 #include "gpu/page_layout.h"
 #include "proto/index.h"
 #include "proto/shared.h"
 
-struct kvc_client;
-struct reply;
+struct model_table_gpu;
 
 struct model_table {
     struct model_table *next;
     struct table *table;
     struct page_layout layout;
     unsigned refs;
-    bool referenced;              /* the daemon counts a reference of ours */
-    struct heap_pool heap[2];     /* private pages, by class */
-    struct gpu_slots gpu_heap[2]; /* likewise on a GPU */
-    struct gpu_memory gpu_plan;   /* gpu_table() */
-    struct errmsg gpu_refusal;    /* why it is not: gpu_check_table(); empty: it is, or nobody has asked */
-    char gpu_kernel[48];          /* seq_gpu_kernel_name() */
-    uint64_t code_bits, padding_bits; /* per token of the shard: of real coordinates, of padding ones */
-    struct encode_counts counts[2];   /* by side: how the quantisers fit what is encoded (DESIGN 3.3) */
+    bool referenced;          /* the daemon counts a reference of ours */
+    struct heap_pool heap[2]; /* private pages on the host, by class */
+    struct model_table_gpu
+        *gpu;              /* its image and private pages on a GPU (client/gpu/gpu_table.c); NULL: none */
+    char kernel_name[48];  /* room for client_ops.kernel_name() */
+    uint64_t code_bits;    /* per token of the shard: of real coordinates */
+    uint64_t padding_bits; /* of padding ones */
+    struct encode_counts counts[2]; /* by side: how the quantisers fit what is encoded (DESIGN 3.3) */
 };
 
-struct model_remote {       /* all empty when embedded */
-    bool opened;            /* once; whether it still is: model_is_connected() */
+/* What OPEN_MODEL gave; all empty when embedded. */
+struct model_remote {
+    bool opened;            /* once; model_is_connected(): still */
     uint64_t epoch;         /* of the connection that it was opened on */
     struct backoff backoff; /* of attempts to open it again */
     uint32_t handle;
@@ -49,7 +48,8 @@ struct model_remote {       /* all empty when embedded */
     uint8_t index_key[INDEX_KEY_BYTES];
 };
 
-struct scratch { /* one thread per client: shared by the model's sequences */
+/* Memory for one chunk; a client has one thread at a time, so the model's sequences share it. */
+struct model_scratch {
     float *rows; /* [64, d] of one head and side */
     struct chunk_work chunk;
 };
@@ -64,11 +64,11 @@ struct kvc_model {
     uint32_t n_q_heads;         /* query heads of the shard */
     struct model_table *tables; /* every table that is in use */
     struct model_table *current;
-    uint64_t revision; /* of the word that named it; 0 embedded */
+    uint64_t revision; /* of the control word that named the current table; 0 embedded */
     struct model_remote remote;
-    struct scratch scratch;
+    struct model_scratch scratch;
     struct watch watch;
-    struct model_table *canary; /* one reference, kept while the control page names it; NULL: none */
+    struct model_table *canary; /* one reference, held while the control page names it; NULL: none */
     uint64_t n_seqs_made;
     struct kvc_seq *seqs;
 };
@@ -77,54 +77,72 @@ void model_ref(struct kvc_model *m);
 void model_unref(struct kvc_model *m);
 
 /* Whether there is a daemon to talk to about this model. */
-bool model_is_connected(const struct kvc_model *m);
+static inline bool model_is_connected(const struct kvc_model *m)
+{
+    const struct connection *c = &m->client->connection;
 
-/* ---- model_tables.c ---- */
+    return m->remote.opened && connection_is_open(c) && m->remote.epoch == c->epoch;
+}
+
+/**
+ * model_connect() - client_revive(), and the model opened on the connection that is open now
+ * Return: 0: model_is_connected(); -ENOTCONN: embedded, lost, or the daemon cannot open this model now.
+ */
+int model_connect(struct kvc_model *m);
+
+/* Opens the model again on the present connection, references its tables, calls the model_reopened hook.
+ * Return: 0; as model_remote_open(), after which the next attempt waits. */
+int model_reopen(struct kvc_model *m);
+
+/* ---- model_table.c ---- */
 
 /**
  * model_table_add() - make a parsed table usable by sequences of @m
  * @table: transferred, also on failure
- * Return: 0 with one reference for the caller; -EINVAL: of another model or geometry; -ENOMEM.
+ * Return: 0 with one reference for the caller; -EINVAL: the table is for another model or geometry; -ENOMEM.
  */
 int model_table_add(struct kvc_model *m, struct table *table, bool referenced, struct model_table **ret,
                     struct errmsg *e);
 
 struct model_table *model_table_ref(struct model_table *t);
-/* The last reference tells the daemon too. */
+
+/* The last reference also gives back the one at the daemon. NULL is fine. */
 void model_table_unref(struct kvc_model *m, struct model_table *t);
 
+/* Gives back a reference that the daemon counts on table @digest. */
+void model_table_unref_at_daemon(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES]);
+
+/* ---- model_remote.c ---- */
+
+/* Sends OPEN_MODEL and maps the objects in its reply. @ret_digest: the active table, on which the daemon
+ * counts a reference of ours. Return: 0; -ENODATA, -ENOTCONN, -EPROTO, -ENOMEM ... */
+int model_remote_import(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES]);
+void model_remote_deinit(struct model_remote *r);
+
+/* ---- model_tables.c ---- */
+
+/* model_remote_import(), and the active table becomes the current one. Also when the daemon rebuilt an
+ * object. */
+int model_remote_open(struct kvc_model *m);
+
 /**
- * model_table_follow() - make m->current the table that the daemon's word names
+ * model_table_follow() - make m->current the table that the control page names
  *
- * No system call while the word names the table we have. Without a daemon the current table stays.
- * Return: 0; -ENODATA: no active table; -ESTALE, -ENOTCONN, -EPROTO, -EBADMSG, -ENOMEM …
+ * No system call while the page names the table that we have. Without a daemon the current table stays.
+ * Return: 0; -ENODATA: no active table; -ESTALE, -ENOTCONN, -EPROTO, -EBADMSG, -ENOMEM ...
  */
 int model_table_follow(struct kvc_model *m);
 
-/**
- * model_table_adopt() - make table @digest, of which OPEN_MODEL took a reference for us, the current one
- *
- * A table of which we have a reference already needs no second one: that one is given back.
- */
-int model_table_adopt(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES]);
-
-/* Table @digest for something besides the current one, fetched without a reference at the daemon. Return: 0;
- * -ESTALE … */
+/* Table @digest without a reference at the daemon, which only sequences need. Return: 0; -ESTALE ... */
 int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret);
 
 /* The same with a reference at the daemon: sequences may use it. */
 int model_table_hold(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret);
 
-/* After a reconnection: references on tables that sequences go on using, as far as the daemon gives them. */
-void model_tables_reference(struct kvc_model *m);
-
-/* A reference of ours at the daemon on the table, taken if there is none. Return: 0; -ESTALE, -ENOENT: not
- * any more. */
+/* Makes sure that the daemon counts a reference of ours on the table. Return: 0; -ESTALE, -ENOENT: the daemon
+ * does not have it. */
 int model_table_reference(struct kvc_model *m, struct model_table *t);
 
-/* ---- model_remote.c ---- */
-
-/* OPEN_MODEL: maps what the daemon gives; the current table is fetched. Also used when the daemon rebuilt an
- * object. */
-int model_remote_open(struct kvc_model *m);
-void model_remote_deinit(struct model_remote *r);
+/* The same after a reconnection, for all tables that sequences use; a table that the daemon does not have
+ * stays unreferenced. */
+void model_tables_reference(struct kvc_model *m);

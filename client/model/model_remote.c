@@ -1,12 +1,10 @@
-/* OPEN_MODEL and the objects that come with it. */
+/* OPEN_MODEL and the memory objects in its reply. See model.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "client/connection/client.h"
 #include "client/model/model.h"
-#include "client/sequence/seq.h"
 #include "gpu/device.h"
 
 enum { FD_CONTROL = 0, FD_INDEX = 1, FD_SESSION = 2, FD_ARENA = 3 };
@@ -25,7 +23,7 @@ static int model_remote_import_control(struct reply *reply, struct extent **ret,
     int r;
 
     if (bytes < sizeof(*page) || bytes > SIZE_MAX)
-        return fail(e, -EPROTO, "kvcobrad offered a control page of %" PRIu64 " bytes", bytes);
+        return fail(e, -EPROTO, "kvcobrad sent a control page of %" PRIu64 " bytes", bytes);
     r = extent_import(reply_take_fd(reply, FD_CONTROL), (size_t) bytes, EXTENT_READ, &x, e);
     if (r < 0)
         return r;
@@ -44,7 +42,7 @@ static int model_remote_import_index(struct reply *reply, struct extent **ret,
     int r;
 
     if (bytes == 0 || bytes > SIZE_MAX)
-        return fail(e, -EPROTO, "kvcobrad offered an index of %" PRIu64 " bytes", bytes);
+        return fail(e, -EPROTO, "kvcobrad sent an index of %" PRIu64 " bytes", bytes);
     r = extent_import(reply_take_fd(reply, FD_INDEX), (size_t) bytes, EXTENT_READ, &x, e);
     if (r < 0)
         return r;
@@ -55,15 +53,7 @@ static int model_remote_import_index(struct reply *reply, struct extent **ret,
     return 0;
 }
 
-/* Keys of chunks under another index key are other keys. */
-static void model_remote_forget_keys(struct kvc_model *m)
-{
-    for (struct kvc_seq *s = m->seqs; s; s = s->next)
-        for (size_t i = 0; i < s->n_pages; i++)
-            s->pages[i]->has_key = false;
-}
-
-/* Everything in the reply, or nothing. */
+/* All objects of the reply, or none. */
 static int model_remote_import_all(struct kvc_model *m, struct reply *reply)
 {
     const Kvcobra__OpenModelReply *body = reply->message->open_model;
@@ -75,7 +65,8 @@ static int model_remote_import_all(struct kvc_model *m, struct reply *reply)
 
     if (reply->packet.n_fds != 4 || !bytes_are(body->table_digest, DIGEST_BYTES) ||
         !bytes_are(body->index_key, INDEX_KEY_BYTES) || body->control_slot >= CONTROL_MODELS_MAX)
-        return fail(e, -EPROTO, "kvcobrad's answer to OPEN_MODEL is incomplete");
+        return fail(e, -EPROTO, "kvcobrad's reply to OPEN_MODEL is incomplete");
+
     r = model_remote_import_control(reply, &control, e);
     if (r == 0)
         r = model_remote_import_index(reply, &index, &reader, e);
@@ -84,8 +75,9 @@ static int model_remote_import_all(struct kvc_model *m, struct reply *reply)
                            reply_take_fd(reply, FD_ARENA), body->arena_bytes, e);
     if (r < 0)
         return r;
+
     if (m->remote.opened && memcmp(m->remote.index_key, body->index_key.data, INDEX_KEY_BYTES) != 0)
-        model_remote_forget_keys(m);
+        m->client->hooks->index_key_changed(m);
     model_remote_deinit(&m->remote);
     m->remote.opened = true;
     m->remote.epoch = m->client->connection.epoch;
@@ -102,7 +94,6 @@ static int model_remote_request_open(struct kvc_model *m, struct reply *ret)
 {
     Kvcobra__Geometry geometry = KVCOBRA__GEOMETRY__INIT;
     Kvcobra__OpenModel open = KVCOBRA__OPEN_MODEL__INIT;
-    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     const struct geometry *g = &m->geometry;
 
     geometry.n_layers = g->n_layers;
@@ -117,26 +108,23 @@ static int model_remote_request_open(struct kvc_model *m, struct reply *ret)
     open.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, m->model_digest};
     open.first_head = m->shard.first_head;
     open.n_heads = m->shard.n_heads;
-    request.body_case = KVCOBRA__REQUEST__BODY_OPEN_MODEL;
-    request.open_model = &open;
-    return connection_request(&m->client->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_OPEN_MODEL, ret,
-                              &m->client->error);
+
+    return connection_call(&m->client->connection, KVCOBRA__REQUEST__BODY_OPEN_MODEL, &open,
+                           KVCOBRA__REPLY__BODY_OPEN_MODEL, ret, &m->client->error);
 }
 
-int model_remote_open(struct kvc_model *m)
+int model_remote_import(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES])
 {
-    uint8_t digest[DIGEST_BYTES];
-    struct reply reply;
+    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     int r;
 
     r = model_remote_request_open(m, &reply);
     if (r < 0)
         return r;
     r = model_remote_import_all(m, &reply);
-    if (r == 0)
-        memcpy(digest, reply.message->open_model->table_digest.data, DIGEST_BYTES);
-    reply_free(&reply);
     if (r < 0)
         return r;
-    return model_table_adopt(m, digest);
+
+    memcpy(ret_digest, reply.message->open_model->table_digest.data, DIGEST_BYTES);
+    return 0;
 }

@@ -1,4 +1,4 @@
-/* Sampling and reporting; see watch.h. */
+/* See watch.h. */
 #include "client/model/watch.h"
 
 #include <assert.h>
@@ -8,8 +8,9 @@
 
 #include "alloc/moments.h"
 #include "base/cleanup.h"
-#include "client/connection/client.h"
-#include "client/sequence/seq.h"
+#include "base/splitmix64.h"
+#include "client/connection/clock.h"
+#include "client/model/model.h"
 #include "gpu/device.h"
 
 enum { PPM = 1000000 };
@@ -37,6 +38,17 @@ static void watch_drop_shadow(struct kvc_model *m)
     watch_forget_sums(m);
 }
 
+static void watch_free_work(struct watch *w)
+{
+    chunk_work_deinit(&w->own);
+    chunk_work_deinit(&w->other);
+    free(w->layers);
+    free(w->rows);
+    free(w->keys);
+    w->layers = NULL;
+    w->rows = w->keys = NULL;
+}
+
 void watch_deinit(struct kvc_model *m)
 {
     struct watch *w = &m->watch;
@@ -45,11 +57,7 @@ void watch_deinit(struct kvc_model *m)
     model_table_unref(m, m->canary);
     m->canary = NULL;
     w->moments = moments_free(w->moments);
-    chunk_work_deinit(&w->own);
-    chunk_work_deinit(&w->other);
-    free(w->layers);
-    free(w->rows);
-    free(w->keys);
+    watch_free_work(w);
     *w = (struct watch){.report_ppm = 0};
 }
 
@@ -63,33 +71,36 @@ static int watch_prepare_moments(struct kvc_model *m)
     return moments_new(&o, &m->watch.moments, NULL);
 }
 
-int watch_prepare(struct kvc_model *m)
+static int watch_prepare_work(struct kvc_model *m)
 {
     struct watch *w = &m->watch;
     size_t rows = (size_t) CHUNK_TOKENS * m->geometry.d;
 
-    if (!w->layers) {
-        w->layers = calloc(m->geometry.n_layers, sizeof(*w->layers));
-        w->rows = malloc(rows * sizeof(float));
-        w->keys = malloc(m->shard.n_heads * rows * sizeof(float));
-        if (!w->layers || !w->rows || !w->keys || chunk_work_init(&w->own, &m->geometry, m->shard) < 0 ||
-            chunk_work_init(&w->other, &m->geometry, m->shard) < 0) {
-            chunk_work_deinit(&w->own);
-            chunk_work_deinit(&w->other);
-            free(w->layers);
-            free(w->rows);
-            free(w->keys);
-            w->layers = NULL;
-            w->rows = w->keys = NULL;
-            return -ENOMEM;
-        }
+    w->layers = calloc(m->geometry.n_layers, sizeof(*w->layers));
+    w->rows = malloc(rows * sizeof(float));
+    w->keys = malloc(m->shard.n_heads * rows * sizeof(float));
+    if (!w->layers || !w->rows || !w->keys || chunk_work_init(&w->own, &m->geometry, m->shard) < 0 ||
+        chunk_work_init(&w->other, &m->geometry, m->shard) < 0) {
+        watch_free_work(w);
+        return -ENOMEM;
     }
+
+    return 0;
+}
+
+int watch_prepare(struct kvc_model *m)
+{
+    int r = m->watch.layers ? 0 : watch_prepare_work(m);
+
+    if (r < 0)
+        return r;
+
     return watch_prepare_moments(m);
 }
 
-/* ---- what the daemon wants ---- */
+/* ---- the shadow table ---- */
 
-static int watch_take_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t ppm)
+static int watch_set_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t ppm)
 {
     struct watch *w = &m->watch;
     struct model_table *t;
@@ -98,7 +109,8 @@ static int watch_take_shadow(struct kvc_model *m, const uint8_t *digest, uint32_
     if (r < 0)
         return r;
     w->shadow = t;
-    w->payload = aligned_alloc(PAGE_ALIGN, t->layout.slot_bytes[PAGE_REST]); /* a multiple of PAGE_ALIGN */
+    w->payload =
+        aligned_alloc(PAGE_ALIGN, t->layout.slot_bytes[PAGE_REST]); /* slots are multiples of PAGE_ALIGN */
     if (!w->payload || watch_prepare(m) < 0) {
         watch_drop_shadow(m);
         return -ENOMEM;
@@ -114,11 +126,11 @@ void watch_follow(struct kvc_model *m)
     uint8_t digest[DIGEST_BYTES];
     uint64_t word;
 
-    if (!model_is_connected(m) || m->client->gpu) /* chunks are measured where the CPU packs them */
+    if (!model_is_connected(m) || m->client->gpu) /* only chunks that the CPU packs are measured */
         return;
     page = extent_data(m->remote.control);
-    word = atomic_load_explicit(&page->shadow[m->remote.control_slot],
-                                memory_order_acquire); /* then its digest */
+    /* pairs with the daemon's store of the word: its digest is read after it */
+    word = atomic_load_explicit(&page->shadow[m->remote.control_slot], memory_order_acquire);
     if (word == m->watch.shadow_word)
         return;
     m->watch.shadow_word = word;
@@ -126,30 +138,48 @@ void watch_follow(struct kvc_model *m)
     if ((word & 255) == 0 || (word & 255) > CONTROL_DIGESTS_MAX)
         return;
     memcpy(digest, page->models[m->remote.control_slot].digests[(word & 255) - 1], sizeof(digest));
-    (void) watch_take_shadow(m, digest, word >> 8 < PPM ? (uint32_t) (word >> 8) : PPM);
+    (void) watch_set_shadow(m, digest, word >> 8 < PPM ? (uint32_t) (word >> 8) : PPM);
     errmsg_clear(&m->client->error);
 }
 
-/* ---- choosing ---- */
+/* ---- choosing tables and chunks ---- */
 
-/* splitmix64: neighbours have nothing in common. */
+/* The next number of splitmix64 after state @x: results of neighbouring numbers are unrelated. */
 static uint64_t watch_mix(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
+    return splitmix64_next(&x);
+}
+
+/* The canary's table with one reference; NULL: the daemon ended the trial meanwhile. */
+static struct model_table *watch_ref_canary(struct kvc_model *m, const uint8_t *digest)
+{
+    struct model_table *t;
+
+    if (m->canary && memcmp(m->canary->table->digest, digest, DIGEST_BYTES) == 0)
+        return model_table_ref(m->canary);
+
+    model_table_unref(m, m->canary);
+    m->canary = NULL;
+    if (model_table_hold(m, digest, &t) < 0) {
+        errmsg_clear(&m->client->error);
+        return NULL;
+    }
+
+    m->canary = t;
+    return model_table_ref(m->canary);
 }
 
 struct model_table *watch_pick_table(struct kvc_model *m, const void *salt, size_t salt_bytes)
 {
     const struct kvc_client *c = m->client;
     const struct control_model *slot;
+    struct model_table *canary;
     uint8_t digest[DIGEST_BYTES];
     uint64_t word, x = m->n_seqs_made++;
 
     if (!model_is_connected(m))
         return model_table_ref(m->current);
+
     slot = &((const struct control_page *) extent_data(m->remote.control))->models[m->remote.control_slot];
     word = atomic_load_explicit(&slot->word, memory_order_acquire);
     if (control_canary(word) >= CONTROL_DIGESTS_MAX || control_canary_share(word) == 0) {
@@ -157,35 +187,26 @@ struct model_table *watch_pick_table(struct kvc_model *m, const void *salt, size
         m->canary = NULL;
         return model_table_ref(m->current);
     }
+
     memcpy(&digest, slot->digests[control_canary(word)], sizeof(digest));
-    for (size_t i = 0; i < sizeof(c->connection.token); i++) /* the session's own order of draws */
+    for (size_t i = 0; i < sizeof(c->connection.token); i++) /* each session draws in its own order */
         x = watch_mix(x ^ c->connection.token[i]);
     for (size_t i = 0; i < salt_bytes; i++)
         x = watch_mix(x ^ ((const uint8_t *) salt)[i]);
-    if ((x & 255) >= control_canary_share(word))
-        return model_table_ref(m->current);
-    if (!m->canary || memcmp(m->canary->table->digest, digest, sizeof(digest)) != 0) {
-        struct model_table *t;
+    canary = (x & 255) < control_canary_share(word) ? watch_ref_canary(m, digest) : NULL;
 
-        model_table_unref(m, m->canary);
-        m->canary = NULL;
-        if (model_table_hold(m, digest, &t) < 0) { /* it ended meanwhile */
-            errmsg_clear(&m->client->error);
-            return model_table_ref(m->current);
-        }
-        m->canary = t;
-    }
-    return model_table_ref(m->canary);
+    return canary ? canary : model_table_ref(m->current);
 }
 
-bool watch_samples(const struct kvc_seq *s, size_t chunk)
+bool watch_samples(const struct kvc_model *m, const struct model_table *t, uint64_t seq, size_t chunk)
 {
-    const struct watch *w = &s->model->watch;
+    const struct watch *w = &m->watch;
     uint32_t ppm = w->report_ppm > w->shadow_ppm ? w->report_ppm : w->shadow_ppm;
 
-    if (ppm == 0 || chunk == 0 || s->table != s->model->current || w->tokens >= WATCH_TOKENS_MAX)
+    if (ppm == 0 || chunk == 0 || t != m->current || w->tokens >= WATCH_TOKENS_MAX)
         return false;
-    return watch_mix(watch_mix(s->number) ^ chunk) % PPM < ppm;
+
+    return watch_mix(watch_mix(seq) ^ chunk) % PPM < ppm;
 }
 
 /* ---- measuring ---- */
@@ -211,61 +232,76 @@ static double watch_squared_signal(const float *x, const float *mean, size_t n, 
     return sum;
 }
 
-static void watch_add_moments(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side,
-                              const float *x)
+static void watch_add_moments(struct kvc_model *m, const struct watch_chunk *c)
 {
-    struct watch *w = &s->model->watch;
-    size_t rows = (size_t) CHUNK_TOKENS * s->model->geometry.d;
+    struct watch *w = &m->watch;
+    size_t rows = (size_t) CHUNK_TOKENS * m->geometry.d;
+    float *keys = w->keys + c->head * rows;
 
     if (!w->moments || w->moments_tokens >= WATCH_MOMENTS_TOKENS_MAX)
         return;
-    if (side == SIDE_K)
-        memcpy(w->keys + head * rows, x, rows * sizeof(*x));
-    else
-        (void) moments_add(w->moments, layer, s->model->shard.first_head + head, 1, CHUNK_TOKENS,
-                           w->keys + head * rows, x, NULL); /* the tail holds finite numbers only */
-    if (layer == 0 && head == 0 && side == SIDE_V)
+
+    if (c->side == SIDE_K) {
+        memcpy(keys, c->x, rows * sizeof(*keys));
+        return;
+    }
+    (void) moments_add(w->moments, c->layer, m->shard.first_head + c->head, 1, CHUNK_TOKENS, keys, c->x,
+                       NULL); /* cannot fail: appending refused numbers that are not finite */
+    if (c->layer == 0 && c->head == 0)
         w->moments_tokens += CHUNK_TOKENS;
 }
 
-void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, const float *x,
-                const uint8_t *payload)
+/* The sums begin at zero with a new current table. */
+static void watch_begin_table(struct kvc_model *m, struct model_table *t)
 {
-    struct watch *w = &s->model->watch;
-    uint32_t d = s->model->geometry.d;
-    size_t n = (size_t) CHUNK_TOKENS * d;
-    struct watch_sums *sums = &w->layers[layer];
+    struct watch *w = &m->watch;
 
-    if (w->table != s->table) { /* the sums begin anew with a new current table */
-        watch_forget_sums(s->model);
-        w->table = s->table;
-        for (unsigned i = 0; i < 2; i++) {
-            w->coords[i] = s->table->counts[i].coords;
-            w->saturated[i] = s->table->counts[i].saturated;
-        }
+    watch_forget_sums(m);
+    w->table = t;
+    for (unsigned i = 0; i < 2; i++) {
+        w->coords[i] = t->counts[i].coords;
+        w->saturated[i] = t->counts[i].saturated;
     }
-    sums->signal[side] += watch_squared_signal(
-        x, table_codec(s->table->table, layer, s->model->shard.first_head + head, side)->mean, CHUNK_TOKENS,
-        d);
-    chunk_decode(&s->table->layout, payload, layer, head, side, w->rows, d, &w->own);
-    sums->error[side] += watch_squared_distance(x, w->rows, n);
-    if (w->shadow) {
-        struct encode_counts ignored = {0};
-        int r = chunk_encode(&w->shadow->layout, layer, head, side, x, d, w->payload, &ignored, &w->other);
+}
 
-        assert(r == 0);
-        (void) r;
-        chunk_decode(&w->shadow->layout, w->payload, layer, head, side, w->rows, d, &w->own);
-        sums->shadow[side] += watch_squared_distance(x, w->rows, n);
-    }
-    watch_add_moments(s, layer, head, side, x);
-    if (layer == 0 && head == 0 && side == SIDE_V)
+static double watch_shadow_error(struct watch *w, const struct watch_chunk *c, uint32_t d)
+{
+    struct encode_counts ignored = {0};
+    int r = chunk_encode(&w->shadow->layout, c->layer, c->head, c->side, c->x, d, w->payload, &ignored,
+                         &w->other);
+
+    assert(r == 0);
+    (void) r;
+    chunk_decode(&w->shadow->layout, w->payload, c->layer, c->head, c->side, w->rows, d, &w->own);
+
+    return watch_squared_distance(c->x, w->rows, (size_t) CHUNK_TOKENS * d);
+}
+
+void watch_add(struct kvc_model *m, const struct watch_chunk *c)
+{
+    struct watch *w = &m->watch;
+    struct watch_sums *sums = &w->layers[c->layer];
+    const struct codec *codec =
+        table_codec(c->table->table, c->layer, m->shard.first_head + c->head, c->side);
+    uint32_t d = m->geometry.d;
+
+    if (w->table != c->table)
+        watch_begin_table(m, c->table);
+
+    sums->signal[c->side] += watch_squared_signal(c->x, codec->mean, CHUNK_TOKENS, d);
+    chunk_decode(&c->table->layout, c->payload, c->layer, c->head, c->side, w->rows, d, &w->own);
+    sums->error[c->side] += watch_squared_distance(c->x, w->rows, (size_t) CHUNK_TOKENS * d);
+    if (w->shadow)
+        sums->shadow[c->side] += watch_shadow_error(w, c, d);
+
+    watch_add_moments(m, c);
+    if (c->layer == 0 && c->head == 0 && c->side == SIDE_V)
         w->tokens += CHUNK_TOKENS;
 }
 
 /* ---- reporting ---- */
 
-/* Moments to the arena, if there is room. Return: their place, or SIZE_MAX. */
+/* Writes moments into the arena. Return: their offset; SIZE_MAX: no moments, or no room. */
 static size_t watch_place_moments(struct kvc_model *m, size_t bytes)
 {
     struct kvc_client *c = m->client;
@@ -283,7 +319,6 @@ static int watch_send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvco
     struct watch *w = &m->watch;
     const struct encode_counts *counts = w->table->counts;
     Kvcobra__Report body = KVCOBRA__REPORT__INIT;
-    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
 
     for (uint32_t i = 0; i < m->geometry.n_layers; i++) {
         const struct watch_sums *l = &w->layers[i];
@@ -310,23 +345,19 @@ static int watch_send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvco
         body.shadow_digest = (ProtobufCBinaryData){DIGEST_BYTES, w->shadow->table->digest};
     body.moments_offset = n_moments > 0 ? moments_off : 0;
     body.moments_bytes = n_moments;
-    request.body_case = KVCOBRA__REQUEST__BODY_REPORT;
-    request.report = &body;
-    return connection_tell(&m->client->connection, &request, &m->client->error);
+
+    return connection_send(&m->client->connection, KVCOBRA__REQUEST__BODY_REPORT, &body, &m->client->error);
 }
 
-/* What was sent is counted once, taken or refused; only -EAGAIN and a lost connection keep it for later. */
-static void watch_begin_anew(struct kvc_model *m, bool moments_sent)
+/* After a report: sums that were sent are not sent again, also if the daemon refused them. */
+static void watch_clear_reported(struct kvc_model *m, bool moments_sent)
 {
     struct watch *w = &m->watch;
 
-    for (unsigned i = 0; i < 2; i++) {
-        w->coords[i] = w->table->counts[i].coords;
-        w->saturated[i] = w->table->counts[i].saturated;
-    }
-    watch_forget_sums(m);
+    watch_begin_table(m, w->table);
     if (!moments_sent)
         return;
+
     w->moments = moments_free(w->moments);
     w->moments_tokens = 0;
     (void) watch_prepare_moments(m);
@@ -353,7 +384,7 @@ void watch_report(struct kvc_model *m)
     r = watch_send_report(m, sums, pointers, off, off != SIZE_MAX ? n_moments : 0);
     if (off != SIZE_MAX)
         arena_give(&c->session.arena, off, n_moments);
-    if (r == 0 || (r != -EAGAIN && r != -ENOTCONN))
-        watch_begin_anew(m, off != SIZE_MAX);
+    if (r != -EAGAIN && r != -ENOTCONN) /* those two repeat it later */
+        watch_clear_reported(m, off != SIZE_MAX);
     errmsg_clear(&c->error);
 }

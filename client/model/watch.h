@@ -1,11 +1,11 @@
 /*
- * Watching how tables fit what is really encoded. A sampled share of new chunks is decoded again, and encoded
- * with the operator's shadow table too; error sums per layer and side go to the daemon (REPORT) with a
- * commit. If the program opted in, joint second moments of keys and values as well. No token and no vector
+ * Measuring how tables fit what is really encoded. A sampled share of new chunks is decoded again, and
+ * encoded with the operator's shadow table too; error sums per layer and side go to the daemon (REPORT) with
+ * a commit. If the program opted in, joint second moments of keys and values go too. No token and no vector
  * leaves the process.
  *
- * Costs a sampled chunk about three encodings. First chunks are left out: their sinks are not what tables are
- * made for.
+ * A sampled chunk costs about three encodings more. First chunks are not sampled: tables are not made for
+ * their sinks.
  */
 #pragma once
 
@@ -17,15 +17,15 @@
 
 struct errmsg;
 struct kvc_model;
-struct kvc_seq;
 struct model_table;
 struct moments;
 
-#define WATCH_REPORT_MS 2000   /* between reports; the daemon hears a session once a second */
+#define WATCH_REPORT_MS 2000   /* between reports; the daemon accepts one report per session and second */
 #define WATCH_TOKENS_MAX 65536 /* of one report: then sampling pauses */
 #define WATCH_MOMENTS_TOKENS_MAX 1048576
 
-struct watch_sums { /* of one layer: |x - mu|^2, |x - decoded|^2, the shadow's error, by side */
+/* Of one layer, by side: |x - mu|^2, |x - decoded|^2, and the same error with the shadow table. */
+struct watch_sums {
     double signal[2], error[2], shadow[2];
 };
 
@@ -33,41 +33,49 @@ struct watch {
     uint32_t report_ppm; /* of chunks: the program's choice */
     bool wants_moments;
     uint32_t shadow_ppm;        /* the operator's */
-    uint64_t shadow_word;       /* of the control page, as last seen */
+    uint64_t shadow_word;       /* of the control page, as last read */
     struct model_table *shadow; /* one reference; NULL: none */
 
-    struct model_table *table; /* that the sums are of; borrowed, compared only */
+    struct model_table *table; /* whose chunks the sums count; borrowed, compared only */
     uint64_t tokens;
-    struct watch_sums *layers;        /* [n_layers]; NULL until something is sampled */
-    uint64_t coords[2], saturated[2]; /* of @table, reported already, by side */
-    struct moments *moments;          /* since the last report that took them */
+    struct watch_sums *layers;        /* [n_layers]; NULL until a chunk is sampled */
+    uint64_t coords[2], saturated[2]; /* counts of @table that were reported already, by side */
+    struct moments *moments;          /* since the last report that sent them */
     uint64_t moments_tokens;
     int64_t reported_ms; /* 0: never */
 
-    struct chunk_work own, other; /* decoding what was packed; encoding with the shadow */
+    struct chunk_work own, other; /* for decoding what was packed; for encoding with the shadow table */
     float *rows;                  /* [64, d] decoded */
-    float *keys;                  /* [shard heads][64, d]: until their values come */
-    uint8_t *payload;             /* of the shadow's pages */
+    float *keys;                  /* [shard heads][64, d]: keys of a chunk whose values follow */
+    uint8_t *payload;             /* of a page of the shadow table */
+};
+
+/* One head and side of a chunk that was just packed. */
+struct watch_chunk {
+    struct model_table *table;
+    uint32_t layer, head;
+    enum side side;
+    const float *x;         /* [64, d] before packing */
+    const uint8_t *payload; /* of its page */
 };
 
 /* Allocates what sampling needs. Return: 0; -ENOMEM. */
 int watch_prepare(struct kvc_model *m);
 void watch_deinit(struct kvc_model *m);
 
-/* What the control page says of a shadow now; fetches its table. What fails is tried again when the word
- * changes. */
+/* Takes over the shadow table that the control page names now. A failure is repeated when the page changes.
+ */
 void watch_follow(struct kvc_model *m);
 
-/* Whether chunk @chunk of @s is sampled: the same answer for every layer of it. */
-bool watch_samples(const struct kvc_seq *s, size_t chunk);
+/* Whether chunk @chunk of the model's sequence number @seq, which uses @t, is sampled: the same answer for
+ * every layer. */
+bool watch_samples(const struct kvc_model *m, const struct model_table *t, uint64_t seq, size_t chunk);
 
-/* A sampled chunk's rows x [64, d] of one head and side, which were just packed to @payload; keys of all
- * heads first. */
-void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, const float *x,
-                const uint8_t *payload);
+/* Measures a sampled chunk; keys of all heads first, then values. */
+void watch_add(struct kvc_model *m, const struct watch_chunk *c);
 
-/* Sends what has come together, if it is time and there is somebody to send it to. Never fails: it is tried
- * again. */
+/* Sends the sums, if there are any, it is time, and the model is connected. A failure is repeated by a later
+ * call. */
 void watch_report(struct kvc_model *m);
 
 /* The table of a new sequence: the canary for the daemon's share of them, else the current one. One

@@ -1,7 +1,7 @@
 /*
- * Publishing a run of chunks of one sequence: RESERVE, their bytes where the daemon wants them, COMMIT. On
- * the host the daemon copies them from the arena (publish_arena.c); on a GPU the client puts them into the
- * slots itself (publish_gpu.c).
+ * Publishing a run of chunks of one sequence: RESERVE, their bytes written to where the daemon needs them,
+ * COMMIT. On the host the daemon copies them from the arena (publish_arena.c); on a GPU the client writes
+ * them into the slots (client/gpu/publish_gpu.c).
  */
 #pragma once
 
@@ -13,48 +13,49 @@
 
 struct kvc_seq;
 
-/* Where a reserved slot lies, as the daemon said: not checked. */
-struct slot_place {
+/* Where a reserved slot lies, as the daemon sent it: not checked. */
+struct publish_slot {
     uint64_t extent, offset, bytes;
 };
 
-struct batch {
+/* {.n = 0}: empty. */
+struct publish_batch {
     size_t first, n;        /* chunks */
     size_t n_reserved;      /* leading ones that got a slot */
-    int end_err;            /* why not all of them */
-    uint64_t awaited_bytes; /* -EAGAIN: others have them, and were asked */
-    bool *exists;           /* published by somebody else meanwhile */
-    struct slot_place *places;
+    int end_err;            /* why the next one got none */
+    uint64_t awaited_bytes; /* with -EAGAIN: bytes that other tenants hold and the daemon reclaims */
+    bool *exists;           /* published by another client meanwhile */
+    struct publish_slot *slots;
     Kvcobra__ReserveItem *reserve;
     Kvcobra__CommitItem *commit;
-    void **pointers; /* protobuf-c wants arrays of pointers */
+    void **pointers; /* protobuf-c takes arrays of pointers */
 };
 
-/* @n chunks from @first on, which have keys. Return: 0; -ENOMEM. batch_deinit() it in any case. */
-int batch_init(struct batch *b, size_t first, size_t n);
-void batch_deinit(struct batch *b);
+/* @n chunks from @first on, which have keys. Return: 0; -ENOMEM. publish_batch_deinit() it in both cases. */
+int publish_batch_init(struct publish_batch *b, size_t first, size_t n);
+void publish_batch_deinit(struct publish_batch *b);
 
 /* Slots for the leading chunks. Return: 0 with n_reserved and end_err; else as connection_request(). */
-int batch_reserve(struct kvc_seq *s, struct batch *b);
+int publish_batch_reserve(struct kvc_seq *s, struct publish_batch *b);
 
 /**
- * batch_commit() - make the reserved chunks the pool's, as far as the daemon takes them
- * @b: commit[] of what does not exist filled in
+ * publish_batch_commit() - publish the reserved chunks
+ * @b: commit[] is filled in for those that do not exist
  *
- * Pages that it took, or somebody else's, are leased in place of ours. If the request fails as a whole the
- * slots are given back. Return: 0; the first error, with a sentence.
+ * A page that the daemon accepted, or that another client published, is leased in place of the private one.
+ * If the request as a whole fails, the slots are given back. Return: 0; the first error, with a sentence.
  */
-int batch_commit(struct kvc_seq *s, struct batch *b);
+int publish_batch_commit(struct kvc_seq *s, struct publish_batch *b);
 
-/* Gives the reserved slots back, if there is still somebody to give them to. */
-void batch_abort(struct kvc_seq *s, struct batch *b);
+/* Gives the reserved slots back if the connection is open; else they expire. */
+void publish_batch_abort(struct kvc_seq *s, struct publish_batch *b);
 
 /**
- * publish_arena(), publish_gpu() - publish @n chunks from @first on
- * @until_ms: how long to wait for memory that the daemon is making (clock_ms())
- * @ret_n:    leading ones that were dealt with; more than 0 on success
+ * publish_arena(), publish_gpu() - client_ops.publish: @n chunks from @first on
+ * @until_ms: how long to wait for an extent that the daemon creates, by clock_ms(); on a GPU only
+ * @ret_n:    leading ones that were handled; more than 0 on success
  *
- * Return: 0; else why not all of those: the sequence goes on privately.
+ * Return: 0; else why not all of those: they stay private.
  */
-int publish_arena(struct kvc_seq *s, size_t first, size_t n, size_t *ret_n);
+int publish_arena(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n);
 int publish_gpu(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n);

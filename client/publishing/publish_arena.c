@@ -1,22 +1,21 @@
-/* Publishing from memory of the host: the daemon copies pages out of the arena; see publish.h. */
+/* Publishing from host memory: the daemon copies pages out of the arena. See publish.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/connection/client.h"
 #include "client/publishing/publish.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_pool.h"
 #include "gpu/device.h"
 
 struct publish_arena_staging {
-    struct batch b;
-    size_t *staged; /* arena place of a page that lives on the heap; SIZE_MAX: none */
+    struct publish_batch b;
+    size_t *staged; /* [b.n] arena offset of the copy of a page; SIZE_MAX: none */
 };
 
 /*
- * Pages that were made on the heap, or lie in a pool that is gone, are copied to the arena for the daemon to
- * read: leading pages of the batch for which there is a place.
+ * Copies pages that lie on the heap, or in a pool that is gone, to the arena, where the daemon can read them.
+ * Return: the number of leading pages of the batch that are in the arena.
  */
 static size_t publish_arena_stage(struct kvc_seq *s, struct publish_arena_staging *x)
 {
@@ -46,7 +45,7 @@ static void publish_arena_unstage(struct kvc_seq *s, struct publish_arena_stagin
                        s->table->layout.slot_bytes[class_of_chunk(x->b.first + i)]);
 }
 
-/* Headers and checksums of what has a slot now, where the daemon will read it. */
+/* Writes headers and checksums of the pages that have a slot, where the daemon will read them. */
 static void publish_arena_fill(struct kvc_seq *s, struct publish_arena_staging *x)
 {
     uint8_t *arena = extent_data(s->model->client->session.arena_extent);
@@ -65,40 +64,44 @@ static void publish_arena_fill(struct kvc_seq *s, struct publish_arena_staging *
     }
 }
 
-static int publish_staged(struct kvc_seq *s, struct publish_arena_staging *x)
+static int publish_arena_staged(struct kvc_seq *s, struct publish_arena_staging *x)
 {
     int r;
 
     x->b.n = publish_arena_stage(s, x);
     if (x->b.n == 0)
-        return fail(&s->model->client->error, -ENOSPC,
-                    "the arena has no room for a page that waits to be published: commit the "
-                    "sequences that fill it");
-    r = batch_reserve(s, &x->b);
-    if (r == 0 && x->b.n_reserved > 0) {
+        return fail(
+            &s->model->client->error, -ENOSPC,
+            "the arena has no room for a page to be published: commit the sequences whose pages fill it");
+    r = publish_batch_reserve(s, &x->b);
+    if (r < 0)
+        return r;
+
+    if (x->b.n_reserved > 0) {
         publish_arena_fill(s, x);
-        r = batch_commit(s, &x->b);
+        r = publish_batch_commit(s, &x->b);
     }
-    if (r == 0)
-        r = x->b.end_err;
-    return r;
+
+    return r < 0 ? r : x->b.end_err;
 }
 
-int publish_arena(struct kvc_seq *s, size_t first, size_t n, size_t *ret_n)
+int publish_arena(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n)
 {
     struct publish_arena_staging x = {.staged = malloc(n * sizeof(*x.staged))};
-    int r = batch_init(&x.b, first, n);
+    int r = publish_batch_init(&x.b, first, n);
 
-    if (r == 0 && x.staged) {
+    (void) until_ms; /* the daemon creates no extents in host memory on request */
+    if (r < 0 || !x.staged) {
+        r = fail(&s->model->client->error, -ENOMEM, "out of memory while publishing %zu pages", n);
+    } else {
         for (size_t i = 0; i < n; i++)
             x.staged[i] = SIZE_MAX;
-        r = publish_staged(s, &x);
+        r = publish_arena_staged(s, &x);
         publish_arena_unstage(s, &x);
         *ret_n = x.b.n;
-    } else {
-        r = fail(&s->model->client->error, -ENOMEM, "out of memory while publishing %zu pages", n);
     }
-    batch_deinit(&x.b);
+
+    publish_batch_deinit(&x.b);
     free(x.staged);
     return r;
 }

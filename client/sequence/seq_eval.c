@@ -1,10 +1,10 @@
 /*
- * Evaluation sequences: every input exact beside what its codes decode to, so that each query of a long
- * append sees what it would have seen as a decode step (DESIGN 4, "Exactness").
- *
- * Tokens are encoded and decoded as they come. A chunk that is full is packed into a page, and its decoded
- * rows are then read back from the page's bytes: what is measured is what would be stored.
+ * See seq_eval.h. Tokens are encoded and decoded as they are appended. A chunk that is full is packed into a
+ * page, and its decoded rows are then read back from the page's bytes: the measurement sees what would be
+ * stored.
  */
+#include "client/sequence/seq_eval.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -12,27 +12,29 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "client/connection/client.h"
 #include "client/connection/options.h"
-#include "client/sequence/seq.h"
+#include "client/sequence/seq_host.h"
+#include "client/sequence/seq_pages.h"
+#include "client/sequence/usage.h"
 #include "gpu/attend.h"
+#include "gpu/dtype.h"
 
 enum { BOTH_SIDES = 1 << SIDE_K | 1 << SIDE_V };
 
-struct eval_layer {
+struct seq_eval_layer {
     float *exact[2], *decoded[2]; /* by side: [rows_max, shard heads, d] */
     uint8_t *codes[2];            /* of the chunk being filled: [shard heads][64, r] */
 };
 
-struct eval {
+struct seq_eval {
     uint32_t n_sink;
     int32_t n_recent;
-    uint32_t sides; /* bit by side: read from codes */
+    uint32_t sides; /* bit by side: queries read decoded vectors */
     uint32_t first_layer, end_layer;
-    float *rotated;       /* [CHUNK_TOKENS, shard heads, d] keys being coded after RoPE; NULL: before */
-    const uint8_t **keys; /* by KV head of the table: K codes of the run being coded */
+    float *rotated; /* [CHUNK_TOKENS, shard heads, d] rotated keys; NULL: keys are encoded before RoPE */
+    const uint8_t **keys; /* by KV head of the table: K codes of the tokens being encoded */
     size_t rows_max;      /* 0 before the first append */
-    struct eval_layer *layers;
+    struct seq_eval_layer *layers;
 };
 
 static size_t seq_eval_row_stride(const struct kvc_seq *s)
@@ -40,7 +42,7 @@ static size_t seq_eval_row_stride(const struct kvc_seq *s)
     return (size_t) s->model->shard.n_heads * s->model->geometry.d;
 }
 
-static uint8_t *seq_eval_head_codes(const struct eval_layer *l, uint32_t head, enum side side)
+static uint8_t *seq_eval_head_codes(const struct seq_eval_layer *l, uint32_t head, enum side side)
 {
     return l->codes[side] + (size_t) head * CHUNK_TOKENS * TABLE_RANK_MAX;
 }
@@ -66,71 +68,96 @@ static int seq_eval_check(const struct kvc_seq *s, const kvc_eval_options *o, st
     return 0;
 }
 
-int eval_init(struct kvc_seq *s, const kvc_eval_options *o)
+static int seq_eval_allocate_layers(struct kvc_seq *s)
 {
-    struct errmsg *e = &s->model->client->error;
-    uint32_t n_heads = s->model->shard.n_heads;
-    kvc_eval_options local;
-    int r = options_read(&local, sizeof(local), o, offsetof(kvc_eval_options, sides), "kvc_eval_options", e);
+    size_t bytes = (size_t) s->model->shard.n_heads * CHUNK_TOKENS * TABLE_RANK_MAX;
 
-    if (r == 0)
-        r = seq_eval_check(s, &local, e);
-    if (r < 0)
-        return r;
+    s->eval->layers = calloc(seq_n_layers(s), sizeof(*s->eval->layers));
+    if (!s->eval->layers)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < seq_n_layers(s); i++)
+        for (unsigned side = 0; side < 2; side++) {
+            s->eval->layers[i].codes[side] = malloc(bytes);
+            if (!s->eval->layers[i].codes[side])
+                return -ENOMEM;
+        }
+    return 0;
+}
+
+/* What was allocated before a failure is freed with the sequence. */
+static int seq_eval_allocate(struct kvc_seq *s, bool post_rope)
+{
     s->eval = calloc(1, sizeof(*s->eval));
     if (!s->eval)
-        return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
+        return -ENOMEM;
+    if (post_rope) {
+        s->eval->rotated = malloc(CHUNK_TOKENS * seq_eval_row_stride(s) * sizeof(float));
+        if (!s->eval->rotated)
+            return -ENOMEM;
+    }
+    s->eval->keys = calloc(s->model->geometry.n_kv_heads, sizeof(*s->eval->keys));
+    if (!s->eval->keys)
+        return -ENOMEM;
+
+    return seq_eval_allocate_layers(s);
+}
+
+int seq_eval_set_options(struct kvc_seq *s, const kvc_eval_options *o)
+{
+    struct errmsg *e = &s->model->client->error;
+    kvc_eval_options local;
+    int r;
+
+    r = options_read(&local, sizeof(local), o, offsetof(kvc_eval_options, sides), "kvc_eval_options", e);
+    if (r < 0)
+        return r;
+    r = seq_eval_check(s, &local, e);
+    if (r < 0)
+        return r;
+    r = seq_eval_allocate(s, local.post_rope);
+    if (r < 0)
+        return fail(e, r, "out of memory for an evaluation sequence");
+
     s->eval->n_sink = local.n_sink;
     s->eval->n_recent = local.n_recent;
     s->eval->sides = local.sides ? local.sides : BOTH_SIDES;
     s->eval->first_layer = local.first_layer;
     s->eval->end_layer = local.n_layers ? local.first_layer + local.n_layers : seq_n_layers(s);
-    if (local.post_rope) {
-        s->eval->rotated = malloc(CHUNK_TOKENS * seq_eval_row_stride(s) * sizeof(float));
-        if (!s->eval->rotated)
-            return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
-    }
-    s->eval->keys = calloc(s->model->geometry.n_kv_heads, sizeof(*s->eval->keys));
-    if (!s->eval->keys)
-        return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
-    s->eval->layers = calloc(seq_n_layers(s), sizeof(*s->eval->layers));
-    for (uint32_t i = 0; s->eval->layers && i < seq_n_layers(s); i++)
-        for (unsigned side = 0; side < 2; side++) {
-            s->eval->layers[i].codes[side] = malloc((size_t) n_heads * CHUNK_TOKENS * TABLE_RANK_MAX);
-            if (!s->eval->layers[i].codes[side])
-                return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
-        }
-    return s->eval->layers ? 0 : fail(e, -ENOMEM, "out of memory for an evaluation sequence");
+    return 0;
 }
 
-void eval_free(struct kvc_seq *s)
+static void seq_eval_deinit(struct kvc_seq *s)
 {
-    for (uint32_t i = 0; s->eval->layers && i < seq_n_layers(s); i++)
+    struct seq_eval *v = s->eval;
+
+    if (!v)
+        return;
+    for (uint32_t i = 0; v->layers && i < seq_n_layers(s); i++)
         for (unsigned side = 0; side < 2; side++) {
-            free(s->eval->layers[i].exact[side]);
-            free(s->eval->layers[i].decoded[side]);
-            free(s->eval->layers[i].codes[side]);
+            free(v->layers[i].exact[side]);
+            free(v->layers[i].decoded[side]);
+            free(v->layers[i].codes[side]);
         }
-    free(s->eval->layers);
-    free(s->eval->rotated);
-    free(s->eval->keys);
-    free(s->eval);
+    free(v->layers);
+    free(v->rotated);
+    free(v->keys);
+    free(v);
     s->eval = NULL;
 }
 
-/* What a query reads of a token that is not exact by its position. */
+/* Rows that queries read of tokens whose position does not make them exact. */
 static const float *seq_eval_coded_rows(const struct kvc_seq *s, uint32_t layer, enum side side)
 {
-    const struct eval *v = s->eval;
+    const struct seq_eval *v = s->eval;
     bool coded = v->sides >> side & 1 && layer >= v->first_layer && layer < v->end_layer;
 
     return (coded ? v->layers[layer].decoded : v->layers[layer].exact)[side];
 }
 
-/* A failure leaves some layers with more room than rows_max says, which does no harm. */
+/* A failure leaves some layers with more room than rows_max: the next call reallocates it. */
 static int seq_eval_grow(struct kvc_seq *s, size_t rows)
 {
-    struct eval *v = s->eval;
+    struct seq_eval *v = s->eval;
     size_t max = v->rows_max ? v->rows_max : 512, bytes;
 
     if (rows <= v->rows_max)
@@ -154,10 +181,10 @@ static int seq_eval_grow(struct kvc_seq *s, size_t rows)
     return 0;
 }
 
-/* ---- append ---- */
+/* ---- appending ---- */
 
-static int seq_eval_load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype,
-                         const void *from, size_t n_new)
+static int seq_eval_load_side(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype,
+                              const void *from, size_t n_new)
 {
     size_t stride = seq_eval_row_stride(s), n = n_new * stride;
     float *to = s->eval->layers[layer].exact[side] + s->layers[layer].length * stride;
@@ -172,9 +199,9 @@ static int seq_eval_load(struct kvc_seq *s, uint32_t layer, enum side side, enum
     return 0;
 }
 
-/* x [n, shard heads, d] := R(p)^turn x for positions p = first, first + 1, ...; @turn 1: as RoPE does, -1:
+/* x [n, shard heads, d] := R(p)^sign x for positions p = first, first + 1, ...; @sign 1: as RoPE does, -1:
  * back. */
-static void seq_eval_rotate(const struct kvc_seq *s, float *x, size_t first, size_t n, double turn)
+static void seq_eval_rotate(const struct kvc_seq *s, float *x, size_t first, size_t n, double sign)
 {
     const struct geometry *g = &s->model->geometry;
     uint32_t n_planes = g->n_rot / 2;
@@ -183,7 +210,7 @@ static void seq_eval_rotate(const struct kvc_seq *s, float *x, size_t first, siz
     for (size_t t = 0; t < n; t++) {
         for (uint32_t i = 0; i < n_planes; i++) {
             c[i] = cos((double) (first + t) * g->freq[i]);
-            sn[i] = turn * sin((double) (first + t) * g->freq[i]);
+            sn[i] = sign * sin((double) (first + t) * g->freq[i]);
         }
         for (uint32_t h = 0; h < s->model->shard.n_heads; h++, x += g->d)
             for (uint32_t i = 0; i < n_planes; i++) {
@@ -195,8 +222,8 @@ static void seq_eval_rotate(const struct kvc_seq *s, float *x, size_t first, siz
     }
 }
 
-/* The keys of tokens [at, at + n) as they are coded. */
-static const float *seq_eval_keys_to_code(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+/* The keys of tokens [at, at + n) as they are encoded. */
+static const float *seq_eval_keys_to_encode(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     const float *exact = s->eval->layers[layer].exact[SIDE_K] + at * seq_eval_row_stride(s);
 
@@ -207,21 +234,21 @@ static const float *seq_eval_keys_to_code(struct kvc_seq *s, uint32_t layer, siz
     return s->eval->rotated;
 }
 
-/* Decoded keys of tokens [at, at + n), once all heads have them, in the order of the exact ones. */
-static void seq_eval_turn_back(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+/* Brings decoded keys of tokens [at, at + n) of all heads back to before RoPE, as the exact ones are. */
+static void seq_eval_rotate_back(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     if (s->eval->rotated)
         seq_eval_rotate(s, s->eval->layers[layer].decoded[SIDE_K] + at * seq_eval_row_stride(s), at, n, -1);
 }
 
-/* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which stay in v->keys, and rows decoded
- * from them. */
+/* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which v->keys points to, and rows
+ * decoded from them. */
 static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
-    struct eval_layer *l = &s->eval->layers[layer];
+    struct seq_eval_layer *l = &s->eval->layers[layer];
     size_t stride = seq_eval_row_stride(s), in_chunk = at % CHUNK_TOKENS;
     float *scratch = s->model->scratch.chunk.codec;
-    const float *keys = seq_eval_keys_to_code(s, layer, at, n);
+    const float *keys = seq_eval_keys_to_encode(s, layer, at, n);
 
     for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
         struct head_view view = seq_eval_view_of(s, layer, h);
@@ -229,18 +256,18 @@ static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, s
         uint8_t *codes = seq_eval_head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
         int r = codec_encode_keys(view, keys + off, stride, n, codes, &s->table->counts[SIDE_K], scratch);
 
-        assert(r == 0); /* seq_eval_load() refused what is not finite */
+        assert(r == 0); /* seq_eval_load_side() refused what is not finite */
         (void) r;
         codec_decode_keys(view, codes, n, l->decoded[SIDE_K] + at * stride + off, stride, scratch);
         s->eval->keys[view.head] = codes;
     }
-    seq_eval_turn_back(s, layer, at, n);
+    seq_eval_rotate_back(s, layer, at, n);
 }
 
 /* The same for values, after the keys of all heads. */
 static void seq_eval_encode_values(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
-    struct eval_layer *l = &s->eval->layers[layer];
+    struct seq_eval_layer *l = &s->eval->layers[layer];
     size_t stride = seq_eval_row_stride(s), in_chunk = at % CHUNK_TOKENS;
     float *scratch = s->model->scratch.chunk.codec;
 
@@ -277,10 +304,10 @@ static void seq_eval_store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t hea
     }
 }
 
-/* A full chunk goes into its page, and its rows come back out of it. */
+/* Packs a full chunk into its page, and decodes its rows from there. */
 static void seq_eval_pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
 {
-    struct eval_layer *l = &s->eval->layers[layer];
+    struct seq_eval_layer *l = &s->eval->layers[layer];
     const struct page_layout *layout = &s->table->layout;
     uint8_t *payload = page_payload(s->pages[chunk]);
     uint32_t n_heads = s->model->shard.n_heads;
@@ -299,82 +326,87 @@ static void seq_eval_pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
         chunk_decode(layout, payload, layer, i / 2, (enum side)(i % 2), rows, stride,
                      &s->model->scratch.chunk);
     }
-    seq_eval_turn_back(s, layer, chunk * CHUNK_TOKENS, CHUNK_TOKENS);
+    seq_eval_rotate_back(s, layer, chunk * CHUNK_TOKENS, CHUNK_TOKENS);
     s->layers[layer].n_packed = chunk + 1;
 }
 
-int eval_load(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const kvc_append_item *item)
+static int seq_eval_append_stage(const struct seq_append_call *call, const kvc_append_item *item)
 {
-    size_t end = s->layers[layer].length + item->n_new;
+    struct kvc_seq *s = item->seq;
+    size_t end = s->layers[call->layer].length + item->n_new;
     int r;
 
     if (seq_eval_grow(s, end) < 0)
-        return fail(&s->model->client->error, -ENOMEM, "out of memory for %zu tokens of evaluation", end);
-    r = seq_eval_load(s, layer, SIDE_K, dtype, item->k, item->n_new);
-    if (r == 0)
-        r = seq_eval_load(s, layer, SIDE_V, dtype, item->v, item->n_new);
-    if (r == 0 && end / CHUNK_TOKENS > s->n_pages)
-        r = seq_claim(s, end / CHUNK_TOKENS);
-    return r;
+        return fail(&call->client->error, -ENOMEM, "out of memory for %zu tokens of evaluation", end);
+    r = seq_eval_load_side(s, call->layer, SIDE_K, call->dtype, item->k, item->n_new);
+    if (r < 0)
+        return r;
+    r = seq_eval_load_side(s, call->layer, SIDE_V, call->dtype, item->v, item->n_new);
+    if (r < 0)
+        return r;
+
+    return end / CHUNK_TOKENS > s->n_pages ? seq_claim(s, end / CHUNK_TOKENS) : 0;
 }
 
-void eval_append(struct kvc_seq *s, uint32_t layer, size_t n_new)
+static void seq_eval_append_apply(struct seq_append_call *call, const kvc_append_item *item)
 {
-    struct layer *l = &s->layers[layer];
-    size_t end = l->length + n_new;
+    struct kvc_seq *s = item->seq;
+    struct layer *l = &s->layers[call->layer];
+    size_t end = l->length + item->n_new;
 
     for (size_t at = l->length; at < end;) {
         size_t room = CHUNK_TOKENS - at % CHUNK_TOKENS, n = end - at < room ? end - at : room;
 
-        seq_eval_encode_keys(s, layer, at, n);
-        seq_eval_encode_values(s, layer, at, n);
+        seq_eval_encode_keys(s, call->layer, at, n);
+        seq_eval_encode_values(s, call->layer, at, n);
         at += n;
         if (at % CHUNK_TOKENS == 0)
-            seq_eval_pack_chunk(s, layer, at / CHUNK_TOKENS - 1);
+            seq_eval_pack_chunk(s, call->layer, at / CHUNK_TOKENS - 1);
     }
     l->length = end;
 }
 
 /* ---- reading ---- */
 
-size_t eval_scratch_bytes(const struct kvc_seq *s, size_t n_q)
+static size_t seq_eval_scratch_bytes(const struct kvc_seq *s, size_t n_q)
 {
     return attend_dense_scratch_bytes(&s->model->geometry, s->eval->rows_max, n_q);
 }
 
-void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct eval_queries *queries,
-                 void *scratch)
+static void seq_eval_attend_piece(const struct seq_attend_call *c, const struct seq_attend_piece *p,
+                                  void *scratch)
 {
-    struct kvc_model *m = s->model;
-    const struct eval *v = s->eval;
-    const struct eval_layer *l = &v->layers[layer];
+    const struct kvc_seq *s = p->item->seq;
+    const struct kvc_model *m = s->model;
+    const struct seq_eval *v = s->eval;
+    const struct seq_eval_layer *l = &v->layers[c->layer];
     uint32_t d = m->geometry.d, group = geometry_group(&m->geometry);
-    size_t stride = (size_t) m->n_q_heads * d, off = (size_t) head * d,
-           q_off = queries->first * stride + off * group;
+    size_t stride = (size_t) m->n_q_heads * d, off = (size_t) p->head * d,
+           q_off = p->first_q * stride + off * group;
     struct attend_dense_args a = {
         .geometry = &m->geometry,
         .exact_k = l->exact[SIDE_K] + off,
         .exact_v = l->exact[SIDE_V] + off,
-        .decoded_k = seq_eval_coded_rows(s, layer, SIDE_K) + off,
-        .decoded_v = seq_eval_coded_rows(s, layer, SIDE_V) + off,
+        .decoded_k = seq_eval_coded_rows(s, c->layer, SIDE_K) + off,
+        .decoded_v = seq_eval_coded_rows(s, c->layer, SIDE_V) + off,
         .row_stride = seq_eval_row_stride(s),
         .n_sink = v->n_sink,
         .n_recent = v->n_recent,
-        .q = queries->q + q_off,
+        .q = p->item->q + q_off,
         .q_stride = stride,
-        .q_first = s->layers[layer].length - queries->n_q + queries->first,
-        .n_q = queries->n,
-        .out = queries->out + q_off,
+        .q_first = s->layers[c->layer].length - p->item->n_q + p->first_q,
+        .n_q = p->n_q,
+        .out = p->item->out + q_off,
         .out_stride = stride,
         .scratch = scratch,
-        .window = queries->window,
+        .window = c->options.window,
     };
 
     attend_dense(&a);
 }
 
-void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
-               float *out)
+static int seq_eval_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
+                         float *out)
 {
     const float *exact = s->eval->layers[layer].exact[side],
                 *coded = seq_eval_coded_rows(s, layer, (enum side) side);
@@ -383,43 +415,68 @@ void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size
     for (size_t t = first; t < first + n; t++)
         memcpy(out + (t - first) * stride, (t < s->eval->n_sink ? exact : coded) + t * stride,
                stride * sizeof(*out));
+    return 0;
 }
 
-/* ---- the rest ---- */
+/* ---- cutting, counting ---- */
 
-/* Exact inside the chunk being filled, whose codes are here; a packed chunk is not opened again. */
-size_t eval_truncate(struct kvc_seq *s, size_t n)
+/* Exact inside the chunk being filled, whose codes are in memory; packed chunks are not opened again. */
+static size_t seq_eval_truncate(struct kvc_seq *s, size_t n)
 {
-    size_t n_packed = 0, length = seq_length(s);
-
-    if (n > length)
-        n = length;
-    for (uint32_t i = 0; i < seq_n_layers(s); i++)
-        if (s->layers[i].n_packed > n_packed)
-            n_packed = s->layers[i].n_packed;
-    if (n < n_packed * CHUNK_TOKENS) {
-        n = n / CHUNK_TOKENS * CHUNK_TOKENS;
-        n_packed = n / CHUNK_TOKENS;
-    }
-    for (uint32_t i = 0; i < seq_n_layers(s); i++) {
-        s->layers[i].length = n;
-        if (s->layers[i].n_packed > n_packed)
-            s->layers[i].n_packed = n_packed;
-    }
-    seq_drop_pages(s, n_packed);
+    n = seq_cut(s, n);
+    seq_drop_pages(s, seq_n_packed_most(s));
     return n;
 }
 
-size_t eval_tail_tokens(const struct kvc_seq *s)
+/* Tokens that the product would hold exactly as the newest ones. */
+static size_t seq_eval_tail_tokens(const struct kvc_seq *s)
 {
     size_t length = seq_length(s);
 
     if (s->eval->n_recent < 0)
         return length - chunks_due(length) * CHUNK_TOKENS;
+
     return (size_t) s->eval->n_recent < length ? (size_t) s->eval->n_recent : length;
 }
 
-uint32_t eval_n_sink(const struct kvc_seq *s)
+/*
+ * What the product would hold with this n_sink and n_recent. A last chunk that is not full counts its tokens'
+ * codes, and a header and the rounding of a slot.
+ */
+static void seq_eval_count_usage(const struct kvc_seq *s, kvc_usage *u)
 {
-    return s->eval->n_sink;
+    const struct page_layout *l = &s->table->layout;
+    uint64_t tail = seq_eval_tail_tokens(s), packed = u->tokens - tail, n_sink = s->eval->n_sink;
+    uint64_t n_pages = (packed + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
+    uint64_t padding_bits = packed * s->table->padding_bits;
+
+    u->code_bytes = (packed * s->table->code_bits + 7) / 8;
+    u->header_bytes = n_pages * PAGE_HEADER_BYTES;
+    u->sink_bytes = usage_exact_bytes(s, packed < n_sink ? packed : n_sink);
+    u->padding_bytes =
+        (padding_bits + 7) / 8 + n_pages * (l->slot_bytes[PAGE_REST] - l->page_bytes[PAGE_REST]);
+    u->tail_bytes = usage_exact_bytes(s, tail);
 }
+
+/* Missing: what client_ops.seqs does for a whole call, and operations on tails, of which evaluation sequences
+ * have none. */
+const struct seq_ops seq_eval_ops = {
+    .uses_arena = false,
+    .is_shareable = false,
+    .init = seq_ops_nothing,
+    .deinit = seq_eval_deinit,
+    .check_sound = seq_ops_check_nothing,
+    .check_idle = seq_ops_check_nothing,
+    .append_stage = seq_eval_append_stage,
+    .append_apply = seq_eval_append_apply,
+    .pages_dropped = seq_ops_drop_nothing,
+    .refresh = seq_ops_nothing,
+    .lengths_changed = seq_ops_nothing,
+    .truncate = seq_eval_truncate,
+    .attended_length = seq_host_attended_length,
+    .read = seq_eval_read,
+    .count_usage = seq_eval_count_usage,
+    .attends_by_pages = false,
+    .attend_scratch_bytes = seq_eval_scratch_bytes,
+    .attend_piece = seq_eval_attend_piece,
+};

@@ -1,11 +1,10 @@
-/* The pages of a sequence: claiming, dropping, and where they lie. */
+/* See seq_pages.h. */
+#include "client/sequence/seq_pages.h"
+
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "client/connection/client.h"
-#include "client/sequence/seq.h"
-#include "client/gpu/seq_gpu.h"
+#include "client/sequence/seq_ops.h"
 
 int seq_reserve_pages(struct kvc_seq *s, size_t n)
 {
@@ -15,6 +14,7 @@ int seq_reserve_pages(struct kvc_seq *s, size_t n)
 
     if (n <= s->n_pages_max)
         return 0;
+
     while (max < n)
         max *= 2;
     pages = realloc(s->pages, max * sizeof(*pages));
@@ -42,8 +42,7 @@ static int seq_pages_no_space(const struct kvc_seq *s, size_t n_pages)
 
     if ((n_pages - s->n_pages) * slot_bytes > c->session.arena.bytes)
         return fail(&c->error, -ENOSPC,
-                    "%zu pages of %zu bytes do not fit the arena of %zu bytes at all: append in "
-                    "smaller pieces",
+                    "%zu pages of %zu bytes do not fit into the arena of %zu bytes: append in smaller pieces",
                     n_pages - s->n_pages, slot_bytes, c->session.arena.bytes);
     return fail(&c->error, -ENOSPC,
                 "the arena is full: %zu of %zu bytes are free, %zu more pages of %zu bytes are "
@@ -54,7 +53,7 @@ static int seq_pages_no_space(const struct kvc_seq *s, size_t n_pages)
 int seq_claim(struct kvc_seq *s, size_t n_pages)
 {
     struct kvc_client *c = s->model->client;
-    bool in_arena = model_is_connected(s->model) && !s->on_heap && !s->eval && !c->gpu;
+    bool in_arena = s->ops->uses_arena && model_is_connected(s->model) && !s->on_heap;
     size_t before = s->n_pages;
     int r;
 
@@ -68,17 +67,19 @@ int seq_claim(struct kvc_seq *s, size_t n_pages)
     }
     if (r == 0)
         return 0;
+
     seq_drop_pages(s, before);
-    if (c->gpu && c->error.text[0]) /* which memory it is that has no room */
+    if (r == -ENOSPC)
+        return seq_pages_no_space(s, n_pages);
+    if (c->gpu && c->error.text[0]) /* it names the memory that has no room: the host's or the GPU's */
         return r;
-    return r == -ENOSPC ? seq_pages_no_space(s, n_pages)
-                        : fail(&c->error, r, "out of memory for %zu pages", n_pages - before);
+
+    return fail(&c->error, r, "out of memory for %zu pages", n_pages - before);
 }
 
 void seq_drop_pages(struct kvc_seq *s, size_t n)
 {
-    if (s->gpu)
-        seq_gpu_keep_addresses(s, n);
+    s->ops->pages_dropped(s, n);
     while (s->n_pages > n)
         page_unref(s->model->client, s->pages[--s->n_pages]);
 }
@@ -93,4 +94,17 @@ const uint8_t *const *seq_payloads(struct kvc_seq *s)
         s->pages_moved = moved;
     }
     return s->payloads;
+}
+
+size_t seq_truncate_pages(struct kvc_seq *s, size_t n)
+{
+    size_t n_packed;
+
+    n = seq_cut(s, n);
+    n_packed = seq_n_packed_most(s);
+    seq_drop_pages(s, n_packed > chunks_due(n) ? n_packed : chunks_due(n));
+    if (s->n_pages <= s->first_lost)
+        s->first_lost = SIZE_MAX;
+
+    return n;
 }

@@ -1,4 +1,4 @@
-/* Keys and granted pages; see seq_pool.h. */
+/* See seq_pool.h. */
 #include "client/sequence/seq_pool.h"
 
 #include <errno.h>
@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "client/connection/client.h"
-#include "gpu/device.h"
 
 void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
                    struct chunk_key *ret_key)
@@ -58,10 +56,11 @@ static int seq_pool_check_header(const struct kvc_seq *s, size_t chunk, const st
     if (r < 0)
         return r;
     seq_page_header(s, chunk, key, &want);
-    want.payload_crc32c = have.payload_crc32c; /* checked by the daemon when the page came */
+    want.payload_crc32c = have.payload_crc32c; /* the daemon checked it at COMMIT */
     page_header_store(&want, stored);
     if (memcmp(stored, bytes, sizeof(stored)) != 0)
         return fail(e, -EPROTO, "kvcobrad granted a page that is not chunk %zu of this text", chunk);
+
     return 0;
 }
 
@@ -76,18 +75,20 @@ int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key
     r = extents_get(&c->extents, &c->connection, ref->extent, &x, &c->error);
     if (r < 0)
         return r;
+
     if (ref->bytes != page_bytes || ref->offset % PAGE_ALIGN != 0 ||
-        !range_inside(ref->offset, page_bytes, mapped_extent_bytes(x)))
+        !range_inside(ref->offset, page_bytes, x->bytes))
         r = fail(&c->error, -EPROTO,
                  "kvcobrad granted %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page "
                  "has %zu",
-                 ref->bytes, ref->offset, mapped_extent_bytes(x), page_bytes);
-    else if (!x->device)
-        r = seq_pool_check_header(s, chunk, key, (const uint8_t *) extent_data(x->extent) + ref->offset);
+                 ref->bytes, ref->offset, x->bytes, page_bytes);
+    else if (x->host)
+        r = seq_pool_check_header(s, chunk, key, x->host + ref->offset);
     if (r < 0) {
         extents_put(&c->extents, x);
         return r;
     }
+
     *ret = (struct page_grant){
         .extent = x,
         .offset = ref->offset,
@@ -95,4 +96,18 @@ int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key
         .generation = ref->generation,
     };
     return 0;
+}
+
+int seq_pool_lease(struct kvc_seq *s, Kvcobra__LeaseItem **items, size_t n, struct reply *ret)
+{
+    struct kvc_client *c = s->model->client;
+    Kvcobra__Lease lease = KVCOBRA__LEASE__INIT;
+
+    lease.model = s->model->remote.handle;
+    lease.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, s->table->table->digest};
+    lease.items = items;
+    lease.n_items = n;
+
+    return connection_call(&c->connection, KVCOBRA__REQUEST__BODY_LEASE, &lease, KVCOBRA__REPLY__BODY_LEASE,
+                           ret, &c->error);
 }

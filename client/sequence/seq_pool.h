@@ -1,4 +1,4 @@
-/* What matching and publishing share: chunk keys, and taking over a page that the daemon granted. */
+/* Common to matching and publishing: chunk keys, and mapping a page that the daemon granted. */
 #pragma once
 
 #include <stddef.h>
@@ -12,25 +12,29 @@ static inline enum page_class class_of_chunk(size_t chunk)
     return chunk == 0 ? PAGE_FIRST : PAGE_REST;
 }
 
-/* Key of the chunk of @tokens ([64]) behind @parent (NULL: the first) in this sequence's table, model and
- * salt. */
+/* Key of the chunk of @tokens ([64]) after @parent (NULL: the first chunk) with this sequence's table, model
+ * and salt. */
 void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
                    struct chunk_key *ret_key);
 
-/* The header that chunk @chunk under @key must have, payload checksum left out. */
+/* The header that chunk @chunk under @key must have, without the payload's checksum. */
 void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key,
                      struct page_header *ret);
 
 /**
- * seq_map_granted() - where a granted page lies, checked
+ * seq_map_granted() - map a granted page and check it
  * @ref: as the daemon named it
  * @ret: all but the lease and its item
  *
- * The extent is mapped if need be. The header in the pool must be the one that @key stands for: the index is
- * a hint and the daemon could be wrong about its own pool, but no sequence decodes a page of another table or
- * position. (On a GPU there is none: client/README.md.)
+ * The extent is mapped if it is not yet. The header in the pool must belong to @key: the index is a hint, and
+ * the daemon could be wrong about its own pool, but no sequence decodes a page of another table or position.
+ * (Pages on a GPU have no header: client/README.md.)
  *
- * Return: 0; -EPROTO: not the page it should be; -EMFILE, -ENOMEM, -ENOTCONN …
+ * Return: 0; -EPROTO: another page; -EMFILE, -ENOMEM, -ENOTCONN ...
  */
 int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key, const Kvcobra__PageRef *ref,
                     struct page_grant *ret);
+
+/* Requests a lease on @n pages of the sequence. Return: 0: *ret has the LEASE reply; else as
+ * connection_request(). */
+int seq_pool_lease(struct kvc_seq *s, Kvcobra__LeaseItem **items, size_t n, struct reply *ret);

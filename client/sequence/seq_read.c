@@ -1,71 +1,8 @@
-/* Reading a sequence back: decoded vectors of pages, exact ones of sinks and tail. */
+/* Reading a sequence back: arguments are checked here, the work is the kind's (seq_ops.h). */
 #include <errno.h>
-#include <string.h>
 
-#include "base/half.h"
-#include "client/connection/client.h"
 #include "client/sequence/seq.h"
-#include "client/gpu/seq_gpu.h"
-#include "gpu/codec.h"
-
-static void seq_read_add_mean(const uint16_t *row, const float *mean, uint32_t d, float *out)
-{
-    for (uint32_t i = 0; i < d; i++)
-        out[i] = mean[i] + f16_to_f32(row[i]);
-}
-
-/* Rows [first, end) of one chunk of one head, which lie in its page. */
-static void read_packed(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk,
-                        size_t first, size_t end, float *out)
-{
-    const struct page_layout *layout = &s->table->layout;
-    struct scratch *scratch = &s->model->scratch;
-    const uint8_t *payload = seq_payloads(s)[chunk];
-    uint32_t d = s->model->geometry.d, n_sink = s->table->table->n_sink;
-    size_t stride = (size_t) s->model->shard.n_heads * d;
-    const float *mean = table_codec(s->table->table, layer, s->model->shard.first_head + head, side)->mean;
-    float *rows = scratch->rows;
-
-    chunk_decode(layout, payload, layer, head, side, rows, d, &scratch->chunk);
-    for (size_t t = first; t < end; t++) {
-        float *to = out + (t - first) * stride;
-
-        if (chunk == 0 && t < n_sink) {
-            uint16_t sink[GEOMETRY_DIM_MAX];
-
-            memcpy(sink, payload + page_sink_off(layout, layer, head, side) + t * d * sizeof(*sink),
-                   d * sizeof(*sink));
-            seq_read_add_mean(sink, mean, d, to);
-        } else {
-            memcpy(to, rows + t * d, d * sizeof(*to));
-        }
-    }
-}
-
-static void seq_read_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t first,
-                          size_t n, float *out)
-{
-    const struct layer *l = &s->layers[layer];
-    uint32_t d = s->model->geometry.d;
-    size_t stride = (size_t) s->model->shard.n_heads * d, packed = l->n_packed * CHUNK_TOKENS;
-    const float *mean = table_codec(s->table->table, layer, s->model->shard.first_head + head, side)->mean;
-
-    for (size_t at = first; at < first + n;) {
-        float *to = out + (at - first) * stride;
-
-        if (at < packed) {
-            size_t chunk = at / CHUNK_TOKENS, start = chunk * CHUNK_TOKENS, end = start + CHUNK_TOKENS;
-
-            if (end > first + n)
-                end = first + n;
-            read_packed(s, layer, head, side, chunk, at - start, end - start, to);
-            at = end;
-        } else {
-            seq_read_add_mean(l->rows[side] + seq_row(s, head, at - packed), mean, d, to);
-            at++;
-        }
-    }
-}
+#include "client/sequence/seq_ops.h"
 
 int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out)
 {
@@ -74,6 +11,7 @@ int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, s
 
     if (r < 0)
         return r;
+
     e = &s->model->client->error;
     if (layer >= seq_n_layers(s) || (side != KVC_K && side != KVC_V))
         return fail(e, -EINVAL, "layer %u, side %d: the model has %u layers, sides are KVC_K and KVC_V",
@@ -88,12 +26,6 @@ int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, s
     r = seq_check_whole(s);
     if (r < 0)
         return r;
-    if (s->gpu)
-        return seq_gpu_read(s, layer, side, first, n, out);
-    if (s->eval)
-        eval_read(s, layer, side, first, n, out);
-    else
-        for (uint32_t h = 0; h < s->model->shard.n_heads; h++)
-            seq_read_head(s, layer, h, (enum side) side, first, n, out + (size_t) h * s->model->geometry.d);
-    return 0;
+
+    return s->ops->read(s, layer, side, first, n, out);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
@@ -67,7 +68,7 @@ size_t gpu_n_extents(const struct embedded *m)
     size_t n = 0;
 
     for (const struct mapped_extent *x = m->client->extents.first; x; x = x->next)
-        n += !x->lent;
+        n += !x->external;
     return n;
 }
 

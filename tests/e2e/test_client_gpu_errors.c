@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu.h"
 #include "gpu/cuda/abi.h"
 #include "tests/e2e/client_gpu_fixture.h"
 #include "tests/lib/random_table.h"

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu.h"
 #include "client/sequence/seq.h"
 #include "tests/e2e/client_gpu_fixture.h"
 #include "tests/lib/random_table.h"

@@ -1,6 +1,6 @@
 /*
- * Failing the nth allocation. A test program linked with the arguments in tests/fault/meson.build has malloc,
- * calloc, realloc and aligned_alloc of everything that is linked statically go through here.
+ * Failing the nth allocation. In a test program linked with the arguments in tests/fault/meson.build, malloc,
+ * calloc, realloc and aligned_alloc of all static libraries call the wrappers here.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
- * Sequences on a GPU out of whose memory, or the host's, any allocation runs, or that is lost at any launch:
- * an errno and a sentence, nothing changed or nothing more to be had, and everything can be freed. On the
- * stand-in driver, which fails on order (STANDIN_FAIL).
+ * Sequences on a GPU while every allocation of the GPU or the host fails once, or the GPU is lost at every
+ * launch: an errno and a sentence; the sequence is unchanged or the GPU stays lost; everything can be freed.
+ * On the stand-in driver, whose calls fail as STANDIN_FAIL selects.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,22 +14,22 @@
 #include "tests/fault/fault.h"
 #include "tests/lib/test.h"
 #include "tests/standin/libcuda.h"
-#include "tests/unit/client/gpu_twins.h"
+#include "tests/unit/client/gpu_pair.h"
 
-static const struct twins_shape shape = {
+static const struct gpu_pair_shape shape = {
     .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .d = 32, .n_sink = 4, .bpd = 2, .v_from = PREDICT_HEAD};
 
 enum { PIECE = 150, N_PIECES = 3, KEPT = 260, NTH_MAX = 300 };
 
-/* What a program does, one call after the other, on the CPU and then on the GPU. */
+/* A sequence of calls of one program, on the CPU and then on the GPU. */
 struct program {
-    struct twins t;
-    struct twin s, f;
-    float *x[2][2]; /* by layer and side: what is appended */
+    struct gpu_pair t;
+    struct seq_pair s, f;
+    float *x[2][2]; /* by layer and side: the appended vectors */
     struct gpu_memory on_gpu[2][2], q, out;
     size_t kept;
-    unsigned n_failed; /* calls that were made once more */
-    int first_err;     /* if nothing is repeated: all that follow must say so too */
+    unsigned n_failed; /* calls that were repeated */
+    int first_err;     /* if nothing is repeated: all later calls must return it too */
     bool repeats;
 };
 
@@ -37,15 +37,15 @@ static void program_init(struct program *p, bool repeats)
 {
     size_t width;
 
-    *p = (struct program){.t = twins_new(&shape), .repeats = repeats};
+    *p = (struct program){.t = gpu_pair_new(&shape), .repeats = repeats};
     width = (size_t) p->t.n_heads * p->t.g.d;
     for (unsigned i = 0; i < 4; i++) {
-        p->x[i / 2][i % 2] = twins_input(&p->t, 1, i / 2, i % 2, 0, N_PIECES * PIECE);
+        p->x[i / 2][i % 2] = gpu_pair_input(&p->t, 1, i / 2, i % 2, 0, N_PIECES * PIECE);
         p->on_gpu[i / 2][i % 2] =
-            twins_take(&p->t, p->x[i / 2][i % 2], N_PIECES * PIECE * width * sizeof(float));
+            gpu_pair_take(&p->t, p->x[i / 2][i % 2], N_PIECES * PIECE * width * sizeof(float));
     }
-    p->q = twins_take(&p->t, NULL, 64 * 2 * width * sizeof(float));
-    p->out = twins_take(&p->t, NULL, 64 * 2 * width * sizeof(float));
+    p->q = gpu_pair_take(&p->t, NULL, 64 * 2 * width * sizeof(float));
+    p->out = gpu_pair_take(&p->t, NULL, 64 * 2 * width * sizeof(float));
     CU_ASSERT_EQUAL(kvc_seq_new(p->t.cpu_model, NULL, 0, &p->s.cpu), 0);
     for (size_t i = 0; i < 2 * N_PIECES; i++)
         CU_ASSERT_EQUAL(kvc_seq_append(p->s.cpu, i % 2, KVC_F32, p->x[i % 2][0] + i / 2 * PIECE * width,
@@ -58,15 +58,15 @@ static void program_init(struct program *p, bool repeats)
 static void program_deinit(struct program *p)
 {
     for (unsigned i = 0; i < 4; i++) {
-        twins_give(&p->t, &p->on_gpu[i / 2][i % 2]);
+        gpu_pair_give(&p->t, &p->on_gpu[i / 2][i % 2]);
         free(p->x[i / 2][i % 2]);
     }
-    twins_give(&p->t, &p->q);
-    twins_give(&p->t, &p->out);
-    twins_free(&p->t);
+    gpu_pair_give(&p->t, &p->q);
+    gpu_pair_give(&p->t, &p->out);
+    gpu_pair_free(&p->t);
 }
 
-/* One call's answer: made again where that is the subject. */
+/* Checks the result of one call; repeats it in tests of repeated calls. */
 static bool again(struct program *p, int r)
 {
     if (r == 0) {
@@ -76,7 +76,7 @@ static bool again(struct program *p, int r)
     CU_ASSERT_NOT_EQUAL(strcmp(kvc_last_error(p->t.gpu), "no error"), 0);
     if (p->repeats) {
         CU_ASSERT_EQUAL(r, -ENOMEM);
-        CU_ASSERT_EQUAL_FATAL(p->n_failed, 0); /* only one call was to fail */
+        CU_ASSERT_EQUAL_FATAL(p->n_failed, 0); /* only one call must fail */
         p->n_failed++;
         return true;
     }
@@ -98,7 +98,7 @@ static void append_piece(struct program *p, size_t first)
     }
 }
 
-/* Everything that allocates or launches. */
+/* All calls that allocate or launch. */
 static void run(struct program *p)
 {
     float *q = (float *) (uintptr_t) p->q.at, *out = (float *) (uintptr_t) p->out.at;
@@ -125,7 +125,7 @@ static void run(struct program *p)
         ;
 }
 
-/* In the loaded driver, which @library keeps loaded. */
+/* A symbol of the loaded driver; @library keeps it loaded. */
 static struct standin_left left(void *library)
 {
     void *address = dlsym(library, "standin_left");
@@ -175,8 +175,8 @@ static void test_no_memory_of_the_gpu(void)
         order_failure("cuMemAlloc_v2", nth, 2);
         program_init(&p, true);
         run(&p);
-        CU_ASSERT_TRUE(twin_is_alike(&p.t, &p.s));
-        CU_ASSERT_TRUE(twin_is_alike(&p.t, &p.f));
+        CU_ASSERT_TRUE(seq_pair_is_alike(&p.t, &p.s));
+        CU_ASSERT_TRUE(seq_pair_is_alike(&p.t, &p.f));
         fired = p.n_failed > 0;
         program_deinit(&p);
         CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
@@ -185,7 +185,7 @@ static void test_no_memory_of_the_gpu(void)
     CU_ASSERT_TRUE(nth >= 12 && nth < NTH_MAX); /* flags, plans, tails, addresses, pages, a workspace */
 }
 
-/* The same on the host. */
+/* The same for allocations of the host. */
 static void test_no_memory_of_the_host(void)
 {
     long before = fault_live_blocks();
@@ -199,15 +199,15 @@ static void test_no_memory_of_the_host(void)
         run(&p);
         fired = fault_fired();
         fault_arm(0);
-        CU_ASSERT_TRUE(twin_is_alike(&p.t, &p.s));
-        CU_ASSERT_TRUE(twin_is_alike(&p.t, &p.f));
+        CU_ASSERT_TRUE(seq_pair_is_alike(&p.t, &p.s));
+        CU_ASSERT_TRUE(seq_pair_is_alike(&p.t, &p.f));
         program_deinit(&p);
     }
     CU_ASSERT_TRUE(nth >= 12 && nth < NTH_MAX);
     CU_ASSERT_EQUAL(fault_live_blocks(), before);
 }
 
-/* The n-th launch and all later ones fail as they do where a kernel has faulted. */
+/* The n-th launch and all later ones fail as after a fault of a kernel. */
 static void test_lost_at_any_launch(void)
 {
     unsigned nth = 1;

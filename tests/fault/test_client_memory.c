@@ -1,5 +1,4 @@
-/* Out of memory at every allocation of the library: the code, untouched outputs, an unchanged sequence, no
- * leak. */
+/* Every allocation of the library fails once: -ENOMEM, untouched outputs, an unchanged sequence, no leak. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 
-enum { NTH_MAX = 5000 }; /* a loop that does not end is a failure too */
+enum { NTH_MAX = 5000 }; /* an endless loop is a failure too */
 
 static void test_client_new(void)
 {
@@ -81,7 +80,7 @@ static bool holds(const struct embedded *m, kvc_seq *s, const float *want, size_
     return same;
 }
 
-/* One call in all its failures; @op works on @s, which must hold its @n tokens after each. */
+/* Runs one call with each allocation failing; @op works on @s, which must hold its @n tokens after each. */
 static void sweep(const struct embedded *m, kvc_seq *s, size_t n,
                   int (*op)(const struct embedded *m, kvc_seq *s))
 {
@@ -188,7 +187,7 @@ static void test_sequences(void)
     embedded_free(&m);
 }
 
-/* The same of a batch: no sequence has changed, wherever memory ran out. */
+/* The same for a batch: no sequence changes, whichever allocation fails. */
 static void test_batch(void)
 {
     enum { N = 3 };

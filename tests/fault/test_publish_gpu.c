@@ -1,8 +1,8 @@
 /*
- * A client on a GPU that publishes, while any allocation of the host fails, any call of the driver, or the
- * GPU is lost at any: an errno and a sentence, a later commit does it, everything of the driver's is given
- * back. The daemon is tests/unit/client/hostile_peer.c, which does not lie here; the driver the stand-in,
- * which fails on order (STANDIN_FAIL).
+ * Publishing from a GPU while every allocation of the host or call of the driver fails once, or the GPU is
+ * lost in it: an errno and a sentence, a later commit publishes, all objects of the driver are freed. The
+ * daemon is tests/unit/client/hostile_peer.c with correct replies, the driver the stand-in, whose calls fail
+ * as STANDIN_FAIL selects.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu.h"
 #include "client/sequence/seq.h"
 #include "tests/fault/fault.h"
 #include "tests/lib/test.h"
@@ -22,8 +23,8 @@
 
 enum { TEXT = 129, NTH_MAX = 200 }; /* one chunk is published */
 
-/* A daemon of one connection, and what its client appends. */
-struct world {
+/* A daemon that serves one connection, and the vectors that its client appends. */
+struct daemon_case {
     struct embedded m;
     struct peer *peer;
     pid_t pid;
@@ -32,11 +33,11 @@ struct world {
     size_t bytes;
 };
 
-static void world_init(struct world *w)
+static void daemon_case_init(struct daemon_case *w)
 {
     int listener;
 
-    *w = (struct world){.m = embedded_new(1, 2, 1, 32, 3, 0, 0), .dir = "/tmp/kvcobra-test-XXXXXX"};
+    *w = (struct daemon_case){.m = embedded_new(1, 2, 1, 32, 3, 0, 0), .dir = "/tmp/kvcobra-test-XXXXXX"};
     w->bytes = TEXT * (size_t) w->m.g.d * sizeof(float);
     w->x = embedded_input(&w->m, 5, 0, KVC_K, 0, TEXT);
     w->peer = calloc(1, sizeof(*w->peer));
@@ -46,10 +47,10 @@ static void world_init(struct world *w)
     w->pid = fork();
     if (w->pid == 0)
         peer_serve(listener, w->peer);
-    (void) close(listener); /* who comes back finds nobody, at once */
+    (void) close(listener); /* connecting again fails at once */
 }
 
-static void world_deinit(struct world *w)
+static void daemon_case_deinit(struct daemon_case *w)
 {
     int status;
 
@@ -62,8 +63,8 @@ static void world_deinit(struct world *w)
     embedded_free(&w->m);
 }
 
-/* From a new client to a sequence with something to publish. */
-static int get_ready(const struct world *w, kvc_client *c, struct gpu_memory *on, kvc_seq **ret)
+/* Prepares a new client up to a sequence with a chunk to publish. */
+static int get_ready(const struct daemon_case *w, kvc_client *c, struct gpu_memory *on, kvc_seq **ret)
 {
     const kvc_gpu_options o = {.struct_bytes = sizeof(o)};
     kvc_model_id id = embedded_id(&w->m);
@@ -89,8 +90,8 @@ static int get_ready(const struct world *w, kvc_client *c, struct gpu_memory *on
 }
 
 /*
- * Publishes, and finds it published. Return: the first error. What fails is done by the next commit, unless
- * the GPU is lost; a connection that is given up for want of memory leaves the page private.
+ * Commits twice. Return: the first error. The second commit publishes what failed in the first, unless the
+ * GPU is lost; a connection that was closed for lack of memory leaves the page private.
  */
 static int publish(kvc_client *c, kvc_seq *s)
 {
@@ -113,9 +114,8 @@ static int publish(kvc_client *c, kvc_seq *s)
     return first;
 }
 
-/* A client's life; @nth > 0: that allocation of the host fails, from its birth on. Return: the first error.
- */
-static int live(const struct world *w, unsigned nth)
+/* Creates, uses and frees a client; @nth > 0: that allocation of the host fails. Return: the first error. */
+static int live(const struct daemon_case *w, unsigned nth)
 {
     struct gpu_memory on = {0};
     kvc_client *c = NULL;
@@ -147,16 +147,16 @@ static void expect_nothing_left(const char *call, unsigned nth)
 
 static int live_with(const char *call, unsigned nth, int error)
 {
-    struct world w;
+    struct daemon_case w;
     char setting[96];
     int r;
 
-    world_init(&w);
+    daemon_case_init(&w);
     (void) snprintf(setting, sizeof(setting), "%s:%u:%d", call, nth, error);
     CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", setting, 1), 0);
     r = live(&w, 0);
     CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
-    world_deinit(&w);
+    daemon_case_deinit(&w);
     expect_nothing_left(call, nth);
     CU_ASSERT(r == 0 || r == (error == CU_OUT_OF_MEMORY ? -ENOMEM : -EIO));
     return r;
@@ -176,7 +176,9 @@ static void test_failing_driver(void)
         "cuLaunchKernel",
         "cuStreamSynchronize",
     };
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* with its counts, from client to client */
+    void *driver = dlopen(
+        "libcuda.so.1",
+        RTLD_NOW | RTLD_LOCAL); /* the stand-in stays loaded, so that its counts go on between clients */
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         for (unsigned lost = 0; lost < 2; lost++) {
@@ -200,15 +202,15 @@ static void test_no_memory_of_the_host(void)
     unsigned nth = 1, n_failed = 0;
 
     for (bool fired = true; fired && nth < NTH_MAX; nth++) {
-        struct world w;
+        struct daemon_case w;
         int r;
 
-        world_init(&w);
+        daemon_case_init(&w);
         r = live(&w, nth);
         fired = fault_fired();
         fault_arm(0);
-        world_deinit(&w);
-        /* a reply that finds no memory ends the conversation; a greeting's, the attempt to connect (-EPROTO)
+        daemon_case_deinit(&w);
+        /* without memory for a reply the connection is closed; during the greeting connecting fails (-EPROTO)
          */
         if (r < 0 && r != -ENOMEM && r != -ENOTCONN && r != -EPROTO)
             printf("    allocation %u: %s\n", nth, strerror(-r));

@@ -1,5 +1,5 @@
 /*
- * Appends to sequences in device memory, with the same bits as the CPU (client/sequence/seq_append.c).
+ * Appends to sequences in device memory, with the same bits as the CPU (client/sequence/seq_host.c).
  * First, old rows of a tail are packed into pages, keys before values, because values are residuals of a
  * prediction from the stored codes of keys. Then the new rows are stored behind the tail, which first moves
  * to the front of its buffer if they do not fit. The last block of a sequence in the last launch sets the

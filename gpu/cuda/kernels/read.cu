@@ -1,4 +1,4 @@
-/* Reads a sequence back with the same bits as the CPU (client/sequence/seq_read.c): vectors of pages are
+/* Reads a sequence back with the same bits as the CPU (client/sequence/seq_host_read.c): vectors of pages are
  * decoded, those of sinks and tail are exact. */
 #include "gpu/cuda/kernels/coding.h"
 

@@ -96,7 +96,7 @@ void embedded_round_trip(const struct embedded *m, const struct table *t, uint32
     free(codes);
 }
 
-/* A hash of the coordinates as a normal number (Irwin-Hall): the same wherever it is asked for. */
+/* A hash of the coordinates as a normal number (Irwin-Hall): it depends on nothing else. */
 static float number(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     uint64_t x =

@@ -1,6 +1,6 @@
 /*
- * What tests of the client share: a model over a random table, inputs that depend only on (layer, position),
- * and attention in binary64 over vectors as they are read back.
+ * For tests of the client: a model with a random table, inputs that depend only on (layer, position), and
+ * attention in binary64 over the vectors that kvc_seq_read() returns.
  */
 #pragma once
 
@@ -20,10 +20,10 @@ struct embedded {
     uint32_t first_head, n_heads; /* shard */
 };
 
-/* @n_heads_here 0: all. Everything asserts. */
+/* @n_heads_here 0: all. Failures are asserted. */
 struct embedded embedded_new(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, double bpd,
                              uint32_t first_head, uint32_t n_heads_here);
-/* The same with values predicted as said; embedded_new() predicts from the own head. */
+/* The same with @prediction for values; embedded_new() predicts from the head's own keys. */
 struct embedded embedded_new_predicting(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
                                         double bpd, uint32_t first_head, uint32_t n_heads_here,
                                         enum prediction v_from);

@@ -165,7 +165,7 @@ static void answer_lease(struct peer *p, Kvcobra__Reply *reply)
     reply->lease = &lease;
 }
 
-/* A slot for one page, and the page that COMMIT makes of it: the one that the index has lies elsewhere. */
+/* A slot for one page, and the page after COMMIT: not the page of the index, which has another place. */
 static void answer_reserve(const struct peer *p, Kvcobra__Reply *reply)
 {
     static Kvcobra__ReserveReply reserve;
@@ -210,7 +210,7 @@ static void answer_commit(const struct peer *p, Kvcobra__Reply *reply)
     reply->commit = &commit;
 }
 
-/* Memory that a client is said to have lent. */
+/* External memory that another client would have registered. */
 static size_t answer_handle(size_t handle_bytes, Kvcobra__Reply *reply)
 {
     static Kvcobra__GetExtentReply get;
@@ -225,7 +225,7 @@ static size_t answer_handle(size_t handle_bytes, Kvcobra__Reply *reply)
     return 0;
 }
 
-/* Memory of the stand-in's first device, as another process would have made it. */
+/* Memory of the stand-in's first device, as another process would allocate it. */
 static size_t answer_gpu_extent(const struct peer *p, Kvcobra__Reply *reply, int *fds)
 {
     static Kvcobra__GetExtentReply get;

@@ -1,6 +1,6 @@
 /*
- * A peer that speaks the protocol like a daemon with one published chunk, and lies as it is told. It runs in
- * a process of its own.
+ * A peer that speaks the protocol like a daemon with one published chunk, with the one wrong reply that a
+ * test selects. It runs in a process of its own.
  */
 #pragma once
 
@@ -72,11 +72,11 @@ struct peer {
     size_t n_table;
     uint8_t digest[32];
     size_t page_bytes;    /* of class first */
-    struct chunk_key key; /* of the chunk that the index has */
+    struct chunk_key key; /* of the chunk in the index */
     uint8_t packet[WIRE_PACKET_BYTES_MAX];
 };
 
-/* Of the chunk that the peer's index has, and one token more to compute. */
+/* Tokens of the chunk in the peer's index, and one more to compute. */
 extern const uint32_t peer_tokens[65];
 
 /* @p for @lie, over the table of @m. */

@@ -5,7 +5,7 @@
 
 #include "tests/unit/client/embedded.h"
 
-/* Sanitizers make system calls of their own. */
+/* Sanitizers make system calls themselves. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SYSCALLS_TESTABLE 0
 #else

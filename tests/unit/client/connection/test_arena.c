@@ -1,4 +1,4 @@
-/* Places in the arena against a byte map. */
+/* Places in the arena, compared with a byte map. */
 #include "client/connection/arena.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void test_against_a_map(void)
         n--;
         arena_give(&a, places[n].off, places[n].bytes);
     }
-    CU_ASSERT_EQUAL(a.n_ranges, 1); /* everything merged again */
+    CU_ASSERT_EQUAL(a.n_ranges, 1); /* all ranges are merged again */
     CU_ASSERT_EQUAL(a.ranges[0].bytes, UNITS * 4096);
     arena_deinit(&a);
 }

@@ -36,7 +36,7 @@ static void test_life(void)
     CU_ASSERT_EQUAL(b.n_failed, UINT32_MAX);
 }
 
-/* Clients that lost the same daemon at the same time do not come back at the same time. */
+/* Clients that lost the same daemon at the same time do not connect again at the same time. */
 static void test_spread(void)
 {
     bool differ = false;

@@ -1,8 +1,9 @@
 /*
- * A client's device memory and its loss, on the stand-in driver: what is used again and when, what full
- * memory and a lost GPU say, that nothing stays open in the driver.
+ * A client's device memory, and losing the GPU, on the stand-in driver: when freed memory is used again, the
+ * errors of full memory and of a lost GPU, and that no object of the driver stays open.
  */
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_table.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -73,7 +74,8 @@ static void test_memory_is_used_again(void)
     (void) dlclose(driver);
 }
 
-/* More than is kept goes back when the stream was waited for, and not before: queued work may use it. */
+/* Cached memory above the limit is freed when the stream was waited for, not before: queued work may use it.
+ */
 static void test_too_much_goes_back(void)
 {
     void *driver = keep_driver();
@@ -94,7 +96,7 @@ static void test_too_much_goes_back(void)
     (void) dlclose(driver);
 }
 
-/* Cached memory of another size gives way; without any, nothing changes. */
+/* Cached memory of another size is freed first; without any, nothing changes. */
 static void test_out_of_memory(void)
 {
     void *driver = keep_driver();
@@ -108,10 +110,10 @@ static void test_out_of_memory(void)
     g = open_gpu();
     CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, MIB, &a, &e), 0);
-    CU_ASSERT_EQUAL(gpu_alloc(g, 2 * MIB, &b, &e), -ENOMEM); /* the second call of the driver's */
+    CU_ASSERT_EQUAL(gpu_alloc(g, 2 * MIB, &b, &e), -ENOMEM); /* the second call of the driver */
     CU_ASSERT_EQUAL(b.bytes, 0);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "2097152"));
-    CU_ASSERT_EQUAL(gpu_check(g, &e), 0); /* that is no loss */
+    CU_ASSERT_EQUAL(gpu_check_usable(g, &e), 0); /* that is no loss */
     gpu_free(g, &a);
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
 
@@ -147,7 +149,7 @@ static void test_copies(void)
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
 }
 
-/* More than one slab of them; a flag that was raised is down for its next owner. */
+/* More flags than one slab has; a flag that was set is 0 for its next owner. */
 static void test_flags(void)
 {
     static const uint32_t one = 1;
@@ -197,7 +199,7 @@ static void test_slots(void)
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
 }
 
-/* A stream that its owner destroyed too early: nothing is waited for by it, but closing waits for the device.
+/* A stream that its owner destroyed too early cannot be waited for, but closing waits for the device.
  */
 static void test_stream_is_gone(void)
 {
@@ -213,15 +215,15 @@ static void test_stream_is_gone(void)
     CU_ASSERT_EQUAL(g->driver->stream_destroy(stream), CU_SUCCESS);
     cuda_space_leave(g->space);
     CU_ASSERT_EQUAL(gpu_synchronize(g, &e), -EBADMSG);
-    CU_ASSERT_EQUAL(gpu_check(g, &e), 0); /* the GPU is well */
+    CU_ASSERT_EQUAL(gpu_check_usable(g, &e), 0); /* the GPU is well */
     CU_ASSERT_TRUE(gpu_quiesce(g));
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
     expect_nothing_left();
     (void) dlclose(driver);
 }
 
-/* What a fault of a kernel leaves: every call fails with the first sentence, closing works and leaves
- * nothing. */
+/* After a fault of a kernel every call fails with the first sentence; closing works and leaves no object
+ * open. */
 static void test_loss(void)
 {
     void *driver = keep_driver();
@@ -236,10 +238,10 @@ static void test_loss(void)
     CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, 100, &a, &e), 0);
     CU_ASSERT_EQUAL(gpu_synchronize(g, &e), -EIO);
-    CU_ASSERT_EQUAL(gpu_check(g, &e), -EIO);
+    CU_ASSERT_EQUAL(gpu_check_usable(g, &e), -EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "has lost its GPU"));
     memcpy(first, e.text, sizeof(first));
-    CU_ASSERT_EQUAL(gpu_synchronize(g, &e), -EIO); /* though the driver would be well again */
+    CU_ASSERT_EQUAL(gpu_synchronize(g, &e), -EIO); /* though the driver would succeed now */
     CU_ASSERT_STRING_EQUAL(e.text, first);
     CU_ASSERT_EQUAL(gpu_alloc(g, 100, &b, &e), -EIO);
     CU_ASSERT_EQUAL(gpu_read(g, got, a.at, 4, &e), -EIO);
@@ -252,7 +254,7 @@ static void test_loss(void)
     (void) dlclose(driver);
 }
 
-/* Whatever call of opening fails: its errno, nothing left. */
+/* Each call of opening fails once: its errno, no object left open. */
 static void test_opening_fails(void)
 {
     static const char *const calls[] = {

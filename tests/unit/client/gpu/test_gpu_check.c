@@ -9,23 +9,24 @@
 #include <string.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu_table.h"
 #include "client/model/model.h"
 #include "client/sequence/seq.h"
 #include "tests/lib/test.h"
 #include "tests/standin/graph.h"
 #include "tests/standin/libcuda.h"
-#include "tests/unit/client/gpu_twins.h"
+#include "tests/unit/client/gpu_pair.h"
 
-static const struct twins_shape small = {
+static const struct gpu_pair_shape small = {
     .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD};
-static const struct twins_shape layered = {
+static const struct gpu_pair_shape layered = {
     .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 0, .bpd = 2.5, .v_from = PREDICT_LAYER};
 /* One query of one head, two and three of it, and more select three kernels of compute capability 8.0. */
-static const struct twins_shape many = {
+static const struct gpu_pair_shape many = {
     .n_layers = 1, .n_heads = 2, .n_kv_heads = 1, .d = 64, .n_sink = 4, .bpd = 2, .v_from = PREDICT_HEAD};
-static const struct twins_shape wide = {
+static const struct gpu_pair_shape wide = {
     .n_layers = 1, .n_heads = 4, .n_kv_heads = 1, .d = 128, .n_sink = 4, .bpd = 2, .v_from = PREDICT_NONE};
-static const struct twins_shape odd = {
+static const struct gpu_pair_shape odd = {
     .n_layers = 1, .n_heads = 3, .n_kv_heads = 1, .d = 96, .n_sink = 4, .bpd = 2, .v_from = PREDICT_HEAD};
 
 static bool is_80(void)
@@ -35,7 +36,7 @@ static bool is_80(void)
     return compute && strcmp(compute, "80") == 0;
 }
 
-/* Counts of launches and wrong kernels are the stand-in's. */
+/* Only the stand-in counts launches and has wrong kernels. */
 static bool skips(void)
 {
     if (getenv("TEST_GPU"))
@@ -53,22 +54,22 @@ static int new_seq(kvc_model *m)
     return r;
 }
 
-static struct twins twins_with(const struct twins_shape *shape, const char *wrong)
+static struct gpu_pair gpu_pair_with(const struct gpu_pair_shape *shape, const char *wrong)
 {
-    struct twins t;
+    struct gpu_pair t;
 
     if (wrong)
         CU_ASSERT_EQUAL(setenv("STANDIN_WRONG", wrong, 1), 0);
-    t = twins_new(shape);
+    t = gpu_pair_new(shape);
     CU_ASSERT_EQUAL(unsetenv("STANDIN_WRONG"), 0);
     return t;
 }
 
-/* ---- tables that are right ---- */
+/* ---- correct kernels ---- */
 
 static void test_tables(void)
 {
-    static const struct twins_shape shapes[] = {
+    static const struct gpu_pair_shape shapes[] = {
         {.n_layers = 1,
          .n_heads = 16,
          .n_kv_heads = 1,
@@ -125,28 +126,28 @@ static void test_tables(void)
     };
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        struct twins t = twins_new(&shapes[i]);
+        struct gpu_pair t = gpu_pair_new(&shapes[i]);
 
         if (new_seq(t.gpu_model) < 0) {
             printf("    table %zu: %s\n", i, kvc_last_error(t.gpu));
             CU_FAIL("refused");
         }
-        twins_free(&t);
+        gpu_pair_free(&t);
     }
 }
 
-/* Once per table, not per sequence; what the check had goes back. */
+/* The check runs once per table, not per sequence, and frees its memory. */
 static void test_once(void)
 {
     kvc_seq *s[2] = {NULL, NULL};
     long n[3] = {0};
     size_t taken = 0;
-    struct twins t;
+    struct gpu_pair t;
     struct gpu *g;
 
     if (skips())
         return;
-    t = twins_new(&small);
+    t = gpu_pair_new(&small);
     g = t.gpu->gpu;
     n[0] = standin_look().launches;
     for (unsigned i = 0; i < 2; i++) {
@@ -155,29 +156,29 @@ static void test_once(void)
         if (i == 0)
             taken = g->n_memories - g->n_cached;
     }
-    CU_ASSERT_EQUAL(n[2] - n[1],
-                    2); /* what any sequence begins with: its flag lowered, its lengths written */
-    /* the first also: a poke, three appends of which one packs both sides, two readings, two kernels of
-     * checksums, and attention with its merge, twice; thrice where compute capability 8.0 has a third kernel
-     * for some of the queries of a tile */
+    /* for every new sequence: its flag is set to 0, its lengths are written */
+    CU_ASSERT_EQUAL(n[2] - n[1], 2);
+    /* the first also: a write of words, three appends of which one packs both sides, two readings, two
+     * kernels of checksums, and attention with its merge, twice; thrice where compute capability 8.0 has a
+     * third kernel for some of the queries of a tile */
     CU_ASSERT_EQUAL(n[1] - n[0], 2 + 1 + 5 + 2 + 2 + (is_80() ? 6 : 4));
     CU_ASSERT_EQUAL(taken, 4); /* the table, a slab of flags, and lengths and tail of the sequence */
     CU_ASSERT_EQUAL(g->n_memories - g->n_cached, taken + 2);
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
-/* ---- kernels that are not ---- */
+/* ---- wrong kernels ---- */
 
-/* The table is refused with the kernel's name, again and again; the client lives on, and its CPU twin never
- * knew. */
-static void check_wrong(const struct twins_shape *shape, const char *kernel, const char *how)
+/* The table is refused with the kernel's name at every try; the client stays usable, and the CPU's client
+ * accepts it. */
+static void check_wrong(const struct gpu_pair_shape *shape, const char *kernel, const char *how)
 {
     char setting[96], first[ERRMSG_BYTES];
-    struct twins t;
+    struct gpu_pair t;
     long launches;
 
     (void) snprintf(setting, sizeof(setting), "%s:%s", kernel, how);
-    t = twins_with(shape, setting);
+    t = gpu_pair_with(shape, setting);
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), -EOPNOTSUPP);
     (void) snprintf(first, sizeof(first), "%s", kvc_last_error(t.gpu));
     if (!strstr(first, kernel) || !strstr(first, "GPU-c0") || !strstr(first, "client of the CPU")) {
@@ -187,17 +188,18 @@ static void check_wrong(const struct twins_shape *shape, const char *kernel, con
     launches = standin_look().launches;
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), -EOPNOTSUPP);
     CU_ASSERT_STRING_EQUAL(kvc_last_error(t.gpu), first);
-    CU_ASSERT_EQUAL(standin_look().launches, launches); /* nothing is tried again */
+    CU_ASSERT_EQUAL(standin_look().launches, launches); /* the check is not repeated */
     CU_ASSERT_EQUAL(kvc_client_synchronize(t.gpu), 0);
     CU_ASSERT_FALSE(t.gpu->gpu->lost);
     CU_ASSERT_EQUAL(new_seq(t.cpu_model), 0);
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
 static void test_wrong_kernels(void)
 {
-    static const char *const kernels[] = {"kvc_write_words", "kvc_append_rows", "kvc_pack_keys", "kvc_pack_values",
-                                          "kvc_read", "kvc_crc",         "kvc_merge"};
+    static const char *const kernels[] = {"kvc_write_words", "kvc_append_rows", "kvc_pack_keys",
+                                          "kvc_pack_values", "kvc_read",        "kvc_crc",
+                                          "kvc_merge"};
 
     if (skips())
         return;
@@ -208,23 +210,23 @@ static void test_wrong_kernels(void)
     }
 }
 
-/* The sums of checksums begin with a kernel of their own; the sentence has the other's name. */
+/* Checksums take two kernels; the sentence names the second. */
 static void test_wrong_beginning(void)
 {
-    struct twins t;
+    struct gpu_pair t;
 
     if (skips())
         return;
-    t = twins_with(&small, "kvc_crc_begin:flip");
+    t = gpu_pair_with(&small, "kvc_crc_begin:flip");
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(t.gpu), "kvc_crc: the checksum of"));
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
 /* Every kernel of attention that a table selects for some number of queries. */
-static void check_wrong_attention(const struct twins_shape *shape, unsigned n_expected)
+static void check_wrong_attention(const struct gpu_pair_shape *shape, unsigned n_expected)
 {
-    struct twins t = twins_new(shape);
+    struct gpu_pair t = gpu_pair_new(shape);
     const struct page_layout *l = &t.gpu_model->current->layout;
     const char *last = "";
     unsigned n = 0;
@@ -239,7 +241,7 @@ static void check_wrong_attention(const struct twins_shape *shape, unsigned n_ex
         n++;
     }
     CU_ASSERT_EQUAL(n, n_expected);
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
 static void test_wrong_attention(void)
@@ -258,31 +260,31 @@ static void test_wrong_attention(void)
 /* Kernels that only one of a client's tables runs on. */
 static void test_other_tables(void)
 {
-    struct twins t, u;
+    struct gpu_pair t, u;
 
     if (skips())
         return;
-    t = twins_with(&small, is_80() ? "kvc_attend80:flip" : "kvc_attend90:flip");
-    u = twins_other(&t, &layered);
+    t = gpu_pair_with(&small, is_80() ? "kvc_attend80:flip" : "kvc_attend90:flip");
+    u = gpu_pair_other(&t, &layered);
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), -EOPNOTSUPP);
     CU_ASSERT_EQUAL(new_seq(u.gpu_model), 0);
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), -EOPNOTSUPP);
     CU_ASSERT_EQUAL(new_seq(u.gpu_model), 0);
-    twins_free(&t);
+    gpu_pair_free(&t);
 
-    t = twins_with(&small, "kvc_attend_:skip"); /* the general ones */
-    u = twins_other(&t, &layered);
+    t = gpu_pair_with(&small, "kvc_attend_:skip"); /* the general ones */
+    u = gpu_pair_other(&t, &layered);
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), 0);
     CU_ASSERT_EQUAL(new_seq(u.gpu_model), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(u.gpu), "kvc_attend_"));
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), 0);
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
-/* While a graph is captured nothing can be checked, and nothing is refused for good. */
+/* While a graph is captured a table cannot be checked, and is not refused for later. */
 static void test_capture(void)
 {
-    struct twins t = twins_new(&small);
+    struct gpu_pair t = gpu_pair_new(&small);
     struct model_table *table = t.gpu_model->current;
     struct gpu *g = t.gpu->gpu;
     struct graph_calls graphs;
@@ -300,13 +302,13 @@ static void test_capture(void)
     CU_ASSERT_EQUAL(gpu_table(t.gpu, table, &unused), -EBUSY);
     CU_ASSERT_EQUAL_FATAL(graphs.end_capture(stream, &graph), CU_SUCCESS);
     CU_ASSERT_EQUAL(graphs.destroy(graph), CU_SUCCESS);
-    CU_ASSERT_STRING_EQUAL(table->gpu_refusal.text, "");
+    CU_ASSERT_STRING_EQUAL(table->gpu->refusal.text, "");
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), 0);
     CU_ASSERT_EQUAL(kvc_client_set_stream(t.gpu, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_enter(g, NULL), 0);
     CU_ASSERT_EQUAL(g->driver->stream_destroy(stream), CU_SUCCESS);
     cuda_space_leave(g->space);
-    twins_free(&t);
+    gpu_pair_free(&t);
 }
 
 const char test_suite[] = "checking a GPU";

@@ -1,4 +1,4 @@
-/* Usage of product sequences: the items are right one by one, and their sum is what is held, to the byte. */
+/* Usage of product sequences: each item is checked, and their sum equals the bytes held. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,0 +1,59 @@
+/*
+ * Leases of this client: what the daemon granted together, and what is given back page by page. Dropped items
+ * are only marked; one RELEASE per lease is sent when the operation that dropped them ends.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/protocol.h"
+
+struct connection;
+struct errmsg;
+
+struct client_lease {
+    struct client_lease *next;
+    uint64_t id;
+    uint32_t n_live;     /* items held */
+    uint32_t n_released; /* items marked, RELEASE not sent yet */
+    bool forgotten;      /* the daemon does not have it: its session is gone */
+    uint8_t released[WIRE_ITEMS_MAX / 8];
+};
+
+struct client_leases {
+    struct client_lease *first;
+};
+
+/*
+ * Adds an empty lease; NULL: out of memory. Called before the request, so that what is granted can be
+ * recorded; the reply has its id. client_leases_flush() frees it when no item in it is live.
+ */
+struct client_lease *client_leases_add(struct client_leases *list);
+
+static inline void client_lease_hold(struct client_lease *l)
+{
+    l->n_live++;
+}
+
+/* Marks item @i of the lease as released; @was_live: client_lease_hold() counted it. */
+void client_lease_drop(struct client_lease *l, uint32_t i, int was_live);
+
+/* Whether a RELEASE has to be sent. */
+bool client_leases_have_released(const struct client_leases *list);
+
+/* Sends what was dropped. On a lost connection it waits for the next flush. */
+void client_leases_flush(struct client_leases *list, struct connection *c);
+
+/* The session of these leases is gone: no RELEASE of them is sent. */
+void client_leases_forget(struct client_leases *list);
+
+/**
+ * client_leases_confirm() - send the ids of our leases to a daemon that resumed the session
+ *
+ * The daemon releases others: their replies were lost. Return: 0; -ENOTCONN ...
+ */
+int client_leases_confirm(const struct client_leases *list, struct connection *c, struct errmsg *e);
+
+void client_leases_deinit(struct client_leases *list);

@@ -1,0 +1,47 @@
+/*
+ * What a model's table has in GPU memory: its image, which kernels read (struct device_table), and slots for
+ * private pages. Made when the first sequence of a client on a GPU uses the table, freed with it.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/errmsg.h"
+#include "client/gpu/gpu.h"
+#include "client/sequence/pages.h"
+
+/* Slots for private pages, cut from slabs; the GPU's struct heap_pool. */
+struct gpu_slots {
+    size_t slot_bytes;
+    cu_ptr *free; /* [n_free], room for all slots */
+    size_t n_free, n_slots;
+    struct gpu_memory *slabs;
+    size_t n_slabs;
+};
+
+struct model_table_gpu {
+    struct gpu_memory image;
+    struct errmsg refusal;     /* why gpu_check_table() refused the table; empty if accepted or not checked */
+    struct gpu_slots slots[2]; /* by class */
+};
+
+/* Return: 0; as gpu_alloc(). */
+int gpu_slot_take(struct gpu *g, struct gpu_slots *p, cu_ptr *ret, struct errmsg *e);
+void gpu_slot_give(struct gpu_slots *p, cu_ptr slot);
+void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p);
+
+/**
+ * gpu_table() - the table in device memory, written and checked at the first call
+ * @ret: of a struct device_table; stays until the table is freed
+ *
+ * The first call waits for the stream: -EBUSY while it is being captured. Return: 0; -EOPNOTSUPP with a
+ * sentence: no kernel takes the table's shape, or gpu_check_table() found a wrong kernel, in this call or an
+ * earlier one; as gpu_alloc().
+ */
+int gpu_table(struct kvc_client *c, struct model_table *t, cu_ptr *ret);
+
+/* client_ops.free_table */
+void gpu_table_free(struct kvc_client *c, struct model_table *t);
+
+/* client_ops.pages */
+extern const struct page_ops gpu_page_ops;

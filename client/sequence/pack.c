@@ -1,0 +1,28 @@
+/* See pack.h. */
+#include "client/sequence/pack.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/half.h"
+
+void pack_head(const struct pack_head *p, float *x, uint8_t *payload, struct encode_counts *counts,
+               struct chunk_work *w)
+{
+    const struct page_layout *l = p->layout;
+    const struct codec *c = table_codec(l->table, p->layer, l->shard.first_head + p->head, p->side);
+    uint32_t d = l->table->geometry.d;
+    int r;
+
+    if (p->n_sink > 0)
+        memcpy(payload + page_sink_off(l, p->layer, p->head, p->side), p->rows,
+               (size_t) p->n_sink * d * sizeof(*p->rows));
+
+    for (size_t t = 0; t < CHUNK_TOKENS; t++)
+        for (uint32_t i = 0; i < d; i++)
+            x[t * d + i] = t < p->n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(p->rows[t * d + i]);
+
+    r = chunk_encode(l, p->layer, p->head, p->side, x, d, payload, counts, w);
+    assert(r == 0); /* the rows are finite */
+    (void) r;
+}

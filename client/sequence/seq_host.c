@@ -1,0 +1,126 @@
+/*
+ * Sequences in host memory: a token goes into the tail, chunks that are old enough go from the tail into
+ * pages. See seq_host.h.
+ *
+ * One token is converted, checked and stored without a system call and without allocating.
+ */
+#include "client/sequence/seq_host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/sequence/pack.h"
+#include "client/sequence/seq_pages.h"
+#include "client/sequence/seq_tail.h"
+#include "client/sequence/usage.h"
+
+static void seq_host_deinit(struct kvc_seq *s)
+{
+    for (uint32_t i = 0; s->layers && i < seq_n_layers(s); i++) {
+        free(s->layers[i].rows[SIDE_K]);
+        free(s->layers[i].rows[SIDE_V]);
+    }
+}
+
+/* ---- packing ---- */
+
+/* One head and side of the oldest chunk in the tail; keys of all heads before any values. */
+static void seq_host_pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, bool sampled)
+{
+    struct kvc_model *m = s->model;
+    struct layer *l = &s->layers[layer];
+    const struct pack_head p = {
+        .layout = &s->table->layout,
+        .layer = layer,
+        .head = head,
+        .side = side,
+        .rows = l->rows[side] + seq_tail_row(s, head, 0),
+        .n_sink = l->n_packed == 0 ? s->table->table->n_sink : 0,
+    };
+    uint8_t *payload = page_payload(s->pages[l->n_packed]);
+
+    pack_head(&p, m->scratch.rows, payload, &s->table->counts[side], &m->scratch.chunk);
+    if (sampled)
+        watch_add(m, &(struct watch_chunk){s->table, layer, head, side, m->scratch.rows, payload});
+}
+
+static int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
+{
+    struct layer *l = &s->layers[layer];
+    uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
+
+    for (; l->n_packed < n_chunks; l->n_packed++) {
+        size_t left = seq_tail_n_rows(l) - CHUNK_TOKENS;
+        bool sampled = watch_samples(s->model, s->table, s->number, l->n_packed);
+
+        for (unsigned side = SIDE_K; side <= SIDE_V; side++)
+            for (uint32_t h = 0; h < n_heads; h++) {
+                uint16_t *rows = l->rows[side] + seq_tail_row(s, h, 0);
+
+                seq_host_pack_head(s, layer, h, (enum side) side, sampled);
+                memmove(rows, rows + CHUNK_TOKENS * d, left * d * sizeof(*rows));
+            }
+    }
+    return 0;
+}
+
+/* ---- appending ---- */
+
+static int seq_host_append_stage(const struct seq_append_call *call, const kvc_append_item *item)
+{
+    struct kvc_seq *s = item->seq;
+    const struct layer *l = &s->layers[call->layer];
+    size_t rows = seq_tail_n_rows(l) + item->n_new, n_pages;
+    int r;
+
+    if (seq_grow_tail(s, rows) < 0)
+        return fail(&call->client->error, -ENOMEM, "out of memory for a tail of %zu tokens", rows);
+    r = seq_tail_store(s, call->layer, SIDE_K, call->dtype, item->k, item->n_new);
+    if (r < 0)
+        return r;
+    r = seq_tail_store(s, call->layer, SIDE_V, call->dtype, item->v, item->n_new);
+    if (r < 0)
+        return r;
+
+    /* pages that become due with this append: packed now, at the next append or at a commit */
+    n_pages = chunks_due(l->length + item->n_new);
+    return n_pages > s->n_pages ? seq_claim(s, n_pages) : 0;
+}
+
+static void seq_host_append_apply(struct seq_append_call *call, const kvc_append_item *item)
+{
+    struct layer *l = &item->seq->layers[call->layer];
+    /* due before the first new token: a decode step sees 64 to 127 exact ones */
+    size_t due = chunks_due(l->length + 1);
+
+    l->length += item->n_new; /* packing moves all rows behind the chunk, the new ones included */
+    (void) seq_host_pack(item->seq, call->layer, due);
+}
+
+const struct seq_ops seq_host_ops = {
+    .uses_arena = true,
+    .is_shareable = true,
+    .init = seq_ops_nothing,
+    .deinit = seq_host_deinit,
+    .copy = seq_tail_copy,
+    .check_sound = seq_ops_check_nothing,
+    .check_idle = seq_ops_check_nothing,
+    .append_begin = seq_ops_append_nothing,
+    .append_stage = seq_host_append_stage,
+    .append_apply = seq_host_append_apply,
+    .append_end = seq_ops_append_nothing,
+    .pack = seq_host_pack,
+    .resize_tail = seq_tail_resize,
+    .pages_dropped = seq_ops_drop_nothing,
+    .refresh = seq_ops_nothing,
+    .lengths_changed = seq_ops_nothing,
+    .truncate = seq_truncate_pages,
+    .attended_length = seq_host_attended_length,
+    .attend = seq_host_attend,
+    .read = seq_host_read,
+    .count_usage = usage_count_pages,
+    .attends_by_pages = true,
+    .attend_scratch_bytes = seq_host_attend_scratch_bytes,
+    .attend_piece = seq_host_attend_piece,
+};

@@ -1,0 +1,48 @@
+/*
+ * Sequences in host memory: their operations, and the parts of them that are files of their own. Evaluation
+ * sequences, which live in host memory too, share attention.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/sequence/seq_ops.h"
+
+extern const struct seq_ops seq_host_ops;
+
+/* ---- seq_host_attend.c ---- */
+
+/* One KV head of one item: a block of queries over all tokens, or all queries over a run of pages. */
+struct seq_attend_piece {
+    const kvc_attend_item *item;
+    uint32_t head;
+    uint32_t n_shares; /* that the head is divided into by pages; 1: the result is complete */
+    size_t first_q, n_q;
+    size_t first_page, end_page;
+    size_t partial; /* offset of its partial result in workers.partials */
+};
+
+struct seq_attend_call {
+    struct workers *workers;
+    struct seq_attend_piece *pieces;
+    size_t n_pieces;
+    uint32_t layer;
+    kvc_attend_options options;
+};
+
+/* seq_ops.attend, of evaluation sequences too */
+int seq_host_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n, uint32_t layer,
+                    const kvc_attend_options *o);
+
+/* seq_ops.attend_scratch_bytes, seq_ops.attend_piece */
+size_t seq_host_attend_scratch_bytes(const struct kvc_seq *s, size_t n_q);
+void seq_host_attend_piece(const struct seq_attend_call *c, const struct seq_attend_piece *p, void *scratch);
+
+/* seq_ops.attended_length */
+size_t seq_host_attended_length(const struct kvc_seq *s, uint32_t layer);
+
+/* ---- seq_host_read.c ---- */
+
+/* seq_ops.read */
+int seq_host_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);

@@ -1,0 +1,209 @@
+/*
+ * Attention of sequences in host memory: a call is cut into pieces of work that threads can take, one KV head
+ * and one block of queries or one run of pages each, and the results of runs of pages are merged.
+ *
+ * A decode step over a long sequence is divided by pages, since a model may have fewer KV heads than the
+ * caller has threads; a long piece of prefill is divided by queries, each of which then has all its keys.
+ * Pieces do not depend on each other; partial results are merged in a second round.
+ */
+#include <errno.h>
+
+#include "base/checked.h"
+#include "client/sequence/seq_host.h"
+#include "client/sequence/seq_pages.h"
+#include "client/sequence/seq_tail.h"
+#include "gpu/attend.h"
+
+enum {
+    SHARE_PAGES_MIN = 16,   /* fewer are not worth a share's fixed cost, mostly K's matrix in whole numbers */
+    BLOCK_QUERIES_MIN = 64, /* fewer do not pay for decoding all pages once more */
+    PIECES_PER_WORKER = 4,  /* uneven pieces then take about equal time per worker */
+    SHARED_ROWS_MAX = 16,   /* query rows up to which a call is a decode step */
+};
+
+/* How the item of one sequence is cut, the same way for each head. */
+struct seq_host_cut {
+    size_t n_shares, share_pages;
+    size_t n_blocks, block_queries;
+};
+
+/* ---- one piece ---- */
+
+static struct attend_args seq_host_packed_args(const struct seq_attend_call *c,
+                                               const struct seq_attend_piece *p, void *scratch)
+{
+    struct kvc_seq *s = p->item->seq;
+    const struct kvc_model *m = s->model;
+    const struct layer *l = &s->layers[c->layer];
+    uint32_t d = m->geometry.d, group = geometry_group(&m->geometry);
+    size_t packed = l->n_packed * CHUNK_TOKENS, stride = (size_t) m->n_q_heads * d;
+    size_t off = p->first_q * stride + (size_t) p->head * group * d;
+
+    return (struct attend_args){
+        .layout = &s->table->layout,
+        .layer = c->layer,
+        .head = p->head,
+        .payloads = s->payloads,
+        .n_pages = l->n_packed,
+        .n_sink = s->table->table->n_sink,
+        .exact_k = l->rows[SIDE_K] + seq_tail_row(s, p->head, 0),
+        .exact_v = l->rows[SIDE_V] + seq_tail_row(s, p->head, 0),
+        .exact_stride = d,
+        .exact_first = packed,
+        .n_exact = l->length - packed,
+        .q = p->item->q + off,
+        .q_stride = stride,
+        .q_first = l->length - p->item->n_q + p->first_q,
+        .n_q = p->n_q,
+        .out = p->item->out + off,
+        .out_stride = stride,
+        .scratch = scratch,
+        .window = c->options.window,
+        .exact_rope = c->options.exact_rope,
+    };
+}
+
+size_t seq_host_attend_scratch_bytes(const struct kvc_seq *s, size_t n_q)
+{
+    return attend_scratch_bytes(&s->table->layout, n_q);
+}
+
+size_t seq_host_attended_length(const struct kvc_seq *s, uint32_t layer)
+{
+    return s->layers[layer].length;
+}
+
+void seq_host_attend_piece(const struct seq_attend_call *c, const struct seq_attend_piece *p, void *scratch)
+{
+    struct attend_args a = seq_host_packed_args(c, p, scratch);
+
+    if (p->n_shares == 1)
+        attend(&a);
+    else
+        attend_share(&a, p->first_page, p->end_page, p->end_page == a.n_pages,
+                     c->workers->partials + p->partial);
+}
+
+static void seq_host_run_piece(void *arg, size_t i, unsigned worker)
+{
+    struct seq_attend_call *c = arg;
+    const struct seq_attend_piece *p = &c->pieces[i];
+
+    p->item->seq->ops->attend_piece(c, p, workers_scratch(c->workers, worker));
+}
+
+/* The pieces of one head follow each other; the first of them merges all. */
+static void seq_host_merge_piece(void *arg, size_t i, unsigned worker)
+{
+    struct seq_attend_call *c = arg;
+    const struct seq_attend_piece *p = &c->pieces[i];
+    struct attend_args a;
+
+    if (p->n_shares == 1 || p->first_page > 0)
+        return;
+    a = seq_host_packed_args(c, p, workers_scratch(c->workers, worker));
+    attend_merge(&a, c->workers->partials + p->partial, p->n_shares);
+}
+
+/* ---- cutting ---- */
+
+static size_t seq_host_pieces_of(size_t amount, size_t least, size_t most)
+{
+    size_t n = amount / least;
+
+    if (n < 1)
+        return 1;
+    return n < most ? n : most;
+}
+
+static struct seq_host_cut seq_host_cut_of(const struct seq_attend_call *c, const kvc_attend_item *item)
+{
+    const struct kvc_seq *s = item->seq;
+    size_t n_pages = s->layers[c->layer].n_packed, most = (size_t) c->workers->n * PIECES_PER_WORKER;
+    struct seq_host_cut cut = {.n_shares = 1, .n_blocks = 1};
+
+    if (c->workers->n > 1 && s->ops->attends_by_pages &&
+        item->n_q * geometry_group(&s->model->geometry) <= SHARED_ROWS_MAX)
+        cut.n_shares = seq_host_pieces_of(n_pages, SHARE_PAGES_MIN, most);
+    else if (c->workers->n > 1)
+        cut.n_blocks = seq_host_pieces_of(item->n_q, BLOCK_QUERIES_MIN, most);
+    cut.share_pages = (n_pages + cut.n_shares - 1) / cut.n_shares;
+    cut.n_shares =
+        cut.share_pages == 0 ? 1 : (n_pages + cut.share_pages - 1) / cut.share_pages; /* none is empty */
+    cut.block_queries = (item->n_q + cut.n_blocks - 1) / cut.n_blocks;
+    cut.n_blocks = (item->n_q + cut.block_queries - 1) / cut.block_queries;
+    return cut;
+}
+
+/* Memory that all items need. */
+struct seq_attend_need {
+    size_t scratch_bytes, n_pieces, n_partials;
+};
+
+static void seq_host_add_need(const struct seq_attend_call *c, const kvc_attend_item *item,
+                              struct seq_attend_need *need)
+{
+    const struct kvc_seq *s = item->seq;
+    const struct seq_host_cut cut = seq_host_cut_of(c, item);
+    size_t n_heads = s->model->shard.n_heads;
+    size_t scratch = s->ops->attend_scratch_bytes(s, cut.block_queries);
+
+    need->scratch_bytes = scratch > need->scratch_bytes ? scratch : need->scratch_bytes;
+    need->n_pieces += n_heads * cut.n_shares * cut.n_blocks;
+    if (cut.n_shares > 1)
+        need->n_partials += n_heads * cut.n_shares * attend_partial_floats(&s->table->layout, item->n_q);
+}
+
+static void seq_host_add_pieces(struct seq_attend_call *c, const kvc_attend_item *item, size_t *partial)
+{
+    const struct kvc_seq *s = item->seq;
+    const struct seq_host_cut cut = seq_host_cut_of(c, item);
+    size_t n_pages = s->layers[c->layer].n_packed;
+    size_t step = cut.n_shares > 1 ? attend_partial_floats(&s->table->layout, item->n_q) : 0;
+
+    for (uint32_t head = 0; head < s->model->shard.n_heads; head++)
+        for (size_t i = 0; i < cut.n_shares * cut.n_blocks; i++, *partial += step) {
+            size_t share = i / cut.n_blocks, block = i % cut.n_blocks, first_q = block * cut.block_queries;
+            size_t left = item->n_q - first_q, end = (share + 1) * cut.share_pages;
+
+            c->pieces[c->n_pieces++] = (struct seq_attend_piece){
+                .item = item,
+                .head = head,
+                .n_shares = (uint32_t) cut.n_shares,
+                .first_q = first_q,
+                .n_q = left < cut.block_queries ? left : cut.block_queries,
+                .first_page = share * cut.share_pages,
+                .end_page = end < n_pages ? end : n_pages,
+                .partial = *partial,
+            };
+        }
+}
+
+/* ---- the call ---- */
+
+int seq_host_attend(struct kvc_client *client, const kvc_attend_item *items, size_t n, uint32_t layer,
+                    const kvc_attend_options *o)
+{
+    struct seq_attend_call c = {.workers = &client->workers, .layer = layer, .options = *o};
+    struct seq_attend_need need = {0};
+    size_t items_bytes, partial = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (items[i].n_q > 0)
+            seq_host_add_need(&c, &items[i], &need);
+    if (!checked_mul(need.n_pieces, sizeof(*c.pieces), &items_bytes) ||
+        workers_reserve(c.workers, need.scratch_bytes, items_bytes, need.n_partials) < 0)
+        return fail(&client->error, -ENOMEM, "out of memory for attention of %zu sequences", n);
+
+    c.pieces = c.workers->items;
+    for (size_t i = 0; i < n; i++)
+        if (items[i].n_q > 0) {
+            (void) seq_payloads(items[i].seq); /* refreshes the addresses that seq_host_packed_args() reads */
+            seq_host_add_pieces(&c, &items[i], &partial);
+        }
+
+    workers_run(c.workers, seq_host_run_piece, &c, c.n_pieces);
+    if (need.n_partials > 0)
+        workers_run(c.workers, seq_host_merge_piece, &c, c.n_pieces);
+    return 0;
+}

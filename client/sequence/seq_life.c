@@ -1,0 +1,302 @@
+/* Creating, freeing, truncating and forking sequences. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/sequence/seq_eval.h"
+#include "client/sequence/seq_ops.h"
+#include "client/sequence/seq_pages.h"
+#include "client/sequence/seq_tail.h"
+
+/* ---- creating and freeing ---- */
+
+static void seq_life_add_to_model(struct kvc_seq *s, struct kvc_model *m)
+{
+    s->next = m->seqs;
+    if (s->next)
+        s->next->prev = s;
+    m->seqs = s;
+}
+
+static void seq_life_remove_from_model(struct kvc_seq *s)
+{
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->model->seqs = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+}
+
+/* An empty sequence with table @t, on which it takes a reference. Without room in the tail. */
+static int seq_life_new(struct kvc_model *m, struct model_table *t, const struct seq_ops *ops,
+                        const void *salt, size_t salt_bytes, struct kvc_seq **ret)
+{
+    struct kvc_seq *s = calloc(1, sizeof(*s));
+    int r;
+
+    if (!s)
+        return -ENOMEM;
+
+    model_ref(m);
+    s->ops = ops;
+    s->model = m;
+    s->table = model_table_ref(t);
+    s->first_lost = SIZE_MAX;
+    s->number = m->n_seqs_made;
+    s->pages_moved = m->client->pages_moved;
+    seq_life_add_to_model(s, m);
+    s->layers = calloc(m->geometry.n_layers, sizeof(*s->layers));
+    s->salt = malloc(salt_bytes > 0 ? salt_bytes : 1);
+    if (!s->layers || !s->salt) {
+        seq_free(s);
+        return -ENOMEM;
+    }
+    if (salt_bytes > 0)
+        memcpy(s->salt, salt, salt_bytes);
+    s->salt_bytes = salt_bytes;
+
+    r = ops->init(s);
+    if (r < 0) {
+        seq_free(s);
+        return r;
+    }
+
+    *ret = s;
+    return 0;
+}
+
+void seq_free(struct kvc_seq *s)
+{
+    struct kvc_model *m = s->model;
+
+    seq_drop_pages(s, 0);
+    s->ops->deinit(s);
+    client_flush(m->client);
+    free(s->layers);
+    free(s->pages);
+    free(s->payloads);
+    free(s->salt);
+    seq_life_remove_from_model(s);
+    model_table_unref(m, s->table);
+    free(s);
+    model_unref(m);
+}
+
+/* Host memory ran out where no sentence was set; a GPU sets its own. */
+static int seq_life_explain(struct kvc_client *c, int r, const char *what)
+{
+    return r < 0 && !c->error.text[0] ? fail(&c->error, r, "out of memory for a %s", what) : r;
+}
+
+/* Two chunks of tail and some pages, so that a decode step allocates nothing. */
+static int seq_life_reserve(struct kvc_seq *s)
+{
+    int r = seq_grow_tail(s, TAIL_ROWS_MIN);
+
+    if (r < 0)
+        return r;
+    r = seq_reserve_pages(s, 1);
+    if (r < 0)
+        return r;
+
+    return s->ops->refresh(s);
+}
+
+/* With the table that a new sequence of the model gets. */
+static int seq_life_new_of(struct kvc_model *m, const struct seq_ops *ops, const void *salt,
+                           size_t salt_bytes, struct kvc_seq **ret)
+{
+    struct model_table *t;
+    int r;
+
+    connection_check(&m->client->connection, false);
+    (void) model_connect(m);
+    r = model_table_follow(m);
+    if (r < 0)
+        return r;
+
+    watch_follow(m);
+    t = watch_pick_table(m, salt, salt_bytes);
+    r = seq_life_new(m, t, ops, salt, salt_bytes, ret);
+    model_table_unref(m, t);
+    return seq_life_explain(m->client, r, "sequence");
+}
+
+int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq)
+{
+    struct kvc_seq *s;
+    int r;
+
+    if (!m)
+        return -EINVAL;
+
+    r = client_enter(m->client);
+    if (r < 0)
+        return r;
+    if (!ret_seq || (salt_bytes > 0 && !salt))
+        return fail(&m->client->error, -EINVAL,
+                    "kvc_seq_new: ret_seq is NULL, or salt is NULL with %zu bytes", salt_bytes);
+    if (salt_bytes > KVC_SALT_BYTES_MAX)
+        return fail(&m->client->error, -EINVAL, "salt of %zu bytes, at most %d: hash it", salt_bytes,
+                    KVC_SALT_BYTES_MAX);
+
+    r = seq_life_new_of(m, m->client->ops->seqs, salt, salt_bytes, &s);
+    if (r < 0)
+        return r;
+    r = seq_life_reserve(s);
+    if (r < 0) {
+        seq_free(s);
+        return seq_life_explain(m->client, r, "sequence");
+    }
+
+    *ret_seq = s;
+    return 0;
+}
+
+int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq)
+{
+    struct kvc_seq *s;
+    int r;
+
+    if (!m)
+        return -EINVAL;
+
+    r = client_enter(m->client);
+    if (r < 0)
+        return r;
+    if (!o || !ret_seq)
+        return fail(&m->client->error, -EINVAL, "kvc_seq_new_eval: options or ret_seq is NULL");
+    if (m->client->gpu)
+        return fail(&m->client->error, -EOPNOTSUPP,
+                    "evaluation sequences are measured on the CPU: use a client without a GPU");
+
+    r = seq_life_new_of(m, &seq_eval_ops, NULL, 0, &s);
+    if (r < 0)
+        return r;
+    r = seq_eval_set_options(s, o);
+    if (r < 0) {
+        seq_free(s);
+        return r;
+    }
+
+    *ret_seq = s;
+    return 0;
+}
+
+kvc_seq *kvc_seq_free(kvc_seq *s)
+{
+    if (s && client_is_ours(s->model->client)) /* keeps the error sentence: callers free, then print it */
+        seq_free(s);
+    return NULL;
+}
+
+/* ---- truncating ---- */
+
+int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
+{
+    int r = seq_enter(s);
+    size_t kept;
+
+    if (r < 0)
+        return r;
+
+    if (!ret_kept)
+        return fail(&s->model->client->error, -EINVAL,
+                    "kvc_seq_truncate: ret_kept is NULL: the cut may be deeper "
+                    "than asked for");
+    r = s->ops->check_idle(s);
+    if (r < 0)
+        return r;
+
+    kept = s->ops->truncate(s, n);
+    client_flush(s->model->client);
+    r = s->ops->lengths_changed(s);
+    if (r < 0)
+        return r;
+
+    *ret_kept = kept;
+    return 0;
+}
+
+/* ---- forking ---- */
+
+/* After a cut inside a step layers may differ in what is packed: shared pages must be complete in all layers.
+ */
+static int seq_life_level_packed(struct kvc_seq *s)
+{
+    size_t n = seq_n_packed_most(s);
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < seq_n_layers(s); i++)
+        r = s->ops->pack(s, i, n);
+    return r;
+}
+
+/* Gives @to, new and empty, the tail of @from and references on its packed pages. */
+static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
+{
+    size_t n_packed = seq_n_packed(from);
+    int r;
+
+    to->on_heap = from->on_heap;
+    r = seq_grow_tail(to, from->tail_rows);
+    if (r < 0)
+        return r;
+    r = seq_reserve_pages(to, n_packed + 1);
+    if (r < 0)
+        return r;
+    r = to->ops->copy(to, from);
+    if (r < 0)
+        return r;
+
+    for (size_t i = 0; i < n_packed; i++)
+        seq_add_page(to, page_ref(from->pages[i]));
+    return to->ops->refresh(to);
+}
+
+static int seq_life_fork(struct kvc_seq *s, struct kvc_seq **ret)
+{
+    struct kvc_seq *t;
+    int r;
+
+    r = seq_life_level_packed(s);
+    if (r < 0)
+        return r;
+    r = seq_life_new(s->model, s->table, s->ops, s->salt, s->salt_bytes, &t);
+    if (r < 0)
+        return r;
+    r = seq_life_fill_fork(t, s);
+    if (r < 0) {
+        seq_free(t);
+        return r;
+    }
+
+    *ret = t;
+    return 0;
+}
+
+int kvc_seq_fork(kvc_seq *s, kvc_seq **ret_fork)
+{
+    int r = seq_enter(s);
+    struct errmsg *e;
+
+    if (r < 0)
+        return r;
+
+    e = &s->model->client->error;
+    if (!ret_fork)
+        return fail(e, -EINVAL, "kvc_seq_fork: ret_fork is NULL");
+    if (!s->ops->is_shareable)
+        return fail(e, -EINVAL, "an evaluation sequence cannot be forked");
+    if (!seq_is_between_steps(s))
+        return fail(e, -EINVAL, "layers differ in length: fork between steps");
+    r = seq_check_whole(s);
+    if (r < 0)
+        return r;
+    r = s->ops->check_idle(s);
+    if (r < 0)
+        return r;
+
+    return seq_life_explain(s->model->client, seq_life_fork(s, ret_fork), "fork");
+}

@@ -1,0 +1,20 @@
+/*
+ * What sequences keep when a lost connection is open again: the daemon was killed and restarted, or only the
+ * connection broke. client_revive() connects; this file is the hooks that it calls
+ * (client/connection/client_ops.h).
+ *
+ * Three answers of the greeting (struct resumption) decide:
+ *
+ *   session resumed              leases keep their numbers; those whose reply was lost are released
+ *     same daemon                the arena and references on tables are still valid
+ *     restarted daemon           pages in the old arena move to the heap; references are taken again
+ *   other session, other pool    no daemon owns the old extents: their pages stay readable, are private, and
+ * a commit publishes them again other session, same pool     nothing protects the pages that were held: each
+ * is leased again by key, slot and generation before it is read; if the daemon does not have it, its sequence
+ * is lost from there on (first_lost)
+ */
+#pragma once
+
+#include "client/connection/client_ops.h"
+
+extern const struct client_hooks seq_resume_hooks;

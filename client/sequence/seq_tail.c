@@ -1,0 +1,136 @@
+/* See seq_tail.h. */
+#include "client/sequence/seq_tail.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/half.h"
+#include "client/sequence/seq_ops.h"
+
+_Static_assert(KVC_F32 == (int) DTYPE_F32 && KVC_F16 == (int) DTYPE_F16 && KVC_BF16 == (int) DTYPE_BF16,
+               "number types");
+
+/* ---- room ---- */
+
+int seq_grow_tail(struct kvc_seq *s, size_t rows)
+{
+    if (rows <= s->tail_rows)
+        return 0;
+
+    return s->ops->resize_tail(s, (rows + CHUNK_TOKENS - 1) / CHUNK_TOKENS * CHUNK_TOKENS);
+}
+
+void seq_trim_tail(struct kvc_seq *s)
+{
+    struct errmsg *e = &s->model->client->error, before = *e;
+
+    for (uint32_t i = 0; i < seq_n_layers(s); i++)
+        if (seq_tail_n_rows(&s->layers[i]) >= TAIL_ROWS_MIN)
+            return;
+
+    if (s->tail_rows > TAIL_ROWS_MIN && s->ops->resize_tail(s, TAIL_ROWS_MIN) < 0)
+        *e = before; /* no memory for the copy: the tail stays long */
+}
+
+/* New buffers for all layers and sides; those that are not NULL are freed with the array. */
+struct tail_buffers {
+    uint16_t **at; /* [n] */
+    uint32_t n;
+};
+
+static void seq_tail_buffers_deinit(struct tail_buffers *b)
+{
+    for (uint32_t i = 0; b->at && i < b->n; i++)
+        free(b->at[i]);
+    free(b->at);
+}
+
+int seq_tail_resize(struct kvc_seq *s, size_t rows)
+{
+    uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d, n = 2 * seq_n_layers(s);
+    _cleanup_(seq_tail_buffers_deinit) struct tail_buffers fresh = {calloc(n, sizeof(uint16_t *)), n};
+
+    if (!fresh.at)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        fresh.at[i] = calloc((size_t) n_heads * rows, d * sizeof(uint16_t));
+        if (!fresh.at[i])
+            return -ENOMEM;
+    }
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct layer *l = &s->layers[i / 2];
+        uint16_t *old = l->rows[i % 2];
+
+        for (uint32_t h = 0; old && h < n_heads; h++)
+            memcpy(fresh.at[i] + (size_t) h * rows * d, old + seq_tail_row(s, h, 0),
+                   seq_tail_n_rows(l) * d * sizeof(uint16_t));
+        l->rows[i % 2] = fresh.at[i];
+        fresh.at[i] = old;
+    }
+    s->tail_rows = rows;
+    return 0;
+}
+
+/* ---- rows ---- */
+
+static int seq_tail_refuse_number(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side,
+                                  size_t token, float x)
+{
+    struct errmsg *e = &s->model->client->error;
+    const char *name = side == SIDE_K ? "K" : "V";
+
+    head += s->model->shard.first_head;
+    if (isfinite(x))
+        return fail(e, -EINVAL,
+                    "layer %u, KV head %u, %s of new token %zu: %g is too far from the table's mean for "
+                    "binary16",
+                    layer, head, name, token, (double) x);
+
+    return fail(e, -EINVAL, "layer %u, KV head %u, %s of new token %zu is not finite", layer, head, name,
+                token);
+}
+
+int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from,
+                   size_t n_new)
+{
+    struct layer *l = &s->layers[layer];
+    uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
+    size_t at = seq_tail_n_rows(l);
+    float x[GEOMETRY_DIM_MAX];
+
+    for (size_t t = 0; t < n_new; t++)
+        for (uint32_t h = 0; h < n_heads; h++) {
+            const float *mean =
+                table_codec(s->table->table, layer, s->model->shard.first_head + h, side)->mean;
+            uint16_t *row = l->rows[side] + seq_tail_row(s, h, at + t);
+
+            dtype_load(dtype, from, (t * n_heads + h) * d, d, x);
+            for (uint32_t i = 0; i < d; i++) {
+                row[i] = f32_to_f16(x[i] - mean[i]);
+                if ((row[i] & 0x7c00) == 0x7c00) /* NaN, infinity, or beyond 65504 */
+                    return seq_tail_refuse_number(s, layer, h, side, t, x[i]);
+            }
+        }
+    return 0;
+}
+
+int seq_tail_copy(struct kvc_seq *to, const struct kvc_seq *from)
+{
+    uint32_t n_heads = from->model->shard.n_heads, d = from->model->geometry.d;
+
+    for (uint32_t i = 0; i < seq_n_layers(from); i++) {
+        const struct layer *l = &from->layers[i];
+
+        to->layers[i].length = l->length;
+        to->layers[i].n_packed = l->n_packed;
+        for (uint32_t h = 0; h < n_heads; h++)
+            for (unsigned side = 0; side < 2; side++)
+                memcpy(to->layers[i].rows[side] + seq_tail_row(to, h, 0),
+                       l->rows[side] + seq_tail_row(from, h, 0), seq_tail_n_rows(l) * d * sizeof(uint16_t));
+    }
+    return 0;
+}

@@ -1,0 +1,132 @@
+/*
+ * A peer that speaks the protocol and sends wrong replies: every invalid reply gives an errno and a sentence,
+ * no object is mapped that its sender could shrink, and no descriptor stays open.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "tests/unit/client/hostile_peer.h"
+
+static const struct {
+    const char *name;
+    int connect, open, match; /* what the library returns */
+} lies[N_LIES] = {
+    [NO_LIE] = {"truth", 0, 0},
+    [HELLO_VERSION] = {"version 9", -EPROTO, 0},
+    [HELLO_OTHER_ID] = {"reply to another request", -EPROTO, 0},
+    [HELLO_POSITIVE_ERRNO] = {"positive errno", -EPROTO, 0},
+    [HELLO_WRONG_BODY] = {"body of another reply", -EPROTO, 0},
+    [HELLO_SHORT_BOOT_ID] = {"short boot id", -EPROTO, 0},
+    [HELLO_SILENT_CLOSE] = {"hangs up", -EPROTO, 0},
+    [HELLO_SHORT_TOKEN] = {"session token of 31 bytes", -EPROTO, 0},
+    [CONFIRM_NO_POOL] = {"no pool", -EPROTO, 0},
+    [CONFIRM_NO_BODY] = {"empty confirmation", -EPROTO, 0},
+    [CONFIRM_OTHER_BOOT_ID] = {"another boot id", -EPROTO, 0},
+    [OPEN_FEW_FDS] = {"three descriptors", 0, -EPROTO},
+    [OPEN_CONTROL_SLOT] = {"control slot outside the page", 0, -EPROTO},
+    [OPEN_SHORT_KEY] = {"index key of 31 bytes", 0, -EPROTO},
+    [OPEN_UNSEALED] = {"objects that may shrink", 0, -EBADMSG},
+    [OPEN_CONTROL_SIZE] = {"control page of another size", 0, -EBADMSG},
+    [OPEN_INDEX_HEAD] = {"index with more buckets than bytes", 0, -EBADMSG},
+    [OPEN_SESSION_SIZE] = {"session page of two pages", 0, -EPROTO},
+    [FETCH_NO_FD] = {"table without descriptor", 0, -EPROTO},
+    [FETCH_SIZE] = {"table longer than its object", 0, -EPROTO},
+    [FETCH_OTHER_TABLE] = {"table that is none", 0, -EBADMSG},
+    [CONTROL_ENTRY] = {"word naming entry 200", 0, -EBADMSG},
+    [CONTROL_NONE] = {"word naming no table", 0, -ENODATA},
+    [LEASE_OFFSET] = {"page beyond its extent", 0, 0, -EPROTO},
+    [LEASE_UNALIGNED] = {"page between slots", 0, 0, -EPROTO},
+    [LEASE_BYTES] = {"page of another size", 0, 0, -EPROTO},
+    [LEASE_DAMAGED] = {"page without a header", 0, 0, -EBADMSG},
+    [LEASE_OTHER_POSITION] = {"page of another position", 0, 0, -EPROTO},
+    [LEASE_HANDLE] = {"memory of a GPU", 0, 0, -EPROTO},
+    [LEASE_MORE] = {"more pages than asked for", 0, 0, 0},
+};
+
+static unsigned open_fds(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    unsigned n = 0;
+
+    while (readdir(d))
+        n++;
+    (void) closedir(d);
+    return n;
+}
+
+static void check_match(const struct peer *p, kvc_client *c, kvc_model *model)
+{
+    int want = lies[p->lie].match, r;
+    kvc_seq *s = NULL;
+    size_t n = 7;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(model, NULL, 0, &s), 0);
+    r = kvc_seq_match(s, peer_tokens, 65, &n);
+    if (r != want)
+        printf("    %s: match %d: %s\n", lies[p->lie].name, r, kvc_last_error(c));
+    CU_ASSERT_EQUAL(r, want);
+    CU_ASSERT_EQUAL(n, r < 0 ? 7 : 64);
+    CU_ASSERT_EQUAL(kvc_seq_length(s), r < 0 ? 0 : 64);
+    CU_ASSERT(r == 0 || strlen(kvc_last_error(c)) > 10);
+    kvc_seq_free(s);
+}
+
+static void check_lie(const struct embedded *m, const char *path, int listener, struct peer *p)
+{
+    kvc_model_id id = embedded_id(m);
+    unsigned before = open_fds();
+    kvc_client *c = NULL;
+    kvc_model *model = NULL;
+    int r, status = 0;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        peer_serve(listener, p);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_new(&c), 0);
+    r = kvc_client_connect(c, path);
+    if (r != lies[p->lie].connect)
+        printf("    %s: connect %d: %s\n", lies[p->lie].name, r, kvc_last_error(c));
+    CU_ASSERT_EQUAL(r, lies[p->lie].connect);
+    if (r == 0) {
+        r = kvc_model_open(c, &id, &model);
+        if (r != lies[p->lie].open)
+            printf("    %s: open %d: %s\n", lies[p->lie].name, r, kvc_last_error(c));
+        CU_ASSERT_EQUAL(r, lies[p->lie].open);
+        CU_ASSERT_EQUAL(r == 0, model != NULL);
+        if (r == 0)
+            check_match(p, c, model);
+    }
+    CU_ASSERT(r == 0 || strlen(kvc_last_error(c)) > 10);
+    kvc_client_free(c);
+    (void) kill(pid, SIGTERM);
+    (void) waitpid(pid, &status, 0);
+    CU_ASSERT_EQUAL(open_fds(), before);
+}
+
+static void test_lies(void)
+{
+    struct embedded m = embedded_new(1, 2, 1, 32, 3, 0, 0);
+    char dir[] = "/tmp/kvcobra-test-XXXXXX", path[64];
+    int listener = peer_listen(dir, path, sizeof(path));
+
+    for (unsigned lie = NO_LIE; lie < N_LIES; lie++) {
+        struct peer *p = calloc(1, sizeof(*p));
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        peer_init(p, &m, (enum lie) lie);
+        check_lie(&m, path, listener, p);
+        free(p);
+    }
+    peer_unlisten(listener, dir, path);
+    embedded_free(&m);
+}
+
+const struct test_case test_cases[] = {TEST(test_lies), TEST_END};
+const char test_suite[] = "hostile_daemon";
