@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/table.h"
 #include "alloc/table_format.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

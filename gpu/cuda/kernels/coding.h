@@ -1,6 +1,6 @@
 /*
  * Encodes and decodes vectors with the same bits as the CPU, for the kernels that pack and read: every
- * element is the sum over 0, 1, 2 ... of products and sums rounded to binary32, as gpu/codec.c and its
+ * element is the sum over 0, 1, 2 ... of products and sums rounded to binary32, as gpu/cpu/codec.c and its
  * matmul_ordered compute it.
  *
  * A block takes one chunk of one KV head and one tile of 32 rows of a matrix. A warp takes eight rows,

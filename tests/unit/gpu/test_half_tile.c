@@ -1,6 +1,6 @@
 /*
  * gpu/half_tile.c: single codes against bytes worked by hand, and that their map is a bijection; then whole
- * half-tiles and the blocks of gpu/block.c against single codes, bit for bit.
+ * half-tiles and the blocks of gpu/cpu/block.c against single codes, bit for bit.
  */
 #include "gpu/half_tile.h"
 

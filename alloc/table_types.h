@@ -1,0 +1,99 @@
+/*
+ * What a table holds: levels and codecs, and how a reader finds them. alloc/table.h loads tables and counts
+ * references to them.
+ *
+ * One codec per head-side. With x a pre-RoPE key or a value [d]:
+ *
+ *   K:  z = enc (x - enc_mean)                codes q_i = quantise(z_i, bits of half-tile i/8, side K)
+ *       c_i = level[K][b][q_i]                x^ = mean + dec c                                   (r_in = r)
+ *   V:  c [n_pred] = levels of the *stored* K codes of the same token, of the heads that V is predicted from
+ *       z = enc (x - enc_mean) - enc_k c      x^ = mean + dec [c ; c_V]            (r_in = n_pred + r)
+ *
+ * Encoder and decoder are separate, since the best decoder of given codes is not the encoder's inverse. Where
+ * it is, with P the prediction: enc_mean = mean, enc_k = enc P, P = dec[:, :n_pred].
+ *
+ * z has unit variance per coordinate; thresholds are in that unit. level[][b][] for b <= 4 is an integer of
+ * -127..127 whose step is folded into dec (and K's into enc_k); for b >= 5 a binary16 value, in units of z.
+ * Coordinates are in half-tiles of 8 in descending b, an even number of them; empty ones (b = 0) have zero
+ * rows in enc and enc_k, zero columns in dec, level 0 and no bytes.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+
+#define TABLE_BITS_MAX 8
+#define TABLE_HALF_TILES_MAX 32 /* ceil(256 / 16) * 2 */
+#define TABLE_RANK_MAX (TABLE_HALF_TILES_MAX * 8)
+#define TABLE_SINKS_MAX 16
+/* K codes that a value may be predicted from: all codes of 32 heads of 256 dimensions */
+#define TABLE_PRED_MAX 8192
+#define TABLE_FILE_BYTES_MAX ((size_t) 4 << 30)
+
+struct levels {
+    float value[1 << TABLE_BITS_MAX]; /* [2^b], ascending; see above for the unit */
+    /* [2^b - 1] ascending, in units of z; a tie takes the upper code */
+    float threshold[(1 << TABLE_BITS_MAX)];
+    int8_t value_i8[16]; /* b <= 4: value as integer; else zeros */
+    float step;          /* unit of value in z: the int8 step for b <= 4, 1 for b >= 5 */
+};
+
+/* The K codes that a V codec reads. The numbers are those of the file. */
+enum prediction {
+    PREDICT_NONE = 0,
+    PREDICT_HEAD = 1,  /* those of its own head */
+    PREDICT_LAYER = 2, /* those of every KV head of its layer, in the order of heads */
+};
+
+struct codec {
+    uint16_t n_half;    /* half-tiles, even, <= TABLE_HALF_TILES_MAX; 0 = rank 0, x^ = mean (+ P c for V) */
+    uint16_t r;         /* 8 * n_half */
+    uint16_t code_bits; /* stored bits per token: 8 * sum of bits[] */
+    uint8_t bits[TABLE_HALF_TILES_MAX]; /* [n_half], descending */
+    uint32_t n_pred;                    /* columns of c, <= TABLE_PRED_MAX; K: 0 */
+    uint32_t r_in;                      /* columns of dec: n_pred + r */
+    const float *enc_mean;              /* [d] */
+    const float *enc;                   /* [r, d] row-major; NULL if r == 0 */
+    const float *enc_k;                 /* [r, n_pred] row-major; NULL if r == 0 or n_pred == 0 */
+    const float *mean;                  /* [d]; exact vectors are stored relative to it too */
+    const float *dec;                   /* [d, r_in] row-major; NULL if r_in == 0 */
+};
+
+struct table {
+    struct geometry geometry;
+    uint8_t digest[DIGEST_BYTES]; /* SHA-256 of the canonical bytes: the table's name */
+    uint8_t model_digest[DIGEST_BYTES];
+    uint8_t geometry_digest[DIGEST_BYTES];
+    uint32_t n_sink; /* exact first tokens of a sequence, <= TABLE_SINKS_MAX */
+    enum prediction v_from;
+    double bpd_code;        /* stored code bits per number, padding included */
+    const char *provenance; /* JSON text, NUL-terminated: statistics and options it was solved with */
+    struct levels levels[2][TABLE_BITS_MAX + 1]; /* [side][b], b in 1..8 */
+    const struct codec *codecs;                  /* [head_side_count()], by head_side_index() */
+    const void *bytes;                           /* the file image, owned by the table */
+    size_t n_bytes;
+};
+
+/* A run of KV heads of one layer. */
+struct head_run {
+    uint32_t first, n;
+};
+
+/* The heads whose K codes predict V of @head. */
+static inline struct head_run prediction_heads(enum prediction p, uint32_t n_kv_heads, uint32_t head)
+{
+    return p == PREDICT_LAYER ? (struct head_run){0, n_kv_heads} : (struct head_run){head, p == PREDICT_HEAD};
+}
+
+static inline struct head_run table_predictors(const struct table *t, uint32_t head)
+{
+    return prediction_heads(t->v_from, t->geometry.n_kv_heads, head);
+}
+
+static inline const struct codec *table_codec(const struct table *t, uint32_t layer, uint32_t head,
+                                              enum side side)
+{
+    return &t->codecs[head_side_index(&t->geometry, layer, head, side)];
+}
