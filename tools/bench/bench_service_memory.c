@@ -88,16 +88,16 @@ static int service_memory_resident_bytes(pid_t pid, uint64_t *ret, struct errmsg
 static int service_memory_read_state(const struct service_memory_bench *b, struct memory_state *ret,
                                      struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     kvc_status *s = NULL;
-    int r = client_open(b->daemon->operator_socket, &operator, e);
+    int r = client_open(b->daemon->operator_socket, &c, e);
 
     if (r < 0)
         return r;
 
-    r = kvc_status_get(operator, & s);
+    r = kvc_status_get(c, &s);
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(operator));
+        return fail(e, r, "%s", kvc_last_error(c));
 
     *ret = (struct memory_state){
         .n_sessions = s->sessions,
@@ -166,15 +166,19 @@ static int service_memory_publish_all(struct service_memory_bench *b, uint64_t n
 static int service_memory_connect_all(struct service_memory_bench *b, struct errmsg *e)
 {
     struct geometry g = bench_geometry(&shape);
-    int r = 0;
+    int r;
 
-    for (unsigned i = 0; r == 0 && i < b->size->n_clients; i++) {
+    for (unsigned i = 0; i < b->size->n_clients; i++) {
         r = link_open(b->daemon->socket, NULL, &b->clients[i].link, e);
-        if (r == 0)
-            r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
+        if (r < 0)
+            return r;
+
+        r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
+        if (r < 0)
+            return r;
     }
 
-    return r;
+    return 0;
 }
 
 static int service_memory_measure(struct service_memory_bench *b, struct memory_metrics *ret,

@@ -249,18 +249,18 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
 /* Held pages by the daemon's count, after the eviction of all unheld pages. */
 static int service_restart_count_held(struct service_restart_bench *b, uint64_t *ret, struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     kvc_status *s = NULL;
-    int r = client_open(b->operator_socket, &operator, e);
+    int r = client_open(b->operator_socket, &c, e);
 
     if (r < 0)
         return r;
 
-    r = kvc_evict(operator, NULL, NULL, NULL, NULL);
+    r = kvc_evict(c, NULL, NULL, NULL, NULL);
     if (r == 0)
-        r = kvc_status_get(operator, & s);
+        r = kvc_status_get(c, &s);
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(operator));
+        return fail(e, r, "%s", kvc_last_error(c));
 
     *ret = s->held_pages;
     s = kvc_status_free(s);
