@@ -12,6 +12,7 @@ int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q)
 
         if (r < 0)
             return r;
+
         m->mse[b] = levels_normal_mse(&m->levels[b], b);
     }
     return 0;

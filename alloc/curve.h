@@ -1,16 +1,17 @@
 /*
- * Distortion curves: what a band costs at each width. DESIGN 3.4.
+ * Distortion curves: the distortion of a band at each width (DESIGN 3.4). Solvers multiply them by the band's
+ * variance and the head's depth weight.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "alloc/solve.h"
 #include "alloc/table.h"
 
-/* Levels of a quantiser for N(0,1) at every width, and their exact errors: made once per solve. */
+/* Levels of a quantiser for N(0,1) at every width, and their exact errors: computed once per solve. */
 struct curve_model {
     enum curve curve;
     struct levels levels[TABLE_BITS_MAX + 1]; /* [b], b in 1..8 */
@@ -25,12 +26,12 @@ int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q);
  * CURVE_MEASURED
  *
  * ret[b] is the mean over tokens of the squared error summed over the band, ret[0] that of storing nothing.
- * Measured curves without samples fall back on nothing: n > 0 is required there.
+ * CURVE_MEASURED requires n > 0.
  */
 void curve_band(const struct curve_model *m, const float *z, size_t n, size_t n_coords, size_t stride,
                 double ret[static TABLE_BITS_MAX + 1]);
 
-/* levels_quantise() without the branches: the threshold array is searched in b steps. @z is not NaN. */
+/* levels_quantise() without branches: b steps of a binary search in the thresholds. @z is not NaN. */
 static inline unsigned quantise_fast(const struct levels *l, unsigned b, float z)
 {
     unsigned code = 0;

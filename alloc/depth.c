@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
+int depth_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
                       void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
 {
     _cleanup_(solver_deinit) struct solver v = {0};
@@ -21,6 +21,7 @@ int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, dou
 
     if (layer >= s->o.geometry.n_layers)
         return fail(e, -EINVAL, "layer %u: the model has %u layers", layer, s->o.geometry.n_layers);
+
     solve_options_for(&o, METHOD_BANDS, bpd);
     o.fit_levels = o.depth_weights = false;
     o.v_from = PREDICT_NONE;
@@ -29,12 +30,18 @@ int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, dou
     r = solver_init(&v, s, &o, e);
     if (r < 0)
         return r;
+
     v.only_layer = layer;
     v.only_side = side;
     r = solve_fit_side(&v, side, e);
-    if (r == 0)
-        r = solve_allocate(&v, e);
-    return r < 0 ? r : solve_build(&v, ret_bytes, ret_n_bytes, e);
+    if (r < 0)
+        return r;
+
+    r = solve_allocate(&v, e);
+    if (r < 0)
+        return r;
+
+    return solve_build(&v, ret_bytes, ret_n_bytes, e);
 }
 
 /* x_hat := mean + dec level(code(enc (x - mean))) for n rows of one head. @scratch [n, d + r]. */
@@ -52,6 +59,7 @@ static void depth_round_trip_head(const struct table *t, const struct codec *c, 
         }
     if (r == 0)
         return;
+
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, centred, (int) d,
                 c->enc, (int) d, 0.0f, z, (int) r);
     for (size_t i = 0; i < n * r; i++) {
@@ -72,11 +80,13 @@ int depth_round_trip(const struct table *t, uint32_t layer, enum side side, cons
 
     if (!scratch)
         return -ENOMEM;
+
     for (uint32_t head = 0; head < t->geometry.n_kv_heads; head++) {
         const struct codec *c = table_codec(t, layer, head, side);
 
         if (c->n_pred > 0)
             return -EINVAL;
+
         depth_round_trip_head(t, c, side, x + head * d, ret_x_hat + head * d, n, row_stride, scratch);
     }
     return 0;
@@ -91,7 +101,7 @@ double depth_distortion(const struct stats *s, uint32_t layer, enum side side, c
     double *error = M ? M + d * d : NULL, sum = 0;
 
     for (uint32_t head = 0; M && head < g->n_kv_heads; head++) {
-        /* the attention metric reads no covariance: it cannot fail */
+        /* METRIC_ATTENTION reads no covariance and does not fail */
         (void) metric_matrix(s, METRIC_ATTENTION, 1, layer, head, side, NULL, M);
         for (size_t t = 0; t < n; t++) {
             const float *a = x + t * row_stride + head * d, *b = x_hat + t * row_stride + head * d;

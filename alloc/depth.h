@@ -1,7 +1,6 @@
 /*
- * What measuring a depth weight needs of the allocator (DESIGN 3.1): a table that codes one layer and side
- * alone, and the distortion that its errors have under the attention metric. The forward passes are the
- * caller's.
+ * The allocator's part of measuring a depth weight (DESIGN 3.1): a table that codes one layer and side alone,
+ * and the distortion e'Me of its errors under the attention metric. The caller runs the forward passes.
  */
 #pragma once
 
@@ -13,36 +12,37 @@
 struct errmsg;
 struct stats;
 
-/* The budgets at which weights are measured: enough harm to see, little enough to be in proportion. */
+/* Budgets at which weights are measured: the distortion is far above the noise and still in proportion to the
+ * KL. */
 #define DEPTH_K_BPD 1.5
 #define DEPTH_V_BPD 2.5
 
 /**
- * solve_layer_table() - a table in which only (layer, side) has codes
+ * depth_layer_table() - a table in which only (layer, side) has codes
  * @bpd: bits per number of that layer and side; `bands`, attention metric, N(0,1) levels, no prediction
  *
  * Every other head-side has rank 0: the caller keeps those exact.
  * Return: like solve_table().
  */
-int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
+int depth_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
                       void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);
 
 struct table;
 
 /**
- * depth_round_trip() - what one layer and side of such a table makes of vectors
+ * depth_round_trip() - encodes and decodes vectors with one layer and side of such a table
  * @x, @ret_x_hat: [n, n_kv_heads, d], rows @row_stride floats apart; may not overlap
  *
- * Return: 0; -ENOMEM; -EINVAL: a head-side that is predicted, whose K codes are not here.
+ * Return: 0; -ENOMEM; -EINVAL: a head-side that is predicted from K codes, which are not passed here.
  */
 int depth_round_trip(const struct table *t, uint32_t layer, enum side side, const float *x, float *ret_x_hat,
                      size_t n, size_t row_stride);
 
 /**
- * depth_distortion() - mean of e'Me over tokens, summed over the heads of (layer, side), M the attention
- * metric
+ * depth_distortion() - mean over tokens of e'Me (squared error in the attention metric M), summed over the
+ * heads of (layer, side)
  * @x, @x_hat: [n, n_kv_heads, d] exact and decoded, rows @row_stride floats apart
- * Return: the distortion; NaN if memory ran out.
+ * Return: the distortion; NaN: out of memory.
  */
 double depth_distortion(const struct stats *s, uint32_t layer, enum side side, const float *x,
                         const float *x_hat, size_t n, size_t row_stride);

@@ -1,6 +1,6 @@
 /*
- * Checks and names the shape of a model's KV cache. Used by every reader of a table or a statistics file
- * before anything is sized by these numbers. libc and libsodium only.
+ * Checks of a geometry, and its digest; see geometry.h. Readers of tables and statistics call
+ * geometry_validate() before they allocate anything whose size depends on these numbers.
  */
 #include "alloc/geometry.h"
 
@@ -15,6 +15,7 @@ static int geometry_check_range(const char *name, uint32_t v, uint32_t min, uint
 {
     if (v < min || v > max)
         return fail(e, -EINVAL, "geometry: %s is %u, must be %u to %u", name, v, min, max);
+
     return 0;
 }
 
@@ -24,8 +25,9 @@ static int geometry_check_rope(const struct geometry *g, struct errmsg *e)
         return fail(e, -EINVAL,
                     "geometry: %u rotary dimensions, must be even and at most the head dimension %u",
                     g->n_rot, g->d);
+
     for (uint32_t i = 0; i < g->n_rot / 2; i++)
-        /* the sign bit too: -0.0 would give one model two digests */
+        /* signbit: -0.0 equals 0.0 but has another digest */
         if (!isfinite(g->freq[i]) || signbit(g->freq[i]))
             return fail(e, -EINVAL, "geometry: frequency %u is %g, must be finite and not negative", i,
                         g->freq[i]);
@@ -49,6 +51,7 @@ int geometry_validate(const struct geometry *g, struct errmsg *e)
     if (!isfinite(g->attn_scale) || g->attn_scale <= 0)
         return fail(e, -EINVAL, "geometry: attention scale is %g, must be finite and positive",
                     g->attn_scale);
+
     return geometry_check_rope(g, e);
 }
 

@@ -1,6 +1,8 @@
 /* See levels.h; levels_quantise() is declared in table.h, next to the type. */
 #include "alloc/levels.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +10,8 @@
 
 void levels_set_thresholds(struct levels *l, unsigned b)
 {
-    /* Sum and half are exact in binary64, and so is the product with a 24-bit step: one rounding in all. */
+    /* Sum, half and the product with a 24-bit step are exact in binary64: the conversion to binary32 is the
+     * only rounding. */
     for (unsigned i = 0; i + 1 < 1u << b; i++)
         l->threshold[i] =
             (float) (((double) l->value[i] + (double) l->value[i + 1]) * 0.5 * (double) l->step);
@@ -20,6 +23,7 @@ static bool levels_value_valid(const struct levels *l, unsigned b, unsigned i)
 
     if (b <= LEVELS_INT8_BITS_MAX)
         return v == (float) l->value_i8[i] && l->value_i8[i] != INT8_MIN;
+
     return isfinite(v) && f16_to_f32(f32_to_f16(v)) == v;
 }
 
@@ -30,6 +34,7 @@ bool levels_valid(const struct levels *l, unsigned b)
 
     if (b > LEVELS_INT8_BITS_MAX ? l->step != 1.0f : !(isnormal(l->step) && l->step > 0))
         return false;
+
     for (unsigned i = 0; i < n; i++)
         if (!levels_value_valid(l, b, i) || (i > 0 && l->value[i] <= l->value[i - 1]))
             return false;
@@ -42,12 +47,65 @@ bool levels_valid(const struct levels *l, unsigned b)
     return true;
 }
 
+/*
+ * The largest level must be 127 although the step was rounded to binary32, hence the limits. NaN (step 0)
+ * becomes 0, a duplicate that levels_valid() refuses.
+ */
+static int8_t levels_to_int8(double x)
+{
+    double q = rint(x);
+
+    if (isnan(q))
+        return 0;
+
+    return (int8_t) fmin(fmax(q, -127), 127);
+}
+
+static void levels_store_int8(const double *values, unsigned n, struct levels *l)
+{
+    double largest = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        largest = fmax(largest, fabs(values[i]));
+    l->step = (float) (largest / 127.0);
+    for (unsigned i = 0; i < n; i++) {
+        l->value_i8[i] = levels_to_int8(values[i] / (double) l->step);
+        l->value[i] = (float) l->value_i8[i];
+    }
+}
+
+static void levels_store_binary16(const double *values, unsigned n, struct levels *l)
+{
+    l->step = 1.0f;
+    for (unsigned i = 0; i < n; i++)
+        l->value[i] = f16_to_f32(f32_to_f16((float) values[i]));
+}
+
+int levels_from_values(const double *values, unsigned b, struct levels *ret)
+{
+    struct levels l = {0};
+
+    assert(b >= 1 && b <= TABLE_BITS_MAX);
+    for (unsigned i = 0; i < 1u << b; i++)
+        if (!isfinite(values[i]))
+            return -EINVAL;
+    if (b <= LEVELS_INT8_BITS_MAX)
+        levels_store_int8(values, 1u << b, &l);
+    else
+        levels_store_binary16(values, 1u << b, &l);
+    levels_set_thresholds(&l, b);
+    if (!levels_valid(&l, b)) /* rounding made two levels equal, or a level overflowed */
+        return -EINVAL;
+
+    *ret = l;
+    return 0;
+}
+
 uint8_t levels_quantise(const struct levels *l, unsigned b, float z)
 {
     unsigned q = 0;
 
-    /* The b bits of the answer from the top: a half of the thresholds is either all <= z or needs looking
-     * into. */
+    /* Binary search, one bit of the code per step, highest first. */
     for (unsigned half = 1u << b >> 1; half > 0; half >>= 1)
         if (l->threshold[q + half - 1] <= z)
             q += half;

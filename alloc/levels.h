@@ -1,6 +1,6 @@
 /*
- * The stored form of levels: what makes a struct levels well-formed. Shared by the table reader, which checks
- * it, and the quantisers, which make it; libc only.
+ * The stored form of levels (DESIGN 3.3). The table reader checks it with levels_valid(); levels_normal.c and
+ * levels_fit.c produce it with levels_from_values(). libc only.
  */
 #pragma once
 
@@ -8,12 +8,28 @@
 
 #include "alloc/table.h"
 
-/* Codes of widths up to this are int8 multiples of one step, wider ones binary16 (DESIGN 3.3). */
+/* Levels of widths up to this are int8 multiples of one step; levels of wider codes are binary16. */
 #define LEVELS_INT8_BITS_MAX 4
 
-/* Thresholds as midpoints of @l's values; exact in binary64, rounded once to binary32. */
+/* Sets thresholds to the midpoints of @l's values: exact in binary64, rounded once to binary32. */
 void levels_set_thresholds(struct levels *l, unsigned b);
 
-/* Whether values, step and thresholds are what DESIGN 3.3 says: integers or binary16, ascending, midpoints.
+/* Whether @l is in stored form: integers or binary16 numbers, ascending, thresholds at their midpoints.
  */
 bool levels_valid(const struct levels *l, unsigned b);
+
+/**
+ * levels_from_values() - round real levels to the stored form
+ * @values: [2^b] strictly ascending, units of z
+ *
+ * b <= 4: rounded to int8 with the largest magnitude at 127 and one step; b >= 5: rounded to binary16.
+ * Thresholds are midpoints of the rounded levels. Return: 0; -EINVAL: a level is not finite, or rounding
+ * makes two levels equal.
+ */
+int levels_from_values(const double *values, unsigned b, struct levels *ret);
+
+/* Level of code @q in units of z (value * step). */
+static inline double level_z(const struct levels *l, unsigned q)
+{
+    return (double) l->value[q] * (double) l->step;
+}

@@ -11,7 +11,8 @@
 
 #include "base/cleanup.h"
 
-/* Of the largest eigenvalue: where a root's inverse stops growing. */
+/* Relative to the largest eigenvalue: smaller ones are raised to this, so that the inverse of the root stays
+ * finite. */
 #define ROOT_FLOOR 1e-12
 
 static int linalg_errno_from_lapack(lapack_int info)
@@ -20,6 +21,7 @@ static int linalg_errno_from_lapack(lapack_int info)
         return 0;
     if (info == LAPACK_WORK_MEMORY_ERROR || info == LAPACK_TRANSPOSE_MEMORY_ERROR)
         return -ENOMEM;
+
     return -EDOM;
 }
 
@@ -59,12 +61,14 @@ int linalg_eigen(size_t n, double *a, double *ret_w)
 
     if (!linalg_all_finite(n * n, a))
         return -EDOM;
-    /* A symmetric matrix is its own transpose: column-major LAPACK reads it without a copy, and the
-     * eigenvectors it leaves in columns are rows to us. Ascending there, descending here. */
+
+    /* A symmetric matrix is its own transpose: column-major LAPACK reads it without a copy, and its columns
+     * of eigenvectors are our rows. LAPACK's order is ascending, ours descending. */
     r = linalg_errno_from_lapack(
         LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int) n, a, (lapack_int) n, ret_w));
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < n / 2; i++) {
         double t = ret_w[i];
 
@@ -96,6 +100,7 @@ int linalg_roots(size_t n, const double *a, double *ret_root, double *ret_invers
 
     if (!u)
         return -ENOMEM;
+
     scaled = u + n * n;
     w = scaled + n * n;
     root = w + n;
@@ -106,6 +111,7 @@ int linalg_roots(size_t n, const double *a, double *ret_root, double *ret_invers
         return r;
     if (!(w[0] > 0))
         return -EDOM;
+
     for (size_t i = 0; i < n; i++) {
         double clamped = fmax(w[i], ROOT_FLOOR * w[0]);
 
@@ -121,6 +127,7 @@ int linalg_solve(size_t n, size_t n_rhs, double *a, double *b)
 {
     if (!linalg_all_finite(n * n, a) || !linalg_all_finite(n * n_rhs, b))
         return -EDOM;
+
     return linalg_errno_from_lapack(LAPACKE_dposv(LAPACK_ROW_MAJOR, 'L', (lapack_int) n, (lapack_int) n_rhs,
                                                   a, (lapack_int) n, b, (lapack_int) n_rhs));
 }

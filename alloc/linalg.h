@@ -1,9 +1,9 @@
 /*
- * The dense linear algebra that the solvers need, in binary64: thin wrappers of LAPACK that check what LAPACK
- * does not. Matrices are row-major [n, n]; "symmetric" means both triangles are filled.
+ * Dense linear algebra of the solvers in binary64: wrappers of LAPACK that also check for finite input and
+ * output. Matrices are row-major [n, n]; "symmetric" means both triangles are filled.
  *
- * Errors: -EDOM: not finite, not definite or no convergence (the caller knows which head-side it was and says
- * so); -ENOMEM.
+ * Errors: -EDOM: not finite, not definite or no convergence (the caller adds the head-side to the sentence);
+ * -ENOMEM.
  */
 #pragma once
 
@@ -14,8 +14,8 @@
  * @a:       [n, n], destroyed; on success row i is the unit eigenvector of ret_w[i]
  * @ret_w:   [n] descending
  *
- * The sign of a vector is free; here its component of largest magnitude is positive, so that the same
- * statistics give the same table whatever LAPACK picked.
+ * The sign of a vector is free: the component of largest magnitude is made positive, so that the same
+ * statistics give the same table with every LAPACK.
  */
 int linalg_eigen(size_t n, double *a, double *ret_w);
 

@@ -12,8 +12,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define TEMPER_FLOOR 1e-4 /* eigenvalues of the largest, before the power: what is below is noise */
-#define KL_NOISE 1e-6     /* nats: below this a depth measurement is rounding */
+#define TEMPER_FLOOR 1e-4 /* relative to the largest eigenvalue, before the power: smaller ones are noise */
+#define KL_NOISE 1e-6     /* nats: a smaller KL is rounding */
 
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
 {
@@ -26,6 +26,7 @@ int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
     if (m == METRIC_FISHER && s->n_fisher == 0)
         return fail(e, -EINVAL,
                     "the statistics have no gradients: calibrate with --metric fisher for metric fisher");
+
     return 0;
 }
 
@@ -74,7 +75,7 @@ void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head,
     }
 }
 
-static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, const double *covariance,
+static int metric_query(const struct stats *s, uint32_t layer, uint32_t head, const double *covariance,
                         double *M)
 {
     size_t d = s->o.geometry.d;
@@ -83,10 +84,12 @@ static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, co
 
     if (!u)
         return -ENOMEM;
+
     memcpy(u, covariance, d * d * sizeof(*u));
     r = linalg_eigen(d, u, u + d * d);
     if (r < 0)
         return r;
+
     metric_query_variance(s, layer, head, u, u + d * d);
     metric_compose(d, u, u + d * d, M);
     return 0;
@@ -94,10 +97,20 @@ static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, co
 
 double metric_power(enum metric m, double power)
 {
-    return power > 0            ? power
-           : m == METRIC_FISHER ? METRIC_FISHER_POWER
-           : m == METRIC_OUTPUT ? METRIC_OUTPUT_POWER
-                                : 1;
+    if (power > 0)
+        return power;
+
+    switch (m) {
+    case METRIC_FISHER:
+        return METRIC_FISHER_POWER;
+    case METRIC_OUTPUT:
+        return METRIC_OUTPUT_POWER;
+    case METRIC_MSE:
+    case METRIC_QUERY:
+    case METRIC_ATTENTION:
+        break;
+    }
+    return 1;
 }
 
 /* M^power at the trace of M. */
@@ -111,11 +124,13 @@ static int metric_temper(size_t d, double power, double *M)
         return 0;
     if (!u)
         return -ENOMEM;
+
     w = u + d * d;
     memcpy(u, M, d * d * sizeof(*u));
     r = linalg_eigen(d, u, w);
     if (r < 0 || !(w[0] > 0))
         return r;
+
     for (size_t i = d; i-- > 0;) {
         double clamped = fmax(w[i], TEMPER_FLOOR * w[0]);
 
@@ -137,7 +152,8 @@ int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t l
     switch (m) {
     case METRIC_QUERY:
         if (side == SIDE_K)
-            return query_metric(s, layer, head, covariance, ret_M);
+            return metric_query(s, layer, head, covariance, ret_M);
+
         break;
     case METRIC_ATTENTION:
         metric_average(d, s->metric + at, s->n_tokens, ret_M);
@@ -155,15 +171,7 @@ int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t l
     return 0;
 }
 
-bool stats_has_depth(const struct stats *s)
-{
-    for (size_t i = 0; i < (size_t) s->o.geometry.n_layers * 2; i++)
-        if (s->depth[i].n == 0)
-            return false;
-    return true;
-}
-
-/* A measurement that says something: KL above the noise, and a distortion to divide it by. */
+/* A measurement with a KL above the noise and a distortion to divide it by. */
 static bool metric_meaningful(const struct depth_sums *m)
 {
     return m->kl >= KL_NOISE * (double) m->n && m->D > 0;
@@ -182,6 +190,7 @@ static double metric_median_weight(const struct stats *s, enum side side)
     }
     if (n == 0)
         return 1;
+
     sort_doubles(w, n);
     return n % 2 ? w[n / 2] : (w[n / 2 - 1] + w[n / 2]) / 2;
 }
@@ -192,49 +201,6 @@ double metric_depth_weight(const struct stats *s, uint32_t layer, enum side side
 
     if (!stats_has_depth(s))
         return 1;
+
     return metric_meaningful(m) ? m->kl / m->D : metric_median_weight(s, side);
-}
-
-int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D)
-{
-    if (layer >= s->o.geometry.n_layers || !isfinite(kl) || !isfinite(D) || D < 0)
-        return -EINVAL;
-    s->depth[layer * 2 + side] = (struct depth_sums){.kl = kl > 0 ? kl : 0, .D = D, .n = 1};
-    return 0;
-}
-
-int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, double *ret_kl, double *ret_D)
-{
-    const struct depth_sums *m = &s->depth[layer * 2 + side];
-
-    if (m->n == 0)
-        return -ENODATA;
-    *ret_kl = m->kl / (double) m->n;
-    *ret_D = m->D / (double) m->n;
-    return 0;
-}
-
-int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key,
-                       double *ret_query)
-{
-    const struct geometry *g = &s->o.geometry;
-    size_t d = g->d, planes = g->n_rot / 2, hs = head_side_index(g, layer, head, SIDE_K);
-    const double *mean = s->mean + hs * d, *scatter = s->scatter + hs * d * d;
-    double n = s->n_tokens > 0 ? (double) s->n_tokens : 1;
-
-    if (ret_query && !s->query)
-        return -ENODATA;
-    for (size_t p = 0; p < d / 2; p++) {
-        /* half-split inside the rotated part, half-split inside the rest */
-        size_t i = p < planes ? p : g->n_rot + (p - planes);
-        size_t j = p < planes ? p + planes : i + (d - g->n_rot) / 2;
-
-        ret_key[p] = scatter[i * d + i] / n + mean[i] * mean[i] + scatter[j * d + j] / n + mean[j] * mean[j];
-        if (ret_query) {
-            const double *q = s->query + ((size_t) layer * g->n_kv_heads + head) * d * d;
-
-            ret_query[p] = (q[i * d + i] + q[j * d + j]) / (n * geometry_group(g));
-        }
-    }
-    return 0;
 }

@@ -1,22 +1,24 @@
 /*
- * The metric of a head-side as the solvers want it: averages over key positions, made from the sums of the
- * statistics. DESIGN 3.1.
+ * The metric M of a head-side (DESIGN 3.1): averages over key positions, computed from the sums of the
+ * statistics. Used by the solvers, by depth.c and by `kvcobra inspect`.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "alloc/geometry.h"
-#include "alloc/solve.h"
+#include "alloc/solve_names.h"
 
 struct errmsg;
 struct stats;
 
-/* Whether the statistics can make @m: 0, or -EINVAL with a sentence that says what they lack. */
+/* Whether the statistics hold the sums of @m. Return: 0; -EINVAL with a sentence that names the missing ones.
+ */
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e);
 
-/* M^power at the trace of M: tempered, the strongest directions count for less. Both measured better so than
- * plain (DESIGN 3.1, EXPERIMENTS.md). */
+/* A tempered metric is M^power scaled to the trace of M: the strongest directions count for less. `fisher`
+ * and `output` measured better at this power than at 1 (DESIGN 3.1, EXPERIMENTS.md). */
 #define METRIC_FISHER_POWER 0.75
 #define METRIC_OUTPUT_POWER 0.75
 
@@ -25,7 +27,7 @@ static inline bool metric_tempers(enum metric m)
     return m == METRIC_ATTENTION || m == METRIC_FISHER || m == METRIC_OUTPUT;
 }
 
-/* The power that M is raised to if @power, of struct solve_options, is asked for; 0: the metric's own. */
+/* The power that M is raised to: @power (struct solve_options.temper), or the metric's own if that is 0. */
 double metric_power(enum metric m, double power);
 
 /**
@@ -47,9 +49,9 @@ void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head,
                            double *ret_w);
 
 /**
- * metric_depth_weight() - omega(layer, side): what the curves of its heads are multiplied by
+ * metric_depth_weight() - omega(layer, side): the factor on the curves of its heads
  *
- * KL / D where measured; a KL below 1e-6 is noise and takes the median of its side. 1 for all unless every
- * layer and side is measured: weights and no weights do not mix.
+ * KL / D. A KL below 1e-6 is noise: the median of the side replaces it. If any layer and side is not
+ * measured, the weight is 1 for all: measured and unmeasured ones have no common scale.
  */
 double metric_depth_weight(const struct stats *s, uint32_t layer, enum side side);

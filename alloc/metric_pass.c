@@ -1,4 +1,4 @@
-/* One window and layer on its way into the metrics; see metric_pass.h. */
+/* Softmax and weighted outer products of one window and layer; see metric_pass.h. */
 #include "alloc/metric_pass.h"
 
 #include <cblas.h>
@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define UPDATE_ROWS                                                                                          \
-    1024 /* weighted queries of one rank update: with d = 64 they stay in the second-level cache */
+    1024 /* weighted queries of one rank update: at d = 64 they fit the second-level cache                   \
+          */
 
 void pass_deinit(struct pass *p)
 {
@@ -90,6 +91,7 @@ int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first
     p->frame = malloc((size_t) g->d * g->d * sizeof(double));
     if (!p->block || !p->frame)
         return -ENOMEM;
+
     for (size_t i = 0; i < N_PARTS; i++) {
         *parts[i] = sizes[i] > 0 ? p->block + at : NULL;
         at += sizes[i];
@@ -117,8 +119,8 @@ static void metric_pass_rotate_rows(const struct pass *p, const float *x, size_t
     }
 }
 
-/* Values less the mean over the window: sums p v differ from their own by the same constant, since p adds up
- * to 1, and differences v - sum p v do not change. They lose fewer digits to a common offset. */
+/* Subtracts the mean over the window from the values. Since p adds up to 1, sums p v change by the same
+ * constant and the differences v - sum p v do not change, but they lose fewer digits to a common offset. */
 static void metric_pass_centre_values(struct pass *p, uint32_t head, const float *v)
 {
     size_t d = p->d, stride = p->g->n_kv_heads * d;
@@ -155,7 +157,7 @@ void pass_queries(struct pass *p, size_t j, uint32_t head, const float *q)
 
 /*
  * One query's online softmax over the scores of a block of keys, which become exp(score - max); the first
- * @n_skip of them are sinks. Return: what everything summed before has to be multiplied by.
+ * @n_skip of them are sinks. Return: the factor for everything summed before.
  */
 static float metric_pass_softmax_step(float *score, size_t n, size_t n_skip, float *max, float *denom,
                                       float *squares)
@@ -223,7 +225,7 @@ void pass_softmax(struct pass *p, size_t j)
         size_t keys = p->n - first < PASS_KEY_BLOCK ? p->n - first : PASS_KEY_BLOCK;
         size_t n_skip = p->n_first > first ? p->n_first - first : 0;
 
-        /* causal: queries before the block's first key see none of it */
+        /* causal: queries before the block's first key read none of its keys */
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) (p->n - first), (int) keys, (int) p->d,
                     1.0f, query + first * p->d, (int) p->d, p->key + first * p->d, (int) p->d, 0.0f,
                     p->scores, PASS_KEY_BLOCK);
@@ -267,7 +269,7 @@ void pass_sample(struct pass *p, const size_t *at, size_t n_keys)
 /*
  * update := sum over the group and m >= n of weight * q q' for sampled key @i at position @at: one symmetric
  * rank update (cut into pieces of UPDATE_ROWS). Queries whose terms together stay below half a unit in the
- * last place of the sum's trace are left out: in most heads a key is read by few.
+ * last place of the sum's trace are left out: in most heads few queries give a key any weight.
  */
 static void metric_pass_update_key(struct pass *p, size_t i, size_t at)
 {
@@ -334,7 +336,8 @@ void pass_add_key(struct pass *p, size_t i, size_t at, double scale, double *sum
     metric_pass_unrotate(p->frame, d, planes, d, 1, c, s);
     metric_pass_unrotate(p->frame, d, planes, 1, d, c, s);
     for (size_t a = 0; a < d; a++)
-        for (size_t b = 0; b <= a; b++) { /* one triangle decides: the sum stays exactly symmetric */
+        for (size_t b = 0; b <= a;
+             b++) { /* both triangles get the same number: the sum stays exactly symmetric */
             double v = scale * p->frame[a * d + b];
 
             sum[a * d + b] += v;

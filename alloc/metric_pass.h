@@ -1,7 +1,7 @@
 /*
- * What the attention and output metrics share (DESIGN 3.1): softmax over one window of one KV head without a
- * [T, T] array, probabilities of sampled keys, and weighted outer products of queries in a key's own frame.
- * Shared by metric_pass.c and metric_sums.c.
+ * Attention over one window for the attention and output metrics (DESIGN 3.1): softmax over one window of one
+ * KV head without a [T, T] array, probabilities of sampled keys, and weighted outer products of queries in a
+ * key's own frame. Shared by metric_pass.c and metric_sums.c.
  *
  * Order: pass_init() once per window and layer; for each KV head pass_keys(), then pass_queries() and
  * pass_softmax() for each query head of its group; then pass_sample() for blocks of sampled keys and
@@ -29,7 +29,7 @@ struct pass {
     float *squares;       /* [group, n] sum over keys that count of p^2 */
     float *scores;        /* [n, PASS_KEY_BLOCK] */
     float *probs;         /* [group, PASS_KEY_BLOCK, n] p of a block of sampled keys */
-    float *weights;       /* the same shape: what a query counts for a key */
+    float *weights;       /* the same shape: weight of each query in a key's metric */
     float *sampled;       /* [PASS_KEY_BLOCK, d] rotated sampled keys */
     float *rows;          /* [UPDATE_ROWS, d] sqrt(weight) * query */
     float *update;        /* [d, d] */
@@ -46,17 +46,19 @@ uint64_t pass_bytes(const struct geometry *g, size_t n, bool outputs);
 int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first, bool outputs);
 void pass_deinit(struct pass *p);
 
-/* One KV head's keys (and values, with outputs): [n, n_kv_heads, d] of the layer. */
+/* Rotates the keys of one KV head and, with outputs, centres its values. @k, @v: [n, n_kv_heads, d] of the
+ * layer. */
 void pass_keys(struct pass *p, uint32_t head, const float *k, const float *v);
 
-/* Query head @j of the group, @head of the layer's. @q: [n, n_heads, d] of the layer. */
+/* Rotates the queries of head @j of the group, which is @head of the layer. @q: [n, n_heads, d] of the layer.
+ */
 void pass_queries(struct pass *p, size_t j, uint32_t head, const float *q);
 
 /* Softmax of head @j: max, denom, squares and, with outputs, output. */
 void pass_softmax(struct pass *p, size_t j);
 
-/* Probabilities of the keys at[0..n_keys), ascending, for all heads of the group; queries before a key stay
- * undefined. */
+/* Probabilities of the keys at[0..n_keys), ascending, for all heads of the group; entries of queries before a
+ * key stay undefined. */
 void pass_sample(struct pass *p, const size_t *at, size_t n_keys);
 
 /* sum [d, d] += scale times the sum over the group and m >= @at of weight q~ q~', for key @i of the block at

@@ -1,7 +1,8 @@
 /*
- * The sums behind two metrics that need no gradients (DESIGN 3.1, alloc/README.md), of one window and layer.
+ * The sums of the two metrics that need no gradients (DESIGN 3.1, alloc/README.md), over one window and
+ * layer.
  *
- * attention: what an error does to the distribution over keys, and to the output.
+ * attention: the effect of an error on the distribution over keys, and on the output.
  *   K: an error e of key n changes the score of query m by scale <R(m) q, R(n) e> = scale <q~, e> with
  *      q~ = R(n)' R(m) q, and the softmax by its Fisher information p(1-p). So M = sum over the group's query
  * heads and m >= n of p(1-p) scale^2 q~ q~', averaged over keys n. (scale^2 is the 1/d of the text.) V: an
@@ -10,12 +11,12 @@
  *
  * output: the squared error of what attention adds to the residual stream, relative to that stream after it,
  * so that layers compare. With B_h = W_O,h' W_O,h, o_m = sum_n p_mn v_n and r_m the mean square of the stream
- * at query m: K: the error of the score moves the output of the head by p_mn (v_n - o_m) times it: M =
+ * at query m: K: an error s of the score moves the output of the head by p_mn (v_n - o_m) s: M =
  * sum_h,m p_mn^2 / r_m (v_n - o_m)' B_h (v_n - o_m) scale^2 q~ q~', averaged over keys n. V: M = sum_h
  * E[sum_m p_mn^2 / r_m] B_h.
  *
  * Never a [T, T] array: a first pass over all keys finds each query's maximum, denominator, sum of squares
- * and output (online softmax); a second one makes the weights of the sampled keys only.
+ * and output (online softmax); a second pass computes the weights of the sampled keys only.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -27,7 +28,7 @@
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 
-/* What the output metric needs beside the pass. */
+/* Data of the output metric beside the pass. */
 struct outputs {
     const float *residual; /* [n] mean squares of the residual stream after attention */
     float *B;              /* [group, d, d] */
@@ -50,12 +51,11 @@ static size_t metric_sums_outputs_floats(const struct geometry *g, size_t n)
     return geometry_group(g) * (d * d + n * (d + 1)) + PASS_KEY_BLOCK * (d + n);
 }
 
-uint64_t stats_window_bytes(const struct stats_options *o, size_t n)
+uint64_t metric_sums_bytes(const struct geometry *g, size_t n, bool want_output)
 {
-    if (!o->want_attention && !o->want_output)
-        return 0;
-    return pass_bytes(&o->geometry, n, o->want_output) +
-           (o->want_output ? (uint64_t) metric_sums_outputs_floats(&o->geometry, n) * sizeof(float) : 0);
+    uint64_t pass = pass_bytes(g, n, want_output);
+
+    return want_output ? pass + (uint64_t) metric_sums_outputs_floats(g, n) * sizeof(float) : pass;
 }
 
 static int metric_sums_outputs_init(struct outputs *o, const struct pass *p, const float *residual)
@@ -66,6 +66,7 @@ static int metric_sums_outputs_init(struct outputs *o, const struct pass *p, con
     o->block = malloc(metric_sums_outputs_floats(p->g, n) * sizeof(float));
     if (!o->block)
         return -ENOMEM;
+
     o->B = o->block;
     o->mapped = o->B + p->group * d * d;
     o->own = o->mapped + p->group * n * d;
@@ -74,7 +75,7 @@ static int metric_sums_outputs_init(struct outputs *o, const struct pass *p, con
     return 0;
 }
 
-/* Head @j of the group is through the softmax: B o_m and o_m' B o_m of every query. */
+/* B o_m and o_m' B o_m of every query of head @j of the group; after pass_softmax() of that head. */
 static void metric_sums_map_outputs(struct outputs *o, const struct pass *p, size_t j, const double *wo)
 {
     size_t n = p->n, d = p->d;
@@ -120,9 +121,9 @@ static void metric_sums_weigh_attention(struct pass *p, const size_t *at, size_t
         }
 }
 
-/* p^2 / r (v - o)' B (v - o), the form as v'Bv - 2 v'Bo + o'Bo: products of matrices instead of a vector for
- * each pair. What it loses where v and o nearly agree is noise of 2^-24 of their lengths, and such pairs
- * count for nothing. */
+/* p^2 / r (v - o)' B (v - o), computed as p^2 / r (v'Bv - 2 v'Bo + o'Bo): matrix products instead of one
+ * vector for each pair. Cancellation where v and o nearly agree leaves noise of 2^-24 of their lengths; the
+ * weight of such pairs is negligible. */
 static void metric_sums_weigh_output(struct outputs *o, struct pass *p, const size_t *at, size_t n_keys)
 {
     size_t n = p->n, d = p->d, first = at[0];
@@ -145,9 +146,9 @@ static void metric_sums_weigh_output(struct outputs *o, struct pass *p, const si
     }
 }
 
-/* Second pass: the K metrics of one KV head from every stride-th key; NULL: not wanted. */
-static void add_key_metrics(struct pass *p, struct outputs *o, uint32_t stride, uint64_t key_seed,
-                            double *attention, double *output)
+/* Second pass: the K metrics of one KV head from every stride-th key. A sum that is NULL is left out. */
+static void metric_sums_add_keys(struct pass *p, struct outputs *o, uint32_t stride, uint64_t key_seed,
+                                 double *attention, double *output)
 {
     size_t n_keys = p->n - p->n_first, step = stride < n_keys ? stride : n_keys;
     size_t offset = (size_t) (key_seed % step), n_sampled = (n_keys - offset + step - 1) / step;
@@ -172,9 +173,9 @@ static void add_key_metrics(struct pass *p, struct outputs *o, uint32_t stride, 
     }
 }
 
-/* sum += B_h times the sum over queries of p^2, divided by what there is to divide by. */
-static void add_value_metric(const struct pass *p, size_t j, const double *wo, const float *residual,
-                             double *sum)
+/* sum += B_h times the sum over queries of p^2, or of p^2 / r_m for the output metric. */
+static void metric_sums_add_value(const struct pass *p, size_t j, const double *wo, const float *residual,
+                                  double *sum)
 {
     const float *squares = p->squares + j * p->n;
     double total = 0;
@@ -194,10 +195,15 @@ int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, u
     _cleanup_(metric_sums_outputs_deinit) struct outputs o = {0};
     int r = pass_init(&p, g, n, n_first, s->output != NULL);
 
-    if (r == 0 && s->output)
-        r = metric_sums_outputs_init(&o, &p, residual);
     if (r < 0)
         return r;
+
+    if (s->output) {
+        r = metric_sums_outputs_init(&o, &p, residual);
+        if (r < 0)
+            return r;
+    }
+
     for (uint32_t kv = 0; kv < g->n_kv_heads; kv++) {
         size_t at_k = head_side_index(g, layer, kv, SIDE_K) * dd,
                at_v = head_side_index(g, layer, kv, SIDE_V) * dd;
@@ -210,14 +216,14 @@ int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, u
             pass_queries(&p, j, head, q);
             pass_softmax(&p, j);
             if (s->metric)
-                add_value_metric(&p, j, wo, NULL, s->metric + at_v);
+                metric_sums_add_value(&p, j, wo, NULL, s->metric + at_v);
             if (s->output) {
-                add_value_metric(&p, j, wo, residual, s->output + at_v);
+                metric_sums_add_value(&p, j, wo, residual, s->output + at_v);
                 metric_sums_map_outputs(&o, &p, j, wo);
             }
         }
-        add_key_metrics(&p, &o, s->o.key_stride, key_seed, s->metric ? s->metric + at_k : NULL,
-                        s->output ? s->output + at_k : NULL);
+        metric_sums_add_keys(&p, &o, s->o.key_stride, key_seed, s->metric ? s->metric + at_k : NULL,
+                             s->output ? s->output + at_k : NULL);
     }
     return 0;
 }

@@ -1,10 +1,10 @@
 /*
  * Adding and merging moments; see moments.h.
  *
- * Tokens are taken in blocks: their own mean, the scatter around it, then Chan's rule joins both to what was
- * there. No difference of large numbers occurs, so a key bias a thousand times the deviation costs no digit.
- * All sums are binary64: moments are added up over days of traffic, and in binary32 the eighth digit of the
- * largest direction would bury the smallest ones, which are the ones a codec leaves out.
+ * Each block of tokens gives a mean and the scatter around it, which Chan's rule joins to the earlier ones.
+ * No large numbers are subtracted, so a key bias a thousand times the deviation costs no digit. All sums are
+ * binary64: moments add up over days of traffic, and in binary32 the rounding of the largest direction would
+ * exceed the smallest ones, by which a codec decides what to leave out.
  */
 #include "alloc/moments.h"
 
@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define BLOCK_ROWS 64 /* rows of a block and the triangle stay in the second-level cache up to d = 128 */
+#define BLOCK_ROWS 64 /* rows of a block and the triangle fit the second-level cache up to d = 128 */
 
 int moments_new(const struct moments_options *o, struct moments **ret_moments, struct errmsg *e)
 {
@@ -33,10 +33,12 @@ int moments_new(const struct moments_options *o, struct moments **ret_moments, s
         return fail(e, -EINVAL, "%u sinks left out, at most %u are possible", o->n_sink, TABLE_SINKS_MAX);
     if (!memchr(o->model_name, '\0', sizeof(o->model_name)))
         return fail(e, -EINVAL, "the model's name is not terminated");
+
     n_heads = (size_t) o->geometry.n_layers * o->geometry.n_kv_heads;
     m = calloc(1, sizeof(*m));
     if (!m)
         return fail(e, -ENOMEM, "out of memory for moments");
+
     m->o = *o;
     m->count = calloc(n_heads, sizeof(*m->count));
     m->mean = calloc(n_heads * width, sizeof(*m->mean));
@@ -44,8 +46,10 @@ int moments_new(const struct moments_options *o, struct moments **ret_moments, s
     m->rows = malloc((BLOCK_ROWS + 1) * width * sizeof(*m->rows));
     m->block = malloc(moments_triangle(&o->geometry) * sizeof(*m->block));
     if (!m->count || !m->mean || !m->scatter || !m->rows || !m->block)
-        return fail(e, -ENOMEM, "out of memory: moments of this model take %zu MiB",
-                    moments_bytes(&o->geometry) >> 20);
+        return fail(
+            e, -ENOMEM, "out of memory: moments of this model take %zu MiB",
+            n_heads * (sizeof(*m->count) + (width + moments_triangle(&o->geometry)) * sizeof(double)) >> 20);
+
     *ret_moments = take_ptr(m);
     return 0;
 }
@@ -54,6 +58,7 @@ struct moments *moments_free(struct moments *m)
 {
     if (!m)
         return NULL;
+
     free(m->count);
     free(m->mean);
     free(m->scatter);
@@ -84,8 +89,8 @@ static void moments_join(size_t width, uint64_t *n_a, double *mean_a, double *sc
 }
 
 /* Mean and scatter of the @n rows in m->rows [n, width]; the rows are centred in place. */
-static void block_moments(const struct moments *m, size_t n, size_t width, double *ret_mean,
-                          double *ret_scatter)
+static void moments_of_block(const struct moments *m, size_t n, size_t width, double *ret_mean,
+                             double *ret_scatter)
 {
     memset(ret_mean, 0, width * sizeof(*ret_mean));
     for (size_t t = 0; t < n; t++)
@@ -133,7 +138,7 @@ static void moments_add_head(struct moments *m, size_t head, size_t n, size_t st
                 m->rows[t * width + i] = (double) k[(first + t) * stride + i];
                 m->rows[t * width + d + i] = (double) v[(first + t) * stride + i];
             }
-        block_moments(m, rows, width, mean, m->block);
+        moments_of_block(m, rows, width, mean, m->block);
         moments_join(width, &m->count[head], m->mean + head * width,
                      m->scatter + head * moments_triangle(&m->o.geometry), rows, mean, m->block);
     }
@@ -149,17 +154,18 @@ int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t
         return fail(e, -EINVAL, "layer %u, heads %u to %u: the model has %u layers of %u KV heads", layer,
                     first_head, first_head + n_heads, g->n_layers, g->n_kv_heads);
     if (n > MOMENTS_COUNT_MAX)
-        return fail(e, -EINVAL, "%zu tokens at once are too many to count", n);
+        return fail(e, -EINVAL, "%zu tokens in one call are too many to count", n);
     if ((r = moments_check_finite("key", layer, first_head, n_heads, n, g->d, k, e)) < 0 ||
         (r = moments_check_finite("value", layer, first_head, n_heads, n, g->d, v, e)) < 0)
         return r;
+
     for (uint32_t h = 0; h < n_heads; h++)
         moments_add_head(m, (size_t) layer * g->n_kv_heads + first_head + h, n, (size_t) n_heads * g->d,
                          k + h * g->d, v + h * g->d);
     return 0;
 }
 
-/* Names the first difference that makes two sets of moments no parts of one whole. */
+/* Refuses two sets of moments that are not parts of one whole, with a sentence about the first difference. */
 static int moments_check_same(const struct moments_options *a, const struct moments_options *b,
                               struct errmsg *e)
 {
@@ -168,6 +174,7 @@ static int moments_check_same(const struct moments_options *a, const struct mome
     if (memcmp(a->model_digest, b->model_digest, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "the moments are of different models: %s and %s", a->model_name,
                     b->model_name);
+
     geometry_digest(&a->geometry, geometry_a);
     geometry_digest(&b->geometry, geometry_b);
     if (memcmp(geometry_a, geometry_b, DIGEST_BYTES) != 0)
@@ -175,6 +182,7 @@ static int moments_check_same(const struct moments_options *a, const struct mome
     if (a->n_sink != b->n_sink)
         return fail(e, -EINVAL, "the moments leave out different sinks: %u and %u tokens", a->n_sink,
                     b->n_sink);
+
     return 0;
 }
 
@@ -187,12 +195,15 @@ int moments_merge(struct moments *m, const struct moments *other, struct errmsg 
 
     if (m == other)
         return fail(e, -EINVAL, "moments cannot be merged with themselves");
+
     r = moments_check_same(&m->o, &other->o, e);
     if (r < 0)
         return r;
+
     for (size_t h = 0; h < n_heads; h++)
         if (other->count[h] > MOMENTS_COUNT_MAX - m->count[h])
-            return fail(e, -EINVAL, "the moments count more tokens together than a file can say");
+            return fail(e, -EINVAL,
+                        "the moments count more than 2^48 tokens together, the most that a file can hold");
     for (size_t h = 0; h < n_heads; h++)
         if (other->count[h] > 0)
             moments_join(width, &m->count[h], m->mean + h * width, m->scatter + h * triangle, other->count[h],

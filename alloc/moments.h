@@ -1,12 +1,11 @@
 /*
- * Moments: all that is kept of tokens whose vectors may not be kept (DESIGN 3.5). Per (layer, KV head) the
+ * Moments: what is stored of tokens whose vectors may not be stored (DESIGN 3.5). Per (layer, KV head) the
  * number of tokens, and mean and centred scatter of the joint vector x = [k ; v] of 2d numbers, k before
- * RoPE. A solver makes a whole table of them if the metric comes from somewhere else (stats_from_moments()).
+ * RoPE. A table can be solved from them if the metric comes from other statistics (stats_from_moments()).
  *
- * For clients that watch live traffic as much as for calibration: libc and libsodium (SHA-256) only, no BLAS,
- * no file unless asked. Adding is additive: moments of disjoint tokens, of several processes or of several
- * ranges of heads, merge into those of all of them. One thread at a time per object. alloc/README.md draws
- * the bytes.
+ * Used by clients that observe live traffic and by calibration: libc and libsodium (SHA-256) only, no BLAS.
+ * Moments of disjoint tokens, of several processes or of several ranges of heads merge into those of all of
+ * them. One thread at a time per object. alloc/README.md draws the bytes.
  */
 #pragma once
 
@@ -24,8 +23,9 @@ struct moments;
 struct moments_options {
     struct geometry geometry;
     uint8_t model_digest[DIGEST_BYTES];
-    char model_name[MOMENTS_NAME_BYTES]; /* for people; may be empty. Merging keeps the first that is not */
-    uint32_t n_sink;                     /* first tokens of a sequence that the caller leaves out */
+    /* shown to users; may be empty. Merging keeps the first non-empty name */
+    char model_name[MOMENTS_NAME_BYTES];
+    uint32_t n_sink; /* first tokens of a sequence that the caller leaves out */
 };
 
 /**
@@ -43,14 +43,14 @@ static inline void moments_freep(struct moments **m)
 
 /**
  * moments_add() - count the tokens of one layer and a range of its heads
- * @first_head, @n_heads: KV heads that @k and @v have; all of them for a whole layer
+ * @first_head, @n_heads: KV heads that @k and @v hold; all KV heads for a whole layer
  * @k, @v: [n, n_heads, d] pre-RoPE keys, half-split with rotary dimensions first, and values; the caller left
  * sinks out
  *
- * The same tokens need not pass every layer: each (layer, head) has its own count. About 2 d^2
+ * Layers may be given different tokens: each (layer, head) has its own count. About 2 d^2
  * multiplications per token and head.
  *
- * Return: 0; -EINVAL: no such layer or heads, or a number that is not finite (nothing was added then).
+ * Return: 0; -EINVAL: no such layer or heads, or a number that is not finite; then nothing was added.
  */
 int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n,
                 const float *k, const float *v, struct errmsg *e);
@@ -59,7 +59,7 @@ int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t
  * to rounding, the result does not depend on the order of merging. */
 int moments_merge(struct moments *m, const struct moments *other, struct errmsg *e);
 
-/* Bytes of the file image of moments of this geometry, whatever was added. */
+/* Bytes of the file image of moments of this geometry. They do not depend on the number of tokens. */
 size_t moments_bytes(const struct geometry *g);
 
 /* The file image into @dst of moments_bytes(); its last DIGEST_BYTES are the SHA-256 that names it. */
@@ -68,12 +68,12 @@ void moments_write(const struct moments *m, void *dst);
 /**
  * moments_parse() - check a file image and copy it
  *
- * Hostile input is safe; what is accepted are numbers that tokens could have: finite, and every covariance
- * within the bounds of its variances. Return: 0; -EBADMSG with a sentence; -ENOMEM.
+ * Hostile input is safe. Only moments that tokens can have are accepted: finite, and every covariance within
+ * the bounds of its variances. Return: 0; -EBADMSG with a sentence; -ENOMEM.
  */
 int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moments, struct errmsg *e);
 
-/* Whether bytes begin like such a file. */
+/* Whether @bytes begin with the magic number of a moments file. */
 bool moments_recognise(const void *bytes, size_t n_bytes);
 
 int moments_save(const struct moments *m, const char *path, struct errmsg *e);

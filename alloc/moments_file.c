@@ -1,4 +1,5 @@
-/* Moments as bytes: alloc/README.md draws them. Everything follows from the header; nothing is stored twice.
+/* The moments file; alloc/README.md draws its bytes. The header determines every offset; nothing is stored
+ * twice. See moments.h.
  */
 #include <errno.h>
 #include <float.h>
@@ -15,7 +16,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
 
-/* Where things stand. No overflow: every factor is bounded by geometry_validate(). */
+/* Offsets of the sections. No overflow: geometry_validate() bounds every factor. */
 struct layout {
     size_t freq, count, mean, scatter, end, digest, file_bytes;
 };
@@ -77,6 +78,7 @@ int moments_save(const struct moments *m, const char *path, struct errmsg *e)
 
     if (!image)
         return fail(e, -ENOMEM, "out of memory: the moments file takes %zu MiB", n >> 20);
+
     moments_write(m, image);
     return atomic_file_write(path, image, n, e);
 }
@@ -101,15 +103,18 @@ static int moments_file_check_header(const struct moments_header *h, size_t n_by
         return fail(e, -EBADMSG, "moments of keys in order %u; only half-split (%u) is known", h->key_order,
                     MOMENTS_KEY_ORDER_HALF_SPLIT);
     if (h->zero != 0 || h->zero2 != 0)
-        return fail(e, -EBADMSG, "moments file with bytes where its header has none");
+        return fail(e, -EBADMSG, "moments file with bytes other than zero in reserved fields");
+
     for (size_t i = name; i < sizeof(h->model_name); i++)
         if (h->model_name[i] != '\0')
             return fail(e, -EBADMSG, "moments file with bytes after the model's name");
     if (name == sizeof(h->model_name))
-        return fail(e, -EBADMSG, "moments file whose model name has no end");
+        return fail(e, -EBADMSG, "moments file whose model name is not terminated");
     if (h->file_bytes != n_bytes)
-        return fail(e, -EBADMSG, "moments file of %zu bytes where %llu are due: it is truncated or has more",
-                    n_bytes, (unsigned long long) h->file_bytes);
+        return fail(e, -EBADMSG,
+                    "moments file of %zu bytes, its header says %llu: it is truncated or has more", n_bytes,
+                    (unsigned long long) h->file_bytes);
+
     return 0;
 }
 
@@ -130,11 +135,13 @@ static int moments_file_read_options(const struct moments_header *h, const uint8
 
     if (h->n_rot > GEOMETRY_DIM_MAX || h->n_rot / 2 * sizeof(double) > n_bytes - sizeof(*h))
         return fail(e, -EBADMSG, "moments file with an impossible geometry");
+
     memcpy(o.geometry.freq, bytes + sizeof(*h), h->n_rot / 2 * sizeof(double));
     memcpy(o.model_digest, h->model_digest, DIGEST_BYTES);
     memcpy(o.model_name, h->model_name, sizeof(o.model_name));
     if (geometry_validate(&o.geometry, &why) < 0)
         return fail(e, -EBADMSG, "moments file with an impossible geometry: %.300s", why.text);
+
     geometry_digest(&o.geometry, digest);
     if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "moments file whose geometry does not match its digest");
@@ -144,24 +151,27 @@ static int moments_file_read_options(const struct moments_header *h, const uint8
     if (moments_file_lay_out(&o.geometry).file_bytes != n_bytes)
         return fail(e, -EBADMSG, "moments file of %zu bytes where its geometry needs %zu", n_bytes,
                     moments_file_lay_out(&o.geometry).file_bytes);
+
     *ret = o;
     return 0;
 }
 
-/* One (layer, head): could tokens have these moments? Cauchy and Schwarz, with room for the rounding of long
- * sums. */
+/* Whether tokens can have these moments of one (layer, head): the Cauchy-Schwarz inequality, with leeway for
+ * the rounding of long sums. */
 static bool moments_file_possible(uint64_t count, size_t width, const double *mean, const double *scatter)
 {
     double deviation[2 * GEOMETRY_DIM_MAX];
 
     if (count > MOMENTS_COUNT_MAX)
         return false;
+
     for (size_t i = 0; i < width; i++) {
         const double *row = scatter + i * (i + 1) / 2;
 
         if (!isfinite(mean[i]) || !isfinite(row[i]) || row[i] < 0 || (count == 0 && mean[i] != 0) ||
             (count <= 1 && row[i] != 0))
             return false;
+
         deviation[i] = sqrt(row[i]);
         for (size_t j = 0; j < i; j++)
             if (!(fabs(row[j]) <= deviation[i] * deviation[j] * (1 + 1e-6) + DBL_MIN))
@@ -200,20 +210,28 @@ int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moment
 
     if (n_bytes < sizeof(h) + DIGEST_BYTES || n_bytes > MOMENTS_FILE_BYTES_MAX)
         return fail(e, -EBADMSG, "not a moments file: no such file has %zu bytes", n_bytes);
+
     memcpy(&h, bytes, sizeof(h));
     r = moments_file_check_header(&h, n_bytes, e);
     if (r < 0)
         return r;
+
     (void) crypto_hash_sha256(digest, bytes, n_bytes - DIGEST_BYTES);
     if (memcmp(digest, (const uint8_t *) bytes + n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "the moments file is damaged: its SHA-256 does not match");
+
     r = moments_file_read_options(&h, bytes, n_bytes, &o, e);
-    if (r == 0)
-        r = moments_new(&o, &m, e);
-    if (r == 0)
-        r = moments_file_read_sums(m, bytes, e);
     if (r < 0)
         return r;
+
+    r = moments_new(&o, &m, e);
+    if (r < 0)
+        return r;
+
+    r = moments_file_read_sums(m, bytes, e);
+    if (r < 0)
+        return r;
+
     *ret_moments = take_ptr(m);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * The bytes of a moments file, and what moments are made of; shared by moments.c and moments_file.c, not by
- * callers. alloc/README.md draws them.
+ * The members of struct moments and the header of the moments file, which alloc/README.md draws. Shared by
+ * moments.c and moments_file.c; callers use moments.h.
  */
 #pragma once
 
@@ -12,8 +12,8 @@
 #define MOMENTS_MAGIC "KVCMOMEN"
 #define MOMENTS_VERSION 1
 #define MOMENTS_KEY_ORDER_HALF_SPLIT 1 /* rotary dimensions first, plane i = (i, i + n_rot/2) */
-#define MOMENTS_COUNT_MAX                                                                                    \
-    ((uint64_t) 1 << 48) /* tokens: binary64 counts them exactly, and their products with room */
+/* tokens: binary64 holds such counts and their products with small numbers exactly */
+#define MOMENTS_COUNT_MAX ((uint64_t) 1 << 48)
 #define MOMENTS_FILE_BYTES_MAX ((size_t) 16 << 30)
 #define MOMENTS_ALIGN 64
 

@@ -1,18 +1,15 @@
-/* See rotation.h. Used when codecs are built; the matrices end up folded into enc and dec. */
+/* See rotation.h. Codecs are built with these matrices folded into enc and dec; no kernel sees them. */
 #include "alloc/rotation.h"
 
 #include <math.h>
 #include <stdbool.h>
 
-/* splitmix64: one draw per column, its top bit is the sign */
+#include "base/splitmix64.h"
+
+/* One draw per column: its top bit is the sign. */
 static double rotation_next_sign(uint64_t *state)
 {
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    return z >> 63 ? -1.0 : 1.0;
+    return splitmix64_next(state) >> 63 ? -1.0 : 1.0;
 }
 
 /* Sylvester: H[i][j] = (-1)^(number of ones in i & j) */

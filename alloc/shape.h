@@ -1,7 +1,8 @@
 /*
  * How Gaussian the coordinates of a head-side are, before and after rotation: excess kurtosis per coordinate,
- * and the pooled distribution for Q-Q plots. For people to look at (paper, appendix "Empirical post-Hadamard
- * Gaussianity"); solvers measure distortion instead of assuming a distribution.
+ * and the pooled distribution for Q-Q plots. `kvcobra inspect` shows it (paper, appendix "Empirical
+ * post-Hadamard Gaussianity"); solvers do not use it, since they measure distortion instead of assuming a
+ * distribution.
  */
 #pragma once
 
@@ -21,7 +22,7 @@ enum shape_stage {
     SHAPE_STAGES = 4,
 };
 
-#define SHAPE_RANGE 8.0 /* standard deviations that the pool tells apart; beyond counts at the edge */
+#define SHAPE_RANGE 8.0 /* standard deviations; values beyond count in the outermost bins */
 #define SHAPE_BINS 4096
 
 /* Coordinates of many head-sides, each brought to mean 0 and variance 1, counted in equal bins of
@@ -31,7 +32,7 @@ struct shape_pool {
     uint64_t count[SHAPE_STAGES][SHAPE_BINS];
 };
 
-/* The value that a share @p of the pool lies below, interpolated inside its bin. @p within (0, 1); NaN if
+/* The @p-quantile of the pool, interpolated inside its bin. @p within (0, 1); NaN if
  * empty. */
 double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, double p);
 

@@ -1,100 +1,17 @@
 /*
- * METHOD_BANDS: transforms and curves of every head-side, one knapsack over all their bands, and the order in
- * which prediction, bits and levels are settled (DESIGN 3.2). See solve_internal.h.
+ * METHOD_BANDS: one knapsack over the bands of all head-sides, and the order in which prediction, bits and
+ * levels are fixed (DESIGN 3.2). See solve_internal.h.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/metric.h"
 #include "alloc/solve_bands.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-
-/* Tokens that a measured curve quantises: 16384 numbers per band; the error of a distortion is then about 1
- * %. */
-#define CURVE_TOKENS 2048
-
-/* The head's weighted curves. Every k-th token, so that all of the text is in. */
-static int solve_allocate_fit_curves(struct solver *v, struct head *h, const double *mean, const float *x,
-                                     size_t n)
-{
-    size_t step = (n + CURVE_TOKENS - 1) / CURVE_TOKENS, n_used = 0, n_coords = h->t.n_coords, d = v->g->d;
-    _cleanup_(freep) float *z = NULL, *rows = NULL;
-    int r;
-
-    if (v->o.curve == CURVE_MEASURED && n_coords > 0) {
-        z = malloc((n / step + 1) * n_coords * sizeof(*z));
-        rows = malloc((n / step + 1) * d * sizeof(*rows));
-        if (!z || !rows)
-            return -ENOMEM;
-        for (size_t t = 0; t < n; t += step)
-            memcpy(rows + n_used++ * d, x + t * d, d * sizeof(*rows));
-        r = transform_apply(&h->t, mean, rows, n_used, z);
-        if (r < 0)
-            return r;
-    }
-    for (uint32_t b = 0; b < h->t.n_bands; b++) {
-        double factor = h->weight * h->t.scale[b] * h->t.scale[b];
-
-        curve_band(&v->model, z ? z + b * BAND_COORDS : NULL, n_used, band_coords(&h->t, b), n_coords,
-                   h->curve[b]);
-        for (unsigned bits = 0; bits <= TABLE_BITS_MAX; bits++) {
-            h->curve[b][bits] *= factor;
-            if (!isfinite(h->curve[b][bits]))
-                return -EDOM;
-        }
-    }
-    return 0;
-}
-
-int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, const double *mean,
-                   const double *S, const float *x, size_t n, struct errmsg *e)
-{
-    size_t d = v->g->d;
-    uint32_t hs = head_side_index(v->g, layer, head, side);
-    struct head *h = &v->heads[hs];
-    _cleanup_(freep) double *M = malloc(d * d * sizeof(*M));
-    int r;
-
-    if (!M)
-        return solver_fail(layer, head, side, -ENOMEM, e);
-    r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, S, M);
-    if (r == 0)
-        r = transform_fit(&h->t, S, M, seed_mix(v->o.seed, hs));
-    if (r == 0)
-        r = solve_allocate_fit_curves(v, h, mean, x, n);
-    return r < 0 ? solver_fail(layer, head, side, r, e) : 0;
-}
-
-int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
-{
-    size_t dd = (size_t) v->g->d * v->g->d;
-    _cleanup_(freep) double *S = malloc(dd * sizeof(*S));
-
-    if (!S)
-        return fail(e, -ENOMEM, "out of memory for solving");
-    for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
-        if (!solver_codes(v, layer, side))
-            continue;
-        solver_progress(v, side == SIDE_K ? "key transforms" : "value transforms",
-                        (double) layer / v->g->n_layers);
-        for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-            uint32_t hs = head_side_index(v->g, layer, head, side);
-            int r;
-
-            solver_covariance(v, hs, S);
-            r = solve_fit_head(v, layer, head, side, v->heads[hs].mean, S, stats_sample_rows(v->s, hs),
-                               v->s->n_held, e);
-            if (r < 0)
-                return r;
-        }
-    }
-    return 0;
-}
 
 /* ---- bits ---- */
 
@@ -134,7 +51,7 @@ static int solve_allocate_pool_init(struct solve_allocate_pool *p, size_t n_head
                                                                                                     : -ENOMEM;
 }
 
-/* A floor that a head-side of little rank cannot reach is met by all it can take. */
+/* A floor above what a head-side of small rank can store is lowered to that. */
 static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct solver *v, uint32_t head_side)
 {
     const struct head *h = &v->heads[head_side];
@@ -142,7 +59,7 @@ static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct 
 
     floor = (uint64_t) (v->o.floor_bpd * v->g->d + 0.5);
     ceil = (uint64_t) (v->o.ceil_bpd * v->g->d + 0.5);
-    if (v->o.ceil_bpd >= TABLE_BITS_MAX) /* no ceiling: a short band is charged as a whole one */
+    if (v->o.ceil_bpd >= TABLE_BITS_MAX) /* no ceiling: a short band may be charged as a whole one */
         ceil = most;
     p->floor[p->n_groups] = floor < most ? floor : most;
     p->ceil[p->n_groups] = ceil;
@@ -168,8 +85,8 @@ static void solve_allocate_take_bits(struct solve_allocate_pool *p, struct solve
 }
 
 /* One budget over the coded head-sides of the sides in @sides (bit 0: K, bit 1: V). */
-static int solve_allocate_allocate(struct solver *v, unsigned sides, double bpd, const char *what,
-                                   struct errmsg *e)
+static int solve_allocate_budget(struct solver *v, unsigned sides, double bpd, const char *what,
+                                 struct errmsg *e)
 {
     _cleanup_(solve_allocate_pool_deinit) struct solve_allocate_pool p = {0};
     struct bands_problem problem = {0};
@@ -179,6 +96,7 @@ static int solve_allocate_allocate(struct solver *v, unsigned sides, double bpd,
 
     if (r < 0)
         return fail(e, r, "out of memory for the allocation");
+
     for (uint32_t hs = 0; hs < v->n_heads; hs++)
         if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2))) {
             solve_allocate_pool_add(&p, v, hs);
@@ -192,7 +110,8 @@ static int solve_allocate_allocate(struct solver *v, unsigned sides, double bpd,
         .n_groups = p.n_groups,
         .floor_bits = p.floor,
         .ceil_bits = p.ceil,
-        .budget_bits = (uint64_t) (bpd * numbers * (1 + 1e-12)), /* 2 bpd of 90 heads is not one bit less */
+        .budget_bits =
+            (uint64_t) (bpd * numbers * (1 + 1e-12)), /* rounding must not cost 2 bpd of 90 heads one bit */
     };
     r = bands_solve(&problem, p.bits, &result);
     if (r == -ERANGE)
@@ -201,6 +120,7 @@ static int solve_allocate_allocate(struct solver *v, unsigned sides, double bpd,
                     bpd, what, (double) result.used_bits / numbers);
     if (r < 0)
         return fail(e, r, "the allocation of bits failed: %s", strerror(-r));
+
     solve_allocate_take_bits(&p, v);
     v->estimated += result.distortion;
     return 0;
@@ -212,40 +132,55 @@ int solve_allocate(struct solver *v, struct errmsg *e)
 
     v->estimated = 0;
     if (v->o.k_bpd > 0) {
-        r = solve_allocate_allocate(v, 1, v->o.k_bpd, "K", e);
-        return r < 0 ? r : solve_allocate_allocate(v, 2, v->o.v_bpd, "V", e);
+        r = solve_allocate_budget(v, 1, v->o.k_bpd, "K", e);
+        if (r < 0)
+            return r;
+
+        return solve_allocate_budget(v, 2, v->o.v_bpd, "V", e);
     }
-    return solve_allocate_allocate(v, 3, v->o.bpd, "K and V", e);
+    return solve_allocate_budget(v, 3, v->o.bpd, "K and V", e);
 }
 
-/* ---- the order of the steps ---- */
+/* ---- method ---- */
 
 /*
- * Solve without prediction, fit P, solve, fit P, solve; freeze bits; fit levels; refit P, mu_V, basis and
+ * Solve without prediction; fit P and solve, twice; freeze bits; fit levels; refit P, mu_V, basis and
  * scales. K's levels come first, because P is fitted to K's codes as they will be stored, and V's last,
- * because they are fitted to the coordinates of the final basis. Decoders come when nothing else changes any
- * more.
+ * because they are fitted to the coordinates of the final basis. Decoders are fitted last, to the final
+ * codes.
  */
 int solve_bands_method(struct solver *v, struct errmsg *e)
 {
+    bool predicts = v->o.v_from != PREDICT_NONE, fits_levels = v->o.fit_levels;
     int r = solve_fit_side(v, SIDE_K, e);
 
-    if (r == 0)
-        r = solve_fit_side(v, SIDE_V, e);
-    if (r == 0)
+    if (r < 0)
+        return r;
+
+    r = solve_fit_side(v, SIDE_V, e);
+    if (r < 0)
+        return r;
+
+    r = solve_allocate(v, e);
+    if (r < 0)
+        return r;
+
+    for (int round = 0; predicts && round < 2; round++) {
+        r = solve_fit_residuals(v, e);
+        if (r < 0)
+            return r;
+
         r = solve_allocate(v, e);
-    for (int round = 0; r == 0 && v->o.v_from != PREDICT_NONE && round < 2; round++) {
-        r = solve_fit_residuals(v, e);
-        if (r == 0)
-            r = solve_allocate(v, e);
+        if (r < 0)
+            return r;
     }
-    if (r == 0 && v->o.fit_levels)
-        r = solve_fit_levels(v, SIDE_K, e);
-    if (r == 0 && v->o.v_from != PREDICT_NONE)
-        r = solve_fit_residuals(v, e);
-    if (r == 0 && v->o.fit_levels)
-        r = solve_fit_levels(v, SIDE_V, e);
-    if (r == 0 && v->o.decoder == DECODER_LEAST_SQUARES)
-        r = solve_fit_decoders(v, e);
-    return r;
+
+    if (fits_levels && (r = solve_fit_levels(v, SIDE_K, e)) < 0)
+        return r;
+    if (predicts && (r = solve_fit_residuals(v, e)) < 0)
+        return r;
+    if (fits_levels && (r = solve_fit_levels(v, SIDE_V, e)) < 0)
+        return r;
+
+    return v->o.decoder == DECODER_LEAST_SQUARES ? solve_fit_decoders(v, e) : 0;
 }

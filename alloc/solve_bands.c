@@ -1,7 +1,7 @@
 /*
  * The bands knapsack: greedy along lower convex hulls, which is the Lagrangian optimum up to one step, then
- * the units that step could not use (solve_bands_core.c). Constraints have become items before
- * (solve_bands_items.c).
+ * solve_bands_core.c spends the units that are left. solve_bands_items.c has turned constraints into items
+ * before.
  */
 #include "alloc/solve_bands.h"
 
@@ -28,8 +28,8 @@ static double solve_bands_gain_between(const struct bands_item *it, uint32_t fro
 }
 
 /*
- * Lower convex hull of an item's points as steps of falling gain. The gains compared are the gains stored, so
- * that sorting steps can never put a later step of an item before an earlier one because of rounding.
+ * Lower convex hull of an item's points as steps of falling gain. The stored gains are compared, not
+ * recomputed ones: rounding cannot sort a later step of an item before an earlier one.
  */
 static size_t solve_bands_hull_steps(const struct bands_item *it, uint32_t item, struct solve_bands_step *ret)
 {
@@ -55,6 +55,7 @@ static int solve_bands_compare_steps(const void *pa, const void *pb)
         return a->gain > b->gain ? -1 : 1;
     if (a->item != b->item)
         return a->item < b->item ? -1 : 1;
+
     return a->to < b->to ? -1 : a->to > b->to;
 }
 
@@ -73,6 +74,7 @@ static int solve_bands_all_steps(const struct bands_items *s, struct solve_bands
 
     if (!steps)
         return -ENOMEM;
+
     for (size_t k = 0; k < s->n_items; k++)
         n += solve_bands_hull_steps(&s->items[k], (uint32_t) k, steps + n);
     qsort(steps, n, sizeof(*steps), solve_bands_compare_steps);
@@ -82,8 +84,8 @@ static int solve_bands_all_steps(const struct bands_items *s, struct solve_bands
 }
 
 /*
- * Takes what still fits of the steps after the one that did not: a good use of the remainder, found at once.
- * @ret_points [n_items]: the choice with it. Return: distortion gained.
+ * Takes each step that still fits after the first that did not: a quick, good use of the remainder.
+ * @ret_points [n_items]: the choice with these steps. Return: distortion gained.
  */
 static double solve_bands_fill(const struct bands_items *s, const struct solve_bands_step *steps, size_t n,
                                uint64_t leftover, uint32_t *ret_points)
@@ -116,23 +118,28 @@ static int solve_bands_choose(struct bands_items *s, uint64_t cost, double *ret_
     r = solve_bands_all_steps(s, &steps, &n);
     if (r < 0)
         return r;
+
     for (i = 0; i < n && solve_bands_step_cost(s, &steps[i]) <= s->budget - cost; i++) {
         s->items[steps[i].item].base = steps[i].to;
         cost += solve_bands_step_cost(s, &steps[i]);
         multiplier = steps[i].gain;
     }
     *ret_multiplier = multiplier / s->unit_bits;
-    if (i == n || cost == s->budget) /* nothing left to buy, or nothing left to buy it with: optimal */
+    if (i == n || cost == s->budget) /* no step or no budget left: optimal */
         return 0;
 
     filled = calloc(s->n_items, sizeof(*filled));
     if (!filled)
         return -ENOMEM;
+
     gained = solve_bands_fill(s, steps + i, n - i, s->budget - cost, filled);
     r = bands_improve(s, steps[i].gain, s->budget - cost, gained);
     if (r < 0)
         return r;
-    for (size_t k = 0; r == 0 && k < s->n_items; k++)
+    if (r > 0) /* bands_improve() found a better choice */
+        return 0;
+
+    for (size_t k = 0; k < s->n_items; k++)
         s->items[k].base = filled[k];
     return 0;
 }
@@ -159,6 +166,7 @@ int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_r
     r = bands_items_init(&s, p);
     if (r < 0)
         return r;
+
     for (size_t k = 0; k < s.n_items; k++)
         least += s.items[k].points[0].cost;
     if (least > s.budget) {
@@ -168,9 +176,11 @@ int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_r
     r = solve_bands_choose(&s, least, &res.multiplier);
     if (r < 0)
         return r;
+
     r = bands_items_bits(&s, ret_bits);
     if (r < 0)
         return r;
+
     solve_bands_sum_up(&s, &res);
     *ret = res;
     return 0;

@@ -1,6 +1,6 @@
 /*
- * One knapsack over every band of every head-side: choose bits in 0..8 per band, least total distortion,
- * total stored code bits within budget. DESIGN 3.4.
+ * One knapsack over all bands of all head-sides: choose 0..8 bits per band so that the total distortion is
+ * least and the stored code bits stay within the budget (DESIGN 3.4). Knows nothing of statistics or tables.
  */
 #pragma once
 
@@ -8,9 +8,8 @@
 #include <stdint.h>
 
 #define BANDS_OPTIONS 9 /* 0..8 bits */
-#define BANDS_GROUP_MAX                                                                                      \
-    64 /* bands of a group whose floor or ceiling can bind; a head-side has at most 32                       \
-        */
+/* bands of a group whose floor or ceiling can bind; a head-side has at most 32 */
+#define BANDS_GROUP_MAX 64
 #define BANDS_COORDS_MAX 256
 
 struct bands_problem {
@@ -26,7 +25,7 @@ struct bands_problem {
 struct bands_result {
     double distortion;
     uint64_t used_bits;
-    double multiplier; /* of the last hull step taken */
+    double multiplier; /* gain per unit of the last hull step taken */
 };
 
 /**
@@ -34,8 +33,8 @@ struct bands_result {
  * @ret_bits: [n_bands]; untouched on failure
  *
  * A group with a floor or a ceiling that can bind is one item with an exact curve of its own (a small dynamic
- * programme over its bands), so floors, ceilings and the smallest possible budget are exact, not greedy.
- * Bits that lower no distortion are not spent. Same input, same answer: ties go to fewer bits, then to lower
+ * programme over its bands), so floors, ceilings and the smallest possible budget are exact. Bits that lower
+ * no distortion are not spent. The same input gives the same answer: ties go to fewer bits, then to lower
  * indices.
  *
  * Return: 0; -ERANGE: floors exceed the budget (only ret->used_bits is set: the smallest possible); -EINVAL:
@@ -44,6 +43,6 @@ struct bands_result {
  */
 int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_result *ret);
 
-/* Exact dynamic programme over every bit of the budget; small cases only: the oracle of the tests. Same
- * contract, but multiplier is 0. */
+/* The oracle of the tests: an exact dynamic programme over every bit of the budget, for small cases. As
+ * bands_solve(), but multiplier is 0. */
 int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct bands_result *ret);

@@ -1,4 +1,4 @@
-/* The remainder of the knapsack: see bands_improve() in solve_bands_items.h. */
+/* Spends the units that greedy choices leave over; see bands_improve() in solve_bands_items.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,11 +7,11 @@
 #include "alloc/solve_bands_items.h"
 #include "base/cleanup.h"
 
-/* 256 items over +-1024 units are a few million additions; a real remainder keeps a dozen items. */
+/* At most 256 items over +-1024 units: a few million additions. Real remainders keep about a dozen items. */
 #define CORE_ITEMS 256
 #define CORE_WINDOW 1024
 
-/* Reduced cost of a point: what it loses against the chosen one at price lambda. Not negative, up to
+/* Reduced cost of a point: distortion + lambda * cost, less that of the chosen point. Not negative, up to
  * rounding. */
 static double bands_core_reduced_cost(const struct bands_item *it, uint32_t point, double lambda)
 {
@@ -31,11 +31,12 @@ static int bands_core_compare_nearest(const void *pa, const void *pb)
 
     if (a->nearest != b->nearest)
         return a->nearest < b->nearest ? -1 : 1;
+
     return a->item < b->item ? -1 : a->item > b->item;
 }
 
 /* The items that have a point within @gap, nearest first. */
-static size_t pick_core(struct bands_items *s, double lambda, double gap, struct core_item *ret)
+static size_t bands_core_pick(struct bands_items *s, double lambda, double gap, struct core_item *ret)
 {
     size_t n = 0;
 
@@ -126,14 +127,17 @@ int bands_improve(struct bands_items *s, double lambda, uint64_t leftover, doubl
     size_t n;
     int r;
 
-    if (!(gap > 1e-12 * lambda * (double) leftover)) /* nothing left to gain but rounding */
+    if (!(gap > 1e-12 * lambda * (double) leftover)) /* the possible gain is within rounding */
         return 0;
+
     core = calloc(s->n_items, sizeof(*core));
     if (!core)
         return -ENOMEM;
-    n = pick_core(s, lambda, gap, core);
+
+    n = bands_core_pick(s, lambda, gap, core);
     if (n == 0)
         return 0;
+
     r = core_dp_init(&dp, core, n);
     if (r < 0)
         return r;
@@ -149,6 +153,7 @@ int bands_improve(struct bands_items *s, double lambda, uint64_t leftover, doubl
         }
     if (best_x < 0)
         return 0;
+
     core_dp_apply(&dp, core, n, best_x);
     return 1;
 }

@@ -1,7 +1,7 @@
 /*
- * The oracle of solve_bands.c: every band, every width, every number of bits, one at a time, with nothing
- * clever and no code in common. f[t][u] is the least distortion of the bands so far with t bits in all and u
- * in the group at hand. Memory is bands x budget x group: for tests, and for users with a handful of bands.
+ * The oracle of solve_bands.c: tries every band, width and number of bits, and shares no code with it.
+ * f[t][u] is the least distortion of the bands so far with t bits in total and u bits in the current group.
+ * Memory is bands x budget x group: for tests, and for problems of a few bands.
  */
 #include <errno.h>
 #include <math.h>
@@ -41,7 +41,7 @@ static bool bands_exact_allowed(const struct bands_problem *p, size_t g, size_t 
 }
 
 /* Ascending groups, stable; also the largest cost of a group. */
-static size_t order_bands(struct exact *x)
+static size_t bands_exact_order(struct exact *x)
 {
     size_t n = 0, largest = 0, n_groups = bands_exact_grouped(x->p) ? x->p->n_groups : 1;
 
@@ -58,13 +58,14 @@ static size_t order_bands(struct exact *x)
     return bands_exact_grouped(x->p) ? largest : 0;
 }
 
-/* Smallest sum of bits of group @g that is allowed, by marking every sum that can be made. */
+/* Smallest allowed sum of bits of group @g, by marking every possible sum. */
 static int bands_exact_group_least(const struct bands_problem *p, size_t g, size_t largest, uint64_t *ret)
 {
     _cleanup_(freep) bool *can = calloc(largest + 1, sizeof(bool));
 
     if (!can)
         return -ENOMEM;
+
     can[0] = true;
     for (size_t i = 0; i < p->n_bands; i++)
         if (p->group[i] == g)
@@ -89,6 +90,7 @@ static int bands_exact_check_least(const struct exact *x, size_t largest, struct
 
         if (r < 0)
             return r;
+
         least += one;
     }
     if (least > x->p->budget_bits) {
@@ -105,6 +107,7 @@ static int exact_alloc(struct exact *x, size_t largest)
     if (!checked_add(x->p->budget_bits, 1, &x->n_t) || !checked_add(largest, 1, &x->n_u) ||
         !checked_mul(x->n_t, x->n_u, &n_states) || !checked_mul(n_states, x->p->n_bands + 1, &n_bits))
         return -ENOMEM;
+
     x->f = calloc(n_states, sizeof(*x->f));
     x->next = calloc(n_states, sizeof(*x->next));
     x->bits = calloc(n_bits, 1);
@@ -186,10 +189,12 @@ int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct b
     x.order = calloc(p->n_bands + 1, sizeof(*x.order));
     if (!x.order)
         return -ENOMEM;
-    largest = order_bands(&x);
+
+    largest = bands_exact_order(&x);
     r = bands_exact_check_least(&x, largest, ret);
     if (r < 0)
         return r;
+
     r = exact_alloc(&x, largest);
     if (r < 0)
         return r;

@@ -1,7 +1,7 @@
 /*
- * Bands and groups to items. A group's curve is f_k[c] = min_b f_(k-1)[c - cost(b)] + D_k(b) over its bands;
- * floors and ceilings then only say which part of the curve is allowed. With 16 bands of 8 coordinates that
- * is 18 000 additions a group, so exactness costs nothing worth saving.
+ * Turns bands and groups into items; see solve_bands_items.h. A group's curve is f_k[c] = min_b f_(k-1)[c -
+ * cost(b)] + D_k(b) over its bands; floors and ceilings then cut the curve. With 16 bands of 8 coordinates
+ * that takes 18 000 additions per group.
  */
 #include "alloc/solve_bands_items.h"
 
@@ -43,11 +43,13 @@ static int bands_items_check_problem(const struct bands_problem *p, uint32_t *re
 
     if (p->n_bands > UINT32_MAX || p->n_groups > UINT32_MAX)
         return -EINVAL;
+
     for (size_t i = 0; i < p->n_bands; i++) {
         if (p->coords[i] == 0 || p->coords[i] > BANDS_COORDS_MAX)
             return -EINVAL;
         if (p->group && p->group[i] >= p->n_groups)
             return -EINVAL;
+
         for (unsigned b = 0; b < BANDS_OPTIONS; b++)
             if (!isfinite(p->distortion[i * BANDS_OPTIONS + b]))
                 return -EINVAL;
@@ -66,13 +68,14 @@ static int bands_items_sort_by_group(struct bands_items *s)
     s->members = calloc(p->n_bands + 1, sizeof(*s->members));
     if (!s->group_first || !s->members)
         return -ENOMEM;
+
     for (size_t i = 0; i < p->n_bands; i++)
         s->group_first[p->group[i] + 1]++;
     for (size_t g = 0; g < p->n_groups; g++)
         s->group_first[g + 1] += s->group_first[g];
     for (size_t i = 0; i < p->n_bands; i++)
         s->members[s->group_first[p->group[i]]++] = i;
-    for (size_t g = p->n_groups; g > 0; g--) /* filling moved every start to its end */
+    for (size_t g = p->n_groups; g > 0; g--) /* undo: filling moved the start of each group to its end */
         s->group_first[g] = s->group_first[g - 1];
     s->group_first[0] = 0;
     return 0;
@@ -88,7 +91,7 @@ static uint64_t bands_items_group_full_cost(const struct bands_items *s, size_t 
     return cost;
 }
 
-/* Whether a floor or ceiling can bind; else the group's bands stand for themselves. */
+/* Whether a floor or ceiling can bind. If not, each band of the group becomes an item. */
 static bool bands_items_group_bound(const struct bands_items *s, size_t g)
 {
     return bands_items_group_floor(s->problem, g) > 0 ||
@@ -103,11 +106,12 @@ static void bands_items_add_point(struct bands_items *s, struct bands_item *it, 
 {
     if (it->n_points > 0 && distortion >= it->points[it->n_points - 1].distortion)
         return;
+
     it->points[it->n_points++] = (struct bands_point){cost, distortion};
     s->n_points++;
 }
 
-static struct bands_item *add_item(struct bands_items *s, size_t index)
+static struct bands_item *bands_items_append(struct bands_items *s, size_t index)
 {
     struct bands_item *it = &s->items[s->n_items++];
 
@@ -115,18 +119,18 @@ static struct bands_item *add_item(struct bands_items *s, size_t index)
     return it;
 }
 
-static void bands_items_add(struct bands_items *s, size_t i)
+static void bands_items_add_band(struct bands_items *s, size_t i)
 {
-    struct bands_item *it = add_item(s, i);
+    struct bands_item *it = bands_items_append(s, i);
     uint32_t cost = s->problem->coords[i] / s->unit_bits;
 
     for (unsigned b = 0; b < BANDS_OPTIONS; b++)
         bands_items_add_point(s, it, cost * b, s->problem->distortion[i * BANDS_OPTIONS + b]);
 }
 
-/* Exact curve of a group. f and choice belong to one group at a time and are made for the largest one. */
+/* Exact curve of a group. f and choice have room for the largest group and are reused for each. */
 struct group_dp {
-    uint32_t full;    /* cost of everything at 8 bits */
+    uint32_t full;    /* cost of all members at 8 bits */
     double *f, *next; /* [full + 1] */
     uint8_t *choice;  /* [members, full + 1] bits of the member on the best way to a cost */
 };
@@ -149,6 +153,7 @@ static int bands_items_group_dp_init(struct group_dp *dp, const struct bands_ite
             continue;
         if (s->group_first[g + 1] - s->group_first[g] > BANDS_GROUP_MAX)
             return -EINVAL;
+
         cost = (uint32_t) bands_items_group_full_cost(s, g); /* 64 bands of 256 coordinates: far below 2^32 */
         full = cost > full ? cost : full;
     }
@@ -188,7 +193,7 @@ static void bands_items_group_dp_run(struct group_dp *dp, const struct bands_ite
 
 static int bands_items_add_group(struct bands_items *s, struct group_dp *dp, size_t g)
 {
-    struct bands_item *it = add_item(s, g);
+    struct bands_item *it = bands_items_append(s, g);
     uint64_t floor = bands_items_group_floor(s->problem, g), ceil = bands_items_group_ceil(s->problem, g);
 
     bands_items_group_dp_run(dp, s, g);
@@ -201,16 +206,17 @@ static int bands_items_add_group(struct bands_items *s, struct group_dp *dp, siz
     return it->n_points > 0 ? 0 : -EINVAL;
 }
 
-/* ---- whole problem ---- */
+/* ---- problem ---- */
 
 /* Room for every point that could be added. */
-static int alloc_items(struct bands_items *s)
+static int bands_items_alloc(struct bands_items *s)
 {
     const struct bands_problem *p = s->problem;
     size_t n_items, n_points;
 
     if (!checked_mul(p->n_bands, BANDS_OPTIONS, &n_points) || !checked_add(p->n_bands, p->n_groups, &n_items))
         return -ENOMEM;
+
     for (size_t g = 0; s->group_first && g < p->n_groups; g++)
         if (bands_items_group_bound(s, g) &&
             !checked_add(n_points, bands_items_group_full_cost(s, g) + 1, &n_points))
@@ -229,6 +235,7 @@ int bands_items_init(struct bands_items *s, const struct bands_problem *p)
     r = bands_items_check_problem(p, &s->unit_bits);
     if (r < 0)
         return r;
+
     s->budget = p->budget_bits / s->unit_bits;
     if (p->group && (p->floor_bits || p->ceil_bits)) {
         r = bands_items_sort_by_group(s);
@@ -238,13 +245,14 @@ int bands_items_init(struct bands_items *s, const struct bands_problem *p)
     r = bands_items_group_dp_init(&dp, s);
     if (r < 0)
         return r;
-    r = alloc_items(s);
+
+    r = bands_items_alloc(s);
     if (r < 0)
         return r;
 
     for (size_t i = 0; i < p->n_bands; i++)
         if (!s->group_first || !bands_items_group_bound(s, p->group[i]))
-            bands_items_add(s, i);
+            bands_items_add_band(s, i);
     s->n_band_items = s->n_items;
     for (size_t g = 0; s->group_first && g < p->n_groups; g++)
         if (bands_items_group_bound(s, g)) {
@@ -264,7 +272,7 @@ void bands_items_deinit(struct bands_items *s)
     *s = (struct bands_items){0};
 }
 
-/* Runs the group's programme once more and walks back from the chosen cost. */
+/* Runs the group's programme again and walks back from the chosen cost. */
 static void bands_items_group_bits(const struct bands_items *s, struct group_dp *dp,
                                    const struct bands_item *it, uint8_t *ret_bits)
 {
@@ -289,6 +297,7 @@ int bands_items_bits(const struct bands_items *s, uint8_t *ret_bits)
     r = bands_items_group_dp_init(&dp, s);
     if (r < 0)
         return r;
+
     for (size_t k = 0; k < s->n_items; k++) {
         const struct bands_item *it = &s->items[k];
 

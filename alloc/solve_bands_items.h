@@ -1,7 +1,7 @@
 /*
- * The knapsack of solve_bands.h with its constraints compiled away: items, each with the few choices worth
- * considering. An item is one band, or one group whose floor or ceiling can bind (then its choices are the
- * exact best distortions of the whole group at each cost). Internal to solve_bands*.c.
+ * The knapsack of solve_bands.h with constraints turned into items, each with its undominated choices. An
+ * item is one band, or one group whose floor or ceiling can bind; the choices of a group are its exact best
+ * distortions at each cost. Internal to solve_bands*.c.
  *
  * Costs are in units: the greatest common divisor of the bands' coordinates (8 bits, normally).
  */
@@ -37,7 +37,7 @@ struct bands_items {
     uint64_t budget;     /* units */
 };
 
-/* Return: 0; -EINVAL, -ENOMEM as bands_solve(). Deinit also after failure. */
+/* Return: 0; -EINVAL, -ENOMEM as bands_solve(). Call bands_items_deinit() after a failure too. */
 int bands_items_init(struct bands_items *s, const struct bands_problem *p);
 void bands_items_deinit(struct bands_items *s);
 
@@ -45,10 +45,10 @@ void bands_items_deinit(struct bands_items *s);
 int bands_items_bits(const struct bands_items *s, uint8_t *ret_bits);
 
 /**
- * bands_improve() - spend what a greedy choice left over
- * @lambda:   distortion per unit at which the chosen points are optimal without a budget
+ * bands_improve() - spend the units that a greedy choice left over
+ * @lambda:   multiplier (distortion per unit) at which the chosen points are optimal
  * @leftover: units unspent
- * @gained:   what the best known use of them gains; the chosen points are replaced only by something better
+ * @gained:   gain of the best known use of them; the chosen points are replaced only by a better choice
  *
  * Any better choice lies within lambda * leftover - gained of the Lagrangian optimum, so options further away
  * are left out and a small exact dynamic programme decides among the rest: exact unless more than CORE_ITEMS

@@ -1,4 +1,5 @@
-/* From a solver's heads to the bytes of a table; ordering, padding and folding are table_build()'s. */
+/* From a solver's heads to the bytes of a table. table_build() orders, pads and folds; this file only
+ * describes the codecs to it. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -65,9 +66,11 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
 
     if (!codecs || !bands)
         return fail(e, -ENOMEM, "out of memory for the table");
+
     r = solve_provenance(v, &provenance, e);
     if (r < 0)
         return r;
+
     spec.provenance = provenance;
     for (uint32_t hs = 0; hs < v->n_heads; hs++) {
         struct head *h = &v->heads[hs];

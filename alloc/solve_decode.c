@@ -1,15 +1,15 @@
 /*
  * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least squared error
- * on the sampled tokens, in the place of the encoder's inverse. The inverse would be right if codes were z;
- * they are levels, whose errors depend on them, and K's codes say more about V than what was left of it after
- * quantising.
+ * on the sampled tokens, instead of the encoder's inverse. The inverse would be optimal if codes were z. They
+ * are levels, whose errors are correlated with them, and K's codes explain part of the quantisation error of
+ * V.
  *
  *   e = x - mean - D c,   D' = D + Cov(e, c) (G + l I)^-1,   mean' = mean + E[e] - (D' - D) E[c]
  *
  * with D the inverse (of V: [P | D_V], c = [c_K ; c_V]), G the centred covariance of c and l = 1e-4 tr(G) /
  * n. Regressing the error is the textbook's Cov(x, c) (G + l I)^-1 but for the ridge, which here pulls
- * towards the inverse: where the samples say little, it stays. The metric does not enter: all directions'
- * least squares are found by the same D'.
+ * towards the inverse: where samples are few, D' stays near D. The metric M does not enter: the same D' is
+ * the least-squares solution of every direction.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -39,7 +39,6 @@ static void solve_decode_keys_deinit(struct keys *k)
 static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32_t layer)
 {
     uint32_t n_kv = v->g->n_kv_heads;
-    int r = 0;
 
     for (uint32_t h = 0; h < n_kv; h++) {
         struct stored_order order;
@@ -52,21 +51,24 @@ static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32
     k->codes = malloc((v->s->n_held * k->cols + 1) * sizeof(*k->codes));
     if (!k->codes)
         return -ENOMEM;
-    for (uint32_t h = 0; r == 0 && h < n_kv; h++) {
-        uint32_t hs = head_side_index(v->g, layer, h, SIDE_K);
 
-        r = solve_codes(v, hs, v->heads[hs].mean, stats_sample_rows(v->s, hs), k->codes + k->first[h],
-                        k->cols);
+    for (uint32_t h = 0; h < n_kv; h++) {
+        uint32_t hs = head_side_index(v->g, layer, h, SIDE_K);
+        int r = solve_codes(v, hs, v->heads[hs].mean, stats_sample_rows(v->s, hs), k->codes + k->first[h],
+                            k->cols);
+
+        if (r < 0)
+            return r;
     }
-    return r;
+    return 0;
 }
 
 /* One head-side: [n, ...] over samples. */
 struct solve_decode_fit {
     size_t n, d, n_pred, m; /* m = n_pred + coordinates of its own */
-    double *c;              /* [n, m] codes it is decoded from */
-    double *e;              /* [n, d] x less what the encoder subtracts, then the error of the inverse */
-    double *D;              /* [d, m] the inverse, then the answer */
+    double *c;              /* [n, m] codes that the decoder reads */
+    double *e;              /* [n, d] x - mean - P c, then the error of the inverse */
+    double *D;              /* [d, m] the inverse, then the result */
 };
 
 static void solve_decode_fit_deinit(struct solve_decode_fit *f)
@@ -116,6 +118,7 @@ static int solve_decode_encode(struct solve_decode_fit *f, const struct solver *
 
     if (!u)
         return -ENOMEM;
+
     for (size_t i = 0; i < f->n * f->d; i++)
         u[i] = (float) f->e[i];
     return solve_codes(v, hs, zero, u, f->c + f->n_pred, f->m);
@@ -138,7 +141,7 @@ static void solve_decode_invert(struct solve_decode_fit *f, const struct solver 
                 f->D[i * f->m + col] = h->t.dec[((size_t) order.band[b] * BAND_COORDS + c) * f->d + i];
 }
 
-/* D to the head's decoder. */
+/* Copies D to the head's decoder. */
 static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
 {
     size_t own = f->m - f->n_pred;
@@ -149,6 +152,7 @@ static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
     h->decoder.dec = malloc((f->d * own + 1) * sizeof(double));
     if (!h->decoder.dec || (f->n_pred > 0 && !h->decoder.predict))
         return -ENOMEM;
+
     for (size_t i = 0; i < f->d; i++) {
         if (f->n_pred > 0)
             memcpy(h->decoder.predict + i * f->n_pred, f->D + i * f->m, f->n_pred * sizeof(double));
@@ -176,6 +180,7 @@ static int solve_decode_correct(struct solve_decode_fit *f, struct head *h)
     r = solve_regress(f->c, f->e, n, m, d, RIDGE, change);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < d; i++) {
         mean[i] = h->mean[i] + mean_e[i];
         for (size_t j = 0; j < m; j++) {
@@ -197,12 +202,14 @@ static int solve_decode_fit_head_side(struct solver *v, uint32_t layer, uint32_t
     _cleanup_(solve_decode_fit_deinit) struct solve_decode_fit f = {0};
     int r = solve_decode_fit_init(&f, v, hs, n_pred);
 
-    if (r < 0 || f.m == 0) /* nothing is decoded but the mean */
+    if (r < 0 || f.m == 0) /* the decoder is the mean alone */
         return r;
+
     solve_decode_subtract_prediction(&f, v, hs, k, from);
     r = solve_decode_encode(&f, v, hs);
     if (r < 0)
         return r;
+
     solve_decode_invert(&f, v, hs);
     return solve_decode_correct(&f, &v->heads[hs]);
 }
@@ -215,6 +222,7 @@ int solve_fit_decoders(struct solver *v, struct errmsg *e)
 
         if (r < 0)
             return solver_fail(layer, 0, SIDE_K, r, e);
+
         solver_progress(v, "decoders", (double) layer / v->g->n_layers);
         for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
             r = solve_decode_fit_head_side(v, layer, i / 2, (enum side)(i % 2), &k);

@@ -1,16 +1,17 @@
 /*
- * dp_solve(): a dynamic programme over the few options that an optimum can contain.
+ * dp_solve(): a dynamic programme over the options that an optimum can contain.
  *
- * The textbook programme keeps a best D for every head and every budget: n_heads * B_tot * options steps, 5 s
- * for the paper's 256 heads. Here a multiplier l of the lower convex hulls comes first. With m_h = min_o (D_o
+ * The textbook programme stores the best D for every head and every budget: n_heads * B_tot * options steps,
+ * 5 s for the paper's 256 heads. Here a multiplier l of the lower convex hulls is found first. With m_h =
+ * min_o (D_o
  * + l c_o), every choice within the budget B costs
  *
  *     sum D = [sum m_h - l B] + sum rho_o + l (B - sum c_o),      rho_o = D_o + l c_o - m_h >= 0,
  *
  * where the bracket is a lower bound and the rest is not negative. A feasible choice that greedy filling
- * finds lies a gap g above the bound, so nothing with sum rho > g, and no option with rho > g, is part of a
- * better one. What is left goes through the programme, over deviations from the cheapest remaining options.
- * No convexity is assumed: where the gap is wide, more is left, at worst everything.
+ * finds lies a gap g above the bound, so no choice with sum rho > g, and no option with rho > g, can be
+ * better. The dynamic programme runs over the remaining options, by deviation from the cheapest of them. No
+ * convexity is assumed: a wide gap leaves more options, at worst all.
  */
 #include "alloc/solve_dp.h"
 
@@ -24,7 +25,7 @@
 #include "base/cleanup.h"
 
 #define NO_OPTION UINT16_MAX
-#define ROUNDING 1e-12 /* of the total: sums of a thousand terms are better than that */
+#define ROUNDING 1e-12 /* relative to the total: sums of a thousand terms have a smaller error */
 
 struct dp_item {
     uint32_t cost, index; /* of dp_option, within its head */
@@ -43,7 +44,7 @@ struct head_items {
 };
 
 struct dp_step {
-    double slope;      /* D gained per bit */
+    double slope;      /* gain of D per bit */
     uint32_t head, to; /* place in the head's hull */
 };
 
@@ -91,6 +92,7 @@ static int dp_compare_items(const void *a, const void *b)
         return x->cost < y->cost ? -1 : 1;
     if (x->D != y->D)
         return x->D < y->D ? -1 : 1;
+
     return x->index < y->index ? -1 : 1;
 }
 
@@ -99,7 +101,7 @@ static double dp_slope_between(const struct dp_item *a, const struct dp_item *b)
     return (a->D - b->D) / (double) (b->cost - a->cost);
 }
 
-/* Sorts, drops what costs as much or more and is no better, marks the lower convex hull. */
+/* Sorts by cost, drops dominated options, marks the lower convex hull. */
 static int dp_add_head(struct dp_work *w, const struct dp_problem *p, size_t h)
 {
     struct head_items *head = &w->heads[h];
@@ -107,6 +109,7 @@ static int dp_add_head(struct dp_work *w, const struct dp_problem *p, size_t h)
 
     if (n == 0 || n >= NO_OPTION)
         return -EINVAL;
+
     head->item = w->items + first;
     head->hull = w->hulls + first;
     for (size_t i = 0; i < n; i++) {
@@ -114,6 +117,7 @@ static int dp_add_head(struct dp_work *w, const struct dp_problem *p, size_t h)
 
         if (!isfinite(o->D) || o->D < 0)
             return -EINVAL;
+
         head->item[i] = (struct dp_item){.cost = o->cost, .index = (uint32_t) i, .D = o->D};
     }
     qsort(head->item, n, sizeof(*head->item), dp_compare_items);
@@ -143,6 +147,7 @@ static int dp_compare_steps(const void *a, const void *b)
         return x->slope > y->slope ? -1 : 1;
     if (x->head != y->head)
         return x->head < y->head ? -1 : 1;
+
     return x->to < y->to ? -1 : 1;
 }
 
@@ -181,7 +186,7 @@ static void dp_reduce(struct dp_work *w)
     }
 }
 
-/* One head at a time is moved to the item that gains most and fits, until none gains: a good feasible choice.
+/* Moves the head whose item gains most and fits, until none gains: a good feasible choice.
  */
 static void dp_fill(struct dp_work *w)
 {
@@ -202,6 +207,7 @@ static void dp_fill(struct dp_work *w)
         }
         if (most <= 0)
             return;
+
         w->used += w->heads[head].item[to].cost - w->heads[head].item[w->heads[head].at].cost;
         w->heads[head].at = to;
     }
@@ -216,15 +222,15 @@ static double dp_total(const struct dp_work *w)
     return D;
 }
 
-/* ---- the programme ---- */
+/* ---- dynamic programme ---- */
 
 /* Costs of the core, in units, from the cheapest remaining item of each head. */
 struct core {
     uint64_t unit;
     uint64_t base;       /* bits of all cheapest remaining items */
     uint64_t budget;     /* units left above @base */
-    uint64_t least_used; /* units: fewer leave so much unspent that the bound is missed */
-    uint64_t spread;     /* units that the heads still to come can add */
+    uint64_t least_used; /* units: totals below leave so much unspent that no choice can be better */
+    uint64_t spread;     /* units that the remaining heads can add */
     double *now, *next;  /* [width] least sum of rho at each total cost */
     uint64_t width;
 };
@@ -274,17 +280,18 @@ static int dp_core_init(struct dp_work *w, struct core *c)
 
     *c = (struct core){.unit = 0};
     dp_keep_candidates(w, c);
-    if (c->unit == 0) /* nothing left to decide */
+    if (c->unit == 0) /* every head has one option left */
         c->unit = 1;
     c->budget = (w->budget - c->base) / c->unit;
     for (size_t h = 0; h < w->n_heads; h++)
         c->spread += (w->heads[h].item[w->heads[h].n - 1].cost - w->heads[h].item[0].cost) / c->unit;
-    /* l * (bits unspent) <= g, one unit of leeway for rounding and for the budget's own remainder */
+    /* l * (bits unspent) <= g, with one unit of leeway for rounding and for the remainder of the budget */
     slack = w->multiplier > 0 ? w->gap / w->multiplier / (double) c->unit + 1 : INFINITY;
     c->least_used = slack < (double) c->budget ? c->budget - (uint64_t) slack : 0;
     c->width = (c->spread < c->budget ? c->spread : c->budget) + 1;
     if (!checked_mul(c->width, sizeof(double), &bytes))
         return -ENOMEM;
+
     c->now = malloc(bytes);
     c->next = malloc(bytes);
     return c->now && c->next ? 0 : -ENOMEM;
@@ -327,13 +334,14 @@ static bool dp_narrow(const struct dp_work *w, struct core *c, struct head_items
         hi--;
     if (isinf(c->next[lo]))
         return false;
+
     memmove(head->back, head->back + (lo - head->lo), (hi - lo + 1) * sizeof(*head->back));
     head->lo = lo;
     head->hi = hi;
     return true;
 }
 
-/* Return: 0; 1: nothing better than what dp_fill() found; -ENOMEM. */
+/* Return: 0; 1: no better choice than that of dp_fill(); -ENOMEM. */
 static int dp_run_core(struct dp_work *w, struct core *c)
 {
     uint64_t lo = 0, hi = 0;
@@ -344,19 +352,22 @@ static int dp_run_core(struct dp_work *w, struct core *c)
         uint64_t own = (head->item[head->n - 1].cost - head->item[0].cost) / c->unit;
         double *swap;
 
-        c->spread -= own; /* what comes after this head */
+        c->spread -= own; /* heads after this one */
         head->hi = hi + own < c->budget ? hi + own : c->budget;
         head->lo = c->least_used > c->spread ? c->least_used - c->spread : 0;
         if (head->lo < lo)
             head->lo = lo;
         if (head->lo > head->hi)
             return 1;
+
         head->back = malloc((head->hi - head->lo + 1) * sizeof(*head->back));
         if (!head->back)
             return -ENOMEM;
+
         dp_relax(w, c, head, lo, hi);
         if (!dp_narrow(w, c, head))
             return 1;
+
         lo = head->lo;
         hi = head->hi;
         swap = c->now;
@@ -389,7 +400,7 @@ static void dp_trace_back(struct dp_work *w, const struct core *c, uint32_t *ret
     }
 }
 
-/* Replaces what dp_fill() found if the programme has better. */
+/* Replaces the choice of dp_fill() if the programme finds a better one. */
 static int dp_improve(struct dp_work *w)
 {
     _cleanup_(dp_core_deinit) struct core c = {0};
@@ -399,12 +410,18 @@ static int dp_improve(struct dp_work *w)
 
     if (!at)
         return -ENOMEM;
+
     w->gap = D - w->bound + ROUNDING * (D + w->multiplier * (double) w->budget);
     r = dp_core_init(w, &c);
-    if (r == 0)
-        r = dp_run_core(w, &c);
-    if (r != 0)
-        return r < 0 ? r : 0;
+    if (r < 0)
+        return r;
+
+    r = dp_run_core(w, &c);
+    if (r < 0)
+        return r;
+    if (r > 0) /* dp_fill() has found the best choice */
+        return 0;
+
     dp_trace_back(w, &c, at);
     for (size_t h = 0; h < w->n_heads; h++)
         better += w->heads[h].item[at[h]].D;
@@ -418,10 +435,14 @@ int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result 
     _cleanup_(dp_work_deinit) struct dp_work w = {0};
     int r = dp_work_init(&w, p);
 
-    for (size_t h = 0; r == 0 && h < p->n_heads; h++)
-        r = dp_add_head(&w, p, h);
     if (r < 0)
         return r;
+
+    for (size_t h = 0; h < p->n_heads; h++) {
+        r = dp_add_head(&w, p, h);
+        if (r < 0)
+            return r;
+    }
     if (w.used > w.budget) {
         ret->used_bits = w.used;
         return -ERANGE;
@@ -429,7 +450,7 @@ int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result 
     dp_climb(&w);
     dp_reduce(&w);
     dp_fill(&w);
-    if (w.multiplier > 0 && w.n_heads > 0) { /* else every head has its best already */
+    if (w.multiplier > 0 && w.n_heads > 0) { /* else every head has its best option */
         r = dp_improve(&w);
         if (r < 0)
             return r;
@@ -468,7 +489,7 @@ void dp_curve(const double *w, uint32_t d, const double *q, const struct paper_o
     for (uint32_t r = 0; r <= d; r += o->rank_step) {
         double tail = 0; /* sum_{i>r} w_i */
 
-        for (uint32_t i = d; i-- > r;) /* smallest first, and no difference of large sums */
+        for (uint32_t i = d; i-- > r;) /* smallest first: no difference of large sums */
             tail += w[i];
         for (uint32_t b = o->b_min; b <= o->b_max; b++)
             *ret_D++ = tail + q[b] * head;

@@ -27,17 +27,17 @@ struct dp_problem {
 struct dp_result {
     double D;           /* total, of the options chosen */
     uint64_t used_bits; /* their cost */
-    double lower_bound; /* the Lagrangian's: no choice within the budget has a smaller D */
-    uint64_t n_states;  /* that the programme visited: its work */
+    double lower_bound; /* Lagrangian bound: no choice within the budget has a smaller D */
+    uint64_t n_states;  /* states that the programme visited */
 };
 
 /**
- * dp_head_options() - every (r, b) that a head may take, with what it costs
+ * dp_head_options() - every (r, b) of a head, with cost and distortion
  * @D:   [d / rank_step + 1, b_max - b_min + 1]: D(r, b) for r = 0, step, 2 step, ...; row 0 is r = 0, the
  * same in all its columns
  * @ret: room for dp_options_max() of them
  *
- * Return: how many.
+ * Return: the number of options.
  */
 size_t dp_head_options(const double *D, uint32_t d, const struct paper_options *o, struct dp_option *ret);
 
@@ -54,8 +54,8 @@ void dp_curve(const double *w, uint32_t d, const double *q, const struct paper_o
  * dp_solve() - the optimum of a separable knapsack
  * @ret_choice: [n_heads] index of the chosen option within its head; untouched on failure
  *
- * Exact up to the rounding of sums: ties within 1e-12 of the total may go either way, but always the same
- * way.
+ * Exact up to the rounding of sums: totals within 1e-12 of each other count as ties; the same input gives the
+ * same choice.
  *
  * Return: 0; -ERANGE: even the cheapest options exceed the budget (only ret->used_bits is set: the smallest
  * possible); -EINVAL: a distortion negative or not finite, a head without options or with too many; -ENOMEM.

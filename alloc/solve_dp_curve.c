@@ -11,19 +11,19 @@
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 
-/* Tokens that are quantised: at r = 16 some 16000 numbers, the error of a distortion is then about 1 %. */
+/* Tokens that are quantised: at r = 16 some 16000 numbers, which give a distortion to about 1 %. */
 #define CURVE_TOKENS 1024
 
-/* One head's samples and scratch; binary32 but for the rotation. */
+/* Samples of one head and scratch memory; binary32, except for the rotation. */
 struct dp_curve_trial {
     size_t n, d;
-    float *x;      /* [n, d] centred vectors */
-    float *z;      /* [n, r] coordinates of unit variance */
-    float *error;  /* [n, r] of them, at one width */
-    float *back;   /* [n, d] the error by direction u_i */
-    float *enc32;  /* [r, d] */
-    float *turn32; /* [r, r] H_r: z error to directions */
-    double *enc;   /* [r, d] */
+    float *x;        /* [n, d] centred vectors */
+    float *z;        /* [n, r] coordinates of unit variance */
+    float *error;    /* [n, r] of them, at one width */
+    float *back;     /* [n, d] the error by direction u_i */
+    float *enc32;    /* [r, d] */
+    float *rotate32; /* [r, r] H_r: rotates an error of z back to directions */
+    double *enc;     /* [r, d] */
 };
 
 static void dp_curve_trial_deinit(struct dp_curve_trial *t)
@@ -32,7 +32,7 @@ static void dp_curve_trial_deinit(struct dp_curve_trial *t)
     free(t->enc);
 }
 
-/* Every k-th sampled token, so that all of the text is in. */
+/* Takes every k-th sampled token, so that all parts of the text count. */
 static int dp_curve_trial_init(struct dp_curve_trial *t, const struct solver *v, uint32_t head_side)
 {
     size_t d = v->g->d, step = (v->s->n_held + CURVE_TOKENS - 1) / CURVE_TOKENS,
@@ -45,11 +45,12 @@ static int dp_curve_trial_init(struct dp_curve_trial *t, const struct solver *v,
     t->enc = malloc(d * d * sizeof(double));
     if (!t->x || !t->enc)
         return -ENOMEM;
+
     t->z = t->x + n * d;
     t->error = t->z + n * d;
     t->back = t->error + n * d;
     t->enc32 = t->back + n * d;
-    t->turn32 = t->enc32 + d * d;
+    t->rotate32 = t->enc32 + d * d;
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < d; j++)
             t->x[i * d + j] = (float) ((double) from[i * step * d + j] - mean[j]);
@@ -57,8 +58,8 @@ static int dp_curve_trial_init(struct dp_curve_trial *t, const struct solver *v,
 }
 
 /*
- * z = E x at rank @r, and H_r = scale E U' to turn errors back: E = H_r U_r' / scale, so direction i has the
- * error scale * sum_j e_j H[j, i].
+ * z = E x at rank @r, and H_r = scale E U' to rotate errors back: E = H_r U_r' / scale, so direction i has
+ * the error scale * sum_j e_j H[j, i].
  */
 static int dp_curve_project(struct dp_curve_trial *t, const struct solver *v, uint32_t head_side,
                             const double *lambda, const double *basis, uint32_t r, double *ret_scale)
@@ -68,13 +69,14 @@ static int dp_curve_project(struct dp_curve_trial *t, const struct solver *v, ui
 
     if (err < 0)
         return err;
+
     for (size_t i = 0; i < r * d; i++)
         t->enc32[i] = (float) t->enc[i];
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, t->x, (int) d,
                 t->enc32, (int) d, 0.0f, t->z, (int) r);
     for (size_t j = 0; j < r; j++)
         for (size_t i = 0; i < r; i++)
-            t->turn32[j * r + i] =
+            t->rotate32[j * r + i] =
                 (float) (*ret_scale * cblas_ddot((int) d, t->enc + j * d, 1, basis + i * d, 1));
     return 0;
 }
@@ -105,7 +107,7 @@ static double dp_curve_weighted_error(struct dp_curve_trial *t, const double *fa
     double by_direction[GEOMETRY_DIM_MAX] = {0}, sum = 0;
 
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) t->n, (int) r, (int) r, 1.0f, t->error,
-                (int) r, t->turn32, (int) r, 0.0f, t->back, (int) r);
+                (int) r, t->rotate32, (int) r, 0.0f, t->back, (int) r);
     for (size_t i = 0; i < t->n; i++)
         for (size_t j = 0; j < r; j++)
             by_direction[j] += (double) t->back[i * r + j] * (double) t->back[i * r + j];
@@ -123,24 +125,31 @@ static int dp_curve_measure(const struct solver *v, uint32_t head_side, bool wei
     _cleanup_(dp_curve_trial_deinit) struct dp_curve_trial t = {0};
     int err = dp_curve_trial_init(&t, v, head_side);
 
-    for (uint32_t r = 0; err == 0 && r <= p->d; r += o->rank_step) {
+    if (err < 0)
+        return err;
+
+    for (uint32_t r = 0; r <= p->d; r += o->rank_step) {
         double tail = 0, scale = 0;
 
         for (uint32_t c = p->d; c-- > r;)
             tail += w[c];
-        if (r > 0)
+        if (r > 0) {
             err = dp_curve_project(&t, v, head_side, lambda, basis, r, &scale);
-        for (uint32_t b = o->b_min; err == 0 && b <= o->b_max; b++) {
+            if (err < 0)
+                return err;
+        }
+
+        for (uint32_t b = o->b_min; b <= o->b_max; b++) {
             double sum = 0;
 
-            if (scale > 0) /* else nothing is quantised: spectra_make_head() stores nothing of such a head */
+            if (scale > 0) /* a head with scale 0 gets no codes from spectra_make_head() */
                 sum = dp_curve_quantise_error(&t, &v->model.levels[b], b, r);
             if (scale > 0 && weighted)
                 sum = dp_curve_weighted_error(&t, factor, r);
             *ret_D++ = tail + scale * scale * sum / (double) t.n;
         }
     }
-    return err;
+    return 0;
 }
 
 int dp_head_curve(const struct solver *v, enum side side, const struct spectra *p, uint32_t i, double *ret_D)
@@ -148,16 +157,21 @@ int dp_head_curve(const struct solver *v, enum side side, const struct spectra *
     const struct paper_options *o = &v->o.paper;
     size_t n = (size_t) (p->d / o->rank_step + 1) * (o->b_max - o->b_min + 1);
     double q[TABLE_BITS_MAX + 1];
-    int r = 0;
 
     for (unsigned b = 0; b <= TABLE_BITS_MAX; b++)
         q[b] = v->o.curve == CURVE_GAUSSIAN ? v->model.mse[b] : paper_bennett(b);
-    if (v->o.curve == CURVE_MEASURED)
-        r = dp_curve_measure(v, i * 2 + (uint32_t) side, side == SIDE_K && v->o.metric == METRIC_QUERY, p, i,
-                             ret_D);
-    else
+    if (v->o.curve == CURVE_MEASURED) {
+        int r = dp_curve_measure(v, i * 2 + (uint32_t) side, side == SIDE_K && v->o.metric == METRIC_QUERY, p,
+                                 i, ret_D);
+
+        if (r < 0)
+            return r;
+    } else {
         dp_curve(p->w + (size_t) i * p->d, p->d, q, o, ret_D);
-    for (size_t k = 0; r == 0 && k < n; k++)
-        r = isfinite(ret_D[k]) ? 0 : -EDOM;
-    return r;
+    }
+
+    for (size_t k = 0; k < n; k++)
+        if (!isfinite(ret_D[k]))
+            return -EDOM;
+    return 0;
 }

@@ -52,37 +52,42 @@ static int dp_method_candidates_fill(struct solver *v, enum side side, const str
 
         if (r < 0)
             return solver_fail(i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
+
         solver_progress(v, side == SIDE_K ? "keys" : "values", (double) i / p->n_heads);
         c->first[i + 1] = c->first[i] + dp_head_options(c->D, p->d, &v->o.paper, c->options + c->first[i]);
     }
     return 0;
 }
 
-/* One budget for all keys together; for values one for each head, so that no bit moves between heads. */
+/* One budget for all keys together. Values have one budget per head, so that no bit moves between heads. */
 static int dp_method_choose(enum side side, uint32_t n_heads, double bits_per_head, struct candidates *c,
                             struct dp_result *ret)
 {
-    double leeway = 1 + 1e-12; /* 2 bpd of 90 heads is not one bit less */
-    int r = 0;
+    double leeway = 1 + 1e-12; /* rounding must not cost 2 bpd of 90 heads one bit */
 
     if (side == SIDE_K)
         return dp_solve(&(struct dp_problem){n_heads, c->options, c->first,
                                              (uint64_t) (bits_per_head * n_heads * leeway)},
                         c->choice, ret);
+
     *ret = (struct dp_result){.D = 0};
-    for (uint32_t i = 0; r == 0 && i < n_heads; i++) {
+    for (uint32_t i = 0; i < n_heads; i++) {
         const size_t first[2] = {0, c->first[i + 1] - c->first[i]};
         struct dp_result one = {.D = 0};
+        int r;
 
         r = dp_solve(
             &(struct dp_problem){1, c->options + c->first[i], first, (uint64_t) (bits_per_head * leeway)},
             c->choice + i, &one);
+        if (r == -ERANGE) /* the smallest budget is the same for every head: B_min */
+            ret->used_bits = one.used_bits * n_heads;
+        if (r < 0)
+            return r;
+
         ret->D += one.D;
         ret->used_bits += one.used_bits;
-        if (r == -ERANGE) /* the same for every head: B_min */
-            ret->used_bits = one.used_bits * n_heads;
     }
-    return r;
+    return 0;
 }
 
 static int dp_method_solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)
@@ -97,11 +102,15 @@ static int dp_method_solve_side(struct solver *v, enum side side, double bpd, st
         r = dp_method_candidates_init(&c, &v->o.paper, n_heads, d);
     if (r < 0)
         return fail(e, r, "out of memory for the dynamic programme");
+
     r = spectra_fill(v, side, &p, e);
-    if (r == 0)
-        r = dp_method_candidates_fill(v, side, &p, &c, e);
     if (r < 0)
         return r;
+
+    r = dp_method_candidates_fill(v, side, &p, &c, e);
+    if (r < 0)
+        return r;
+
     r = dp_method_choose(side, n_heads, bpd * d, &c, &result);
     if (r == -ERANGE)
         return fail(e, r,
@@ -110,6 +119,7 @@ static int dp_method_solve_side(struct solver *v, enum side side, double bpd, st
                     bpd, side == SIDE_K ? 'K' : 'V', (double) result.used_bits / ((double) n_heads * d));
     if (r < 0)
         return fail(e, r, "the dynamic programme failed: %s", strerror(-r));
+
     for (uint32_t i = 0; i < n_heads; i++) {
         const struct dp_option *o = &c.options[c.first[i] + c.choice[i]];
 
@@ -127,5 +137,8 @@ int solve_dp_method(struct solver *v, struct errmsg *e)
     bool apart = v->o.k_bpd > 0;
     int r = dp_method_solve_side(v, SIDE_K, apart ? v->o.k_bpd : v->o.bpd, e);
 
-    return r < 0 ? r : dp_method_solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
+    if (r < 0)
+        return r;
+
+    return dp_method_solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
 }

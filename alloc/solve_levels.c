@@ -1,16 +1,17 @@
 /*
- * Levels fitted to the pooled unit-variance coordinates of a side, one set per width (DESIGN 3.3). After the
- * allocation: which coordinates have which width decides what their distribution is.
+ * Levels fitted to the pooled unit-variance coordinates of a side, one set per width (DESIGN 3.3). Runs after
+ * the allocation, since the distribution of a width depends on which coordinates have it.
  */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "alloc/levels_fit.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Numbers pooled per width: 2^20 leave 256 levels 4096 samples each. */
+/* Numbers pooled per width: 2^20 are 4096 samples for each of 256 levels. */
 #define POOL_NUMBERS ((size_t) 1 << 20)
 
 struct level_pool {
@@ -68,19 +69,23 @@ static int solve_levels_add_head(struct solver *v, uint32_t layer, uint32_t head
     size_t n = v->s->n_held;
     _cleanup_(freep) float *z = malloc((n * h->t.n_coords + 1) * sizeof(*z));
     const double zero[GEOMETRY_DIM_MAX] = {0};
-    int r = z ? 0 : -ENOMEM;
+    int r;
 
-    if (r == 0 && side == SIDE_V && v->o.v_from != PREDICT_NONE) {
-        r = solve_predict_head(v, layer, head, u, S,
-                               e); /* the same P again: nothing it is made of has changed */
+    if (!z)
+        return solver_fail(layer, head, side, -ENOMEM, e);
+
+    if (side == SIDE_V && v->o.v_from != PREDICT_NONE) {
+        r = solve_predict_head(v, layer, head, u, S, e); /* gives the same P: its inputs are unchanged */
         if (r < 0)
             return r;
+
         r = transform_apply(&h->t, zero, u, n, z);
-    } else if (r == 0) {
+    } else {
         r = transform_apply(&h->t, h->mean, stats_sample_rows(v->s, hs), n, z);
     }
     if (r < 0)
         return solver_fail(layer, head, side, r, e);
+
     level_pool_add(p, h, z, n);
     return 0;
 }
@@ -95,6 +100,7 @@ int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "out of memory for fitting levels");
+
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         solver_progress(v, side == SIDE_K ? "key levels" : "value levels", (double) layer / v->g->n_layers);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {

@@ -1,5 +1,5 @@
 /*
- * The paper's allocator as it is stated, to compare with and to reproduce: nothing here is improved. Equation
+ * The paper's allocator exactly as stated, for comparison and reproduction; see solve_paper.h. Equation
  * labels are those of the paper's source.
  */
 #include "alloc/solve_paper.h"
@@ -35,7 +35,7 @@ static uint32_t solve_paper_width_for(double B, uint32_t r, const struct paper_o
 {
     double b = rint(B / r); /* the default rounding mode is half to even */
 
-    return b < o->b_min ? o->b_min : b > o->b_max ? o->b_max : (uint32_t) b;
+    return (uint32_t) fmin(fmax(b, o->b_min), o->b_max);
 }
 
 struct paper_choice paper_c1(const double *w, uint32_t d, double B, const struct paper_options *o)
@@ -49,7 +49,7 @@ struct paper_choice paper_c1(const double *w, uint32_t d, double B, const struct
     for (uint32_t i = d; i-- > 0;)
         tail[i] = tail[i + 1] + w[i];
 
-    best = (struct paper_choice){.r = 0, .b = 0, .D = tail[0]}; /* no rank fits: all is projection loss */
+    best = (struct paper_choice){.r = 0, .b = 0, .D = tail[0]}; /* no rank fits: D is projection loss alone */
     for (uint32_t r = o->rank_step; r <= r_max; r += o->rank_step) {
         uint32_t b = solve_paper_width_for(B, r, o);
         double D;
@@ -71,15 +71,17 @@ static void solve_paper_c2_round(const struct paper_choice *choice, uint32_t n_h
 
     for (uint32_t h = 0; h < n_heads; h++)
         D_bar += choice[h].D / n_heads;
-    if (!(D_bar > 0)) /* no distortion anywhere: the update divides by it, and nothing is left to balance */
+    if (!(D_bar > 0)) /* no head has distortion: the update would divide by 0, and budgets stay */
         return;
+
     for (uint32_t h = 0; h < n_heads; h++) {
         /* eq:c2-update: B <- max(B_min, B + eta B_bar (sqrt(D / D_bar) - 1)) */
         B[h] = fmax(o->B_min, B[h] + o->eta * B_bar * (sqrt(choice[h].D / D_bar) - 1.0));
         sum += B[h];
     }
     for (uint32_t h = 0; h < n_heads; h++)
-        B[h] *= B_tot / sum; /* after the maximum, so a head may end below B_min: the paper's order */
+        B[h] *=
+            B_tot / sum; /* the paper's order: renormalising after the maximum may leave a head below B_min */
 }
 
 static void solve_paper_c1_all(const double *w, uint32_t n_heads, uint32_t d, const double *B,
@@ -98,13 +100,14 @@ int paper_c2(const double *w, uint32_t n_heads, uint32_t d, const struct paper_o
     B = calloc((size_t) n_heads + 1, sizeof(*B));
     if (!B)
         return -ENOMEM;
+
     for (uint32_t h = 0; h < n_heads; h++)
         B[h] = o->bpd * d;                                 /* alg:kvrobin, line 3 */
     for (uint32_t round = 0; round < o->rounds; round++) { /* line 4 */
         solve_paper_c1_all(w, n_heads, d, B, o, ret_choice);
         solve_paper_c2_round(ret_choice, n_heads, B_tot, o, B);
     }
-    solve_paper_c1_all(w, n_heads, d, B, o, ret_choice); /* (r, b) for the budgets that the last round left */
+    solve_paper_c1_all(w, n_heads, d, B, o, ret_choice); /* (r, b) for the budgets of the last round */
     for (uint32_t h = 0; ret_B && h < n_heads; h++)
         ret_B[h] = B[h];
     return 0;

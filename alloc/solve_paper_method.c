@@ -16,11 +16,11 @@
 
 #define SEARCH_ROUNDS 40
 
-/* The nominal budget being searched. */
+/* Search for the nominal budget. */
 struct paper_method_search {
     const struct spectra *p;
-    struct paper_choice *choice; /* [n_heads] of the round being tried */
-    struct paper_choice *best;   /* [n_heads] of the best so far */
+    struct paper_choice *choice; /* [n_heads] of the current trial */
+    struct paper_choice *best;   /* [n_heads] of the best trial so far */
 };
 
 static void paper_method_search_deinit(struct paper_method_search *x)
@@ -54,14 +54,15 @@ static int paper_method_allocate_at(struct paper_method_search *x, const struct 
     o.bpd = nominal;
     if (side == SIDE_K)
         return paper_c2(p->w, p->n_heads, p->d, &o, x->choice, NULL);
+
     for (uint32_t i = 0; i < p->n_heads; i++)
         x->choice[i] = paper_c1(p->w + (size_t) i * p->d, p->d, nominal * p->d, &o);
     return 0;
 }
 
 /*
- * b = round(B / r) may spend more than B. So that methods are compared at equal cost, the nominal budget is
- * searched whose charged bits come closest to the target from below.
+ * b = round(B / r) may spend more than B. For a comparison of methods at equal cost, this searches the
+ * nominal budget whose charged bits come closest to the target from below.
  */
 static int paper_method_search_budget(struct paper_method_search *x, const struct paper_options *o,
                                       enum side side, double target, struct errmsg *e)
@@ -75,6 +76,7 @@ static int paper_method_search_budget(struct paper_method_search *x, const struc
 
         if (r < 0)
             return fail(e, r, "out of memory for the paper's allocator");
+
         charged = paper_method_charged_bits(x->choice, n_heads) / numbers;
         if (charged > 0)
             least = fmin(least, charged);
@@ -94,6 +96,7 @@ static int paper_method_search_budget(struct paper_method_search *x, const struc
                     "smallest possible budget is about %.4f",
                     target, side == SIDE_K ? 'K' : 'V', o->rank_step, o->b_min,
                     isfinite(least) ? least : (double) o->rank_step * o->b_min / x->p->d);
+
     return 0;
 }
 
@@ -107,18 +110,25 @@ static int paper_method_solve_side(struct solver *v, enum side side, double bpd,
         r = paper_method_search_init(&x, &p);
     if (r < 0)
         return fail(e, r, "out of memory for the paper's allocator");
+
     solver_progress(v, side == SIDE_K ? "keys" : "values", side == SIDE_K ? 0.0 : 0.5);
     r = spectra_fill(v, side, &p, e);
-    if (r == 0)
-        r = paper_method_search_budget(&x, &v->o.paper, side, bpd, e);
-    for (uint32_t i = 0; r == 0 && i < p.n_heads; i++) {
+    if (r < 0)
+        return r;
+
+    r = paper_method_search_budget(&x, &v->o.paper, side, bpd, e);
+    if (r < 0)
+        return r;
+
+    for (uint32_t i = 0; i < p.n_heads; i++) {
         r = spectra_make_head(v, i * 2 + (uint32_t) side, p.lambda + (size_t) i * p.d,
                               p.basis + (size_t) i * p.d * p.d, x.best[i].r, x.best[i].b);
         if (r < 0)
             return solver_fail(i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
+
         v->estimated += x.best[i].D;
     }
-    return r;
+    return 0;
 }
 
 int solve_paper_method(struct solver *v, struct errmsg *e)
@@ -126,5 +136,8 @@ int solve_paper_method(struct solver *v, struct errmsg *e)
     bool apart = v->o.k_bpd > 0;
     int r = paper_method_solve_side(v, SIDE_K, apart ? v->o.k_bpd : v->o.bpd, e);
 
-    return r < 0 ? r : paper_method_solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
+    if (r < 0)
+        return r;
+
+    return paper_method_solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
 }

@@ -1,7 +1,7 @@
 /*
  * V predicted from K codes (DESIGN 3.2), of its own head or of all heads of its layer: P = Cov(v, c) (G +
- * 1e-3 tr(G)/n I)^-1 with c the decoded unit-variance K codes and G their centred covariance; the residual v
- * - P c - mu_V is what V's codec codes.
+ * 1e-3 tr(G)/n I)^-1 with c the decoded unit-variance K codes and G their centred covariance; V's codec codes
+ * the residual v - P c - mu_V.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -36,6 +36,7 @@ int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, 
 
     if (err < 0)
         return err;
+
     solve_stored_order(h, &order);
     for (uint32_t i = 0; i < order.n_bands; i++) {
         uint32_t band = order.band[i], n_coords = band_coords(&h->t, band);
@@ -69,16 +70,19 @@ int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, 
 {
     struct head_run run = prediction_heads(v->o.v_from, v->g->n_kv_heads, head % v->g->n_kv_heads);
     uint32_t first = head / v->g->n_kv_heads * v->g->n_kv_heads + run.first;
-    int r = 0;
 
-    for (uint32_t h = first; r == 0 && h < first + run.n; h++) {
+    for (uint32_t h = first; h < first + run.n; h++) {
         struct stored_order order;
+        int r;
 
         solve_stored_order(&v->heads[2 * h], &order);
         r = solve_codes(v, 2 * h, v->heads[2 * h].mean, stats_sample_rows(v->s, 2 * h), ret_c, stride);
+        if (r < 0)
+            return r;
+
         ret_c += order.n_coords;
     }
-    return r;
+    return 0;
 }
 
 void solve_centre(double *a, size_t n, size_t m, double *ret_mean)
@@ -103,6 +107,7 @@ int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d
 
     if (!G)
         return -ENOMEM;
+
     X = G + m * m; /* [m, d] Cov(c, v), then P' */
     cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) m, (int) n, 1.0 / (double) n, c,
                 (int) m, c, (int) m, 0.0, G, (int) m);
@@ -114,13 +119,14 @@ int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d
     r = linalg_solve(m, d, G, X);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < m; j++)
             ret_P[i * m + j] = X[j * d + i];
     return 0;
 }
 
-/* Residuals from the mean alone: K stores nothing of this head. */
+/* Without stored K codes: the residual is v - mean. */
 static void solve_predict_no_prediction(struct solver *v, uint32_t hs, float *ret_u, double *ret_S)
 {
     size_t d = v->g->d, n = v->s->n_held;
@@ -137,7 +143,7 @@ static void solve_predict_no_prediction(struct solver *v, uint32_t hs, float *re
     solver_covariance(v, hs, ret_S);
 }
 
-static int predict(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, double *ret_S)
+static int solve_predict_from_codes(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, double *ret_S)
 {
     size_t d = v->g->d, n = v->s->n_held;
     _cleanup_(freep) double *c = malloc(n * (m + d) * sizeof(*c));
@@ -150,17 +156,20 @@ static int predict(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, doub
 
     if (!c || !P || !mean_c)
         return -ENOMEM;
+
     x = c + n * m;
     for (size_t i = 0; i < n * d; i++)
         x[i] = (double) from[i];
     r = solve_predictor_codes(v, hs_v / 2, c, m);
     if (r < 0)
         return r;
+
     solve_centre(c, n, m, mean_c);
     solve_centre(x, n, d, mean_v);
     r = solve_regress(c, x, n, m, d, SOLVE_PREDICT_RIDGE, P);
     if (r < 0)
         return r;
+
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) m, -1.0, c, (int) m, P,
                 (int) m, 1.0, x, (int) d);
     for (size_t i = 0; i < n * d; i++)
@@ -194,10 +203,11 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
     if (v->s->cross) {
         struct stored_order order;
 
-        solve_stored_order(&v->heads[hs_v - 1], &order); /* moments know a value's own head only */
+        /* moments hold the covariance of a value with the keys of its own head only */
+        solve_stored_order(&v->heads[hs_v - 1], &order);
         r = solve_predict_moments(v, hs_v - 1, hs_v, &order, ret_S);
     } else {
-        r = predict(v, hs_v, m, ret_u, ret_S);
+        r = solve_predict_from_codes(v, hs_v, m, ret_u, ret_S);
     }
     return r < 0 ? solver_fail(layer, head, SIDE_V, r, e) : 0;
 }
@@ -205,19 +215,22 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
 int solve_fit_residuals(struct solver *v, struct errmsg *e)
 {
     size_t d = v->g->d, n = v->s->n_held;
-    const double zero[GEOMETRY_DIM_MAX] = {0}; /* residuals have no mean: mu_V has it */
+    const double zero[GEOMETRY_DIM_MAX] = {0}; /* the mean of the residuals is 0: mu_V contains it */
     _cleanup_(freep) float *u = malloc((n * d + 1) * sizeof(*u));
     _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
 
     if (!u || !S)
         return fail(e, -ENOMEM, "out of memory for predicting values");
+
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         solver_progress(v, "values from keys", (double) layer / v->g->n_layers);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
             int r = solve_predict_head(v, layer, head, u, S, e);
 
-            if (r == 0)
-                r = solve_fit_head(v, layer, head, SIDE_V, zero, S, u, n, e);
+            if (r < 0)
+                return r;
+
+            r = solve_fit_head(v, layer, head, SIDE_V, zero, S, u, n, e);
             if (r < 0)
                 return r;
         }

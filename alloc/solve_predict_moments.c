@@ -1,18 +1,17 @@
 /*
- * P from a covariance (DESIGN 3.5): what V's prediction from K's codes is if nobody kept a vector. See
- * solve_internal.h.
+ * V's prediction P from covariances alone (DESIGN 3.5), for statistics without vectors. See solve_internal.h.
  *
- * Keys and values are taken as jointly normal. Then z = E (k - mu_K) is normal with covariance Z = E S_K E',
- * and of a code c_i = Q(z_i) all that matters is known:
+ * Keys and values are assumed jointly normal. Then z = E (k - mu_K) is normal with covariance Z = E S_K E',
+ * and the moments of a code c_i = Q(z_i) that P needs are:
  *
  *   E c_i, E c_i^2, E c_i z_i     sums over the quantiser's cells, exact, with z_i's own variance
  *   g_i = E c_i z_i / Z_ii        the gain: c_i = g_i z_i + noise that no normal variable is correlated with
  * (Bussgang) Cov(v, c_i) = g_i Cov(v, z_i)                     exact G_ii = E c_i^2 - (E c_i)^2 exact G_ij =
- * g_i g_j Z_ij                               the noises of two coordinates are taken as uncorrelated: the
+ * g_i g_j Z_ij                               the noises of two coordinates are assumed uncorrelated: the
  * first term of the series in their correlation, the next is of third order
  *
- * G is positive semi-definite, since G_ii >= g_i^2 Z_ii. From there P and mu_V are those of solve_predict.c,
- * and the residual's covariance is S_V - P Cov(c,v) - Cov(v,c) P' + P G P'.
+ * G is positive semi-definite, since G_ii >= g_i^2 Z_ii. With these, P and mu_V are computed as in
+ * solve_predict.c, and the residual's covariance is S_V - P Cov(c,v) - Cov(v,c) P' + P G P'.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -83,6 +82,7 @@ static int predict_moments_joint_init(struct joint *j, size_t m, size_t d)
     j->E = malloc((3 * m * d + m * m + d * d + m * wide + m) * sizeof(double));
     if (!j->E)
         return -ENOMEM;
+
     j->Z = j->E + m * d;
     j->cov = j->Z + m * m;
     j->X = j->cov + m * d;
@@ -114,7 +114,7 @@ static void predict_moments_coordinates(struct joint *j, const struct solver *v,
                 1.0 / (double) v->s->n_tokens, j->E, (int) d, cross, (int) d, 0.0, j->cov, (int) d);
 }
 
-/* From z to its codes: G in place of Z, Cov(c, v) in place of Cov(z, v), E c. */
+/* From z to its codes: replaces Z by G and Cov(z, v) by Cov(c, v), and computes E c. */
 static void predict_moments_quantise(struct joint *j, const struct solver *v, uint32_t hs_k,
                                      const struct stored_order *order)
 {
@@ -166,6 +166,7 @@ int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const 
 
     if (r < 0)
         return r;
+
     predict_moments_coordinates(&j, v, hs_k, order);
     predict_moments_quantise(&j, v, hs_k, order);
     memcpy(G, j.Z, m * m * sizeof(*G));
@@ -176,6 +177,7 @@ int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const 
     r = linalg_solve(m, d, G, j.X);
     if (r < 0)
         return r;
+
     predict_moments_residual_covariance(&j, v, hs_v, ret_S);
     for (size_t i = 0; i < d; i++) { /* mu_V = E[v - P c] */
         h->mean[i] = v->s->mean[hs_v * d + i];

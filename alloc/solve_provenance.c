@@ -1,6 +1,6 @@
 /*
- * What a table was made from and how, as JSON inside it. No time, path or host: the same statistics and
- * options give the same bytes, and so the same digest.
+ * Writes the provenance of a table: the statistics and options it was solved with, as JSON inside the table.
+ * No time, path or host: the same statistics and options give the same bytes, and so the same digest.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -22,7 +22,7 @@ static void solve_provenance_set_hex(json_t *to, const char *key, const uint8_t 
     (void) json_object_set_new(to, key, json_string(hex));
 }
 
-/* 64 bits do not fit JSON's numbers. */
+/* As a string: JSON's numbers do not hold 64 bits. */
 static void solve_provenance_set_u64(json_t *to, const char *key, uint64_t x)
 {
     char text[24];
@@ -35,7 +35,7 @@ static void solve_provenance_set_text(json_t *to, const char *key, const char *t
 {
     json_t *s = json_string(text);
 
-    /* a model's name comes from its file and need not be UTF-8 */
+    /* the name of a model comes from its file and may not be UTF-8 */
     (void) json_object_set_new(to, key, s ? s : json_string("(name is not UTF-8)"));
 }
 
@@ -76,7 +76,7 @@ static void solve_provenance_describe_statistics(const struct solver *v, const u
     (void) json_object_set_new(to, "depth_measured", json_boolean(stats_has_depth(s)));
 }
 
-/* The paper's parameters, where the method knows them. */
+/* The paper's parameters, for the methods that use them. */
 static void solve_provenance_describe_paper(const struct solve_options *o, json_t *to)
 {
     const struct paper_options *p = &o->paper;
@@ -87,6 +87,7 @@ static void solve_provenance_describe_paper(const struct solve_options *o, json_
     (void) json_object_set_new(to, "b_max", json_integer(p->b_max));
     if (o->method == METHOD_DP)
         return;
+
     (void) json_object_set_new(to, "eta", json_real(p->eta));
     (void) json_object_set_new(to, "rounds", json_integer(p->rounds));
 }
@@ -135,7 +136,7 @@ static void solve_provenance_set_rounded(json_t *to, const char *key, double x)
     (void) json_object_set_new(to, key, json_real(strtod(text, NULL)));
 }
 
-/* What the table does to the vectors that it was solved from, as the daemon's fit counts it; see
+/* The table's errors on the samples it was solved from, in the unit of the daemon's fit; see struct
  * solve_report. */
 static void solve_provenance_describe_expected(const struct solver *v, json_t *root)
 {
@@ -158,15 +159,17 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
     (void) json_object_set_new(root, "options", options);
     if (r < 0)
         return r;
+
     solve_provenance_set_text(root, "model", v->s->o.model_name);
     solve_provenance_set_text(root, "version", KVC_VERSION_STRING); /* of the program that solved */
     solve_provenance_describe_statistics(v, digest, statistics);
     solve_provenance_describe_options(v, options);
-    if (v->judged)
+    if (v->measured)
         solve_provenance_describe_expected(v, root);
     text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     if (!text)
         return fail(e, -ENOMEM, "out of memory for the table's provenance");
+
     *ret_json = text;
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Reading back how a table was solved; see solve_options_read() in solve.h. Writing: solve_provenance.c. */
+/* Reads the provenance that solve_provenance.c writes; see solve_options_read() in solve.h. */
 #include <errno.h>
 #include <jansson.h>
 #include <sodium.h>
@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Where the reading stands: the first thing missing or wrong is named. */
+/* State of the reader, with the name of the first member that is missing or wrong. */
 struct provenance_read_reader {
     const json_t *options;
     const char *bad;
@@ -92,6 +92,7 @@ static void read_paper(struct provenance_read_reader *r, const struct solve_opti
     ret->b_max = provenance_read_get_count(r, "b_max");
     if (o->method == METHOD_DP)
         return;
+
     ret->eta = provenance_read_get_double(r, "eta");
     ret->rounds = provenance_read_get_count(r, "rounds");
 }
@@ -128,7 +129,7 @@ static void provenance_read_options(struct provenance_read_reader *r, struct sol
     ret->seed = provenance_read_get_seed(r);
     if (method != METHOD_BANDS)
         read_paper(r, ret, &ret->paper);
-    if (json_object_get(r->options, "levels_from")) /* a table that is not here */
+    if (json_object_get(r->options, "levels_from")) /* needs another table, which the caller does not pass */
         provenance_read_check(r, "levels_from", -EINVAL);
     if (json_object_get(r->options, "only_layer"))
         provenance_read_check(r, "only_layer", -EINVAL);
@@ -146,11 +147,13 @@ int solve_options_read(const char *provenance, struct solve_options *ret,
 
     if (!r.options || !hex || sodium_hex2bin(digest, sizeof(digest), hex, strlen(hex), NULL, &n, NULL) < 0 ||
         n != sizeof(digest))
-        return fail(e, -ENODATA, "the table does not say from which statistics and how it was solved");
+        return fail(e, -ENODATA, "the table's provenance does not name its statistics and options");
+
     provenance_read_options(&r, &o);
     if (r.bad)
-        return fail(e, -ENODATA, "the table does not say how it was solved: %s is missing, or unknown here",
-                    r.bad);
+        return fail(e, -ENODATA,
+                    "the table's provenance is incomplete: %s is missing or has an unknown value", r.bad);
+
     *ret = o;
     memcpy(ret_statistics, digest, sizeof(digest));
     return 0;

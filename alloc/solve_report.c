@@ -1,6 +1,7 @@
 /*
- * What a finished table does to the samples it was made from: bits, and distortion by encoding and decoding
- * with the table's own matrices and levels, not with the solver's. A mistake between the two shows here.
+ * Measures a finished table on the samples it was solved from: bits, and distortion e'Me (squared error in
+ * the metric). Encodes and decodes with the table's own matrices and levels instead of the solver's, so that
+ * an error in building the table shows in the report.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -13,11 +14,11 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* One (layer, head) being judged; [n, ...] arrays of the samples. */
-struct solve_report_trial {
+/* Scratch memory of one (layer, head); [n, ...] arrays have a row per sample. */
+struct solve_report_scratch {
     size_t n, d;
     float *keys;                  /* [n, sum of r_K] decoded levels of all heads of the layer */
-    float *codes;                 /* [n, r] of the side at hand */
+    float *codes;                 /* [n, r] of the current side */
     float *error;                 /* [n, d] */
     float *weighted;              /* [n, d] */
     float *M32;                   /* [d, d] */
@@ -25,23 +26,24 @@ struct solve_report_trial {
     double error2[2], signal2[2]; /* sums of squares by side, over samples and the heads of a layer */
 };
 
-static void solve_report_trial_deinit(struct solve_report_trial *t)
+static void solve_report_scratch_deinit(struct solve_report_scratch *t)
 {
     free(t->keys);
     free(t->codes);
     free(t->S);
 }
 
-static int solve_report_trial_init(struct solve_report_trial *t, size_t n, const struct geometry *g)
+static int solve_report_scratch_init(struct solve_report_scratch *t, size_t n, const struct geometry *g)
 {
     size_t d = g->d;
 
-    *t = (struct solve_report_trial){.n = n, .d = d};
+    *t = (struct solve_report_scratch){.n = n, .d = d};
     t->keys = malloc(n * g->n_kv_heads * TABLE_RANK_MAX * sizeof(float));
     t->codes = malloc((n * (TABLE_RANK_MAX + 2 * d) + d * d) * sizeof(float));
     t->S = malloc(2 * d * d * sizeof(double));
     if (!t->keys || !t->codes || !t->S)
         return -ENOMEM;
+
     t->error = t->codes + n * TABLE_RANK_MAX;
     t->weighted = t->error + n * d;
     t->M32 = t->weighted + n * d;
@@ -62,7 +64,7 @@ static void solve_report_quantise_rows(const struct table *table, const struct c
 
 /* t->codes := levels of one side's codes. @pred [n, n_pred]: levels that V is predicted from, rows of
  * @stride. */
-static void solve_report_encode_rows(struct solve_report_trial *t, const struct table *table,
+static void solve_report_encode_rows(struct solve_report_scratch *t, const struct table *table,
                                      const struct codec *c, enum side side, const float *x, const float *pred,
                                      size_t stride)
 {
@@ -70,6 +72,7 @@ static void solve_report_encode_rows(struct solve_report_trial *t, const struct 
 
     if (c->r == 0)
         return;
+
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < d; j++)
             t->error[i * d + j] = x[i * d + j] - c->enc_mean[j];
@@ -82,7 +85,7 @@ static void solve_report_encode_rows(struct solve_report_trial *t, const struct 
 }
 
 /* t->error := x - x^, with the codes that solve_report_encode_rows() left. */
-static void solve_report_decode_rows(struct solve_report_trial *t, const struct codec *c, const float *x,
+static void solve_report_decode_rows(struct solve_report_scratch *t, const struct codec *c, const float *x,
                                      const float *pred, size_t stride)
 {
     size_t n = t->n, d = t->d;
@@ -98,8 +101,8 @@ static void solve_report_decode_rows(struct solve_report_trial *t, const struct 
                     c->dec + c->n_pred, (int) c->r_in, 1.0f, t->error, (int) d);
 }
 
-/* Mean of e'Me over the rows of t->error. */
-static double solve_report_mean_harm(struct solve_report_trial *t)
+/* Mean of e'Me over the rows e of t->error. */
+static double solve_report_mean_distortion(struct solve_report_scratch *t)
 {
     double sum = 0;
 
@@ -112,8 +115,8 @@ static double solve_report_mean_harm(struct solve_report_trial *t)
     return sum / (double) t->n;
 }
 
-/* Plain sums, which clients can make of live vectors too. */
-static void solve_report_add_squares(struct solve_report_trial *t, const struct codec *c, enum side side,
+/* Sums of plain squares, which clients can also compute from live vectors. */
+static void solve_report_add_squares(struct solve_report_scratch *t, const struct codec *c, enum side side,
                                      const float *x)
 {
     for (size_t i = 0; i < t->n; i++)
@@ -125,9 +128,9 @@ static void solve_report_add_squares(struct solve_report_trial *t, const struct 
         }
 }
 
-/* Harm of t->error under the metric of one head-side. */
-static int solve_report_judge(const struct solver *v, struct solve_report_trial *t, uint32_t layer,
-                              uint32_t head, enum side side, double *ret_harm, struct errmsg *e)
+/* Distortion of t->error under the metric of one head-side. */
+static int solve_report_measure(const struct solver *v, struct solve_report_scratch *t, uint32_t layer,
+                                uint32_t head, enum side side, double *ret_distortion, struct errmsg *e)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     int r;
@@ -136,77 +139,90 @@ static int solve_report_judge(const struct solver *v, struct solve_report_trial 
     r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, t->S, t->M);
     if (r < 0)
         return solver_fail(layer, head, side, r, e);
-    *ret_harm = v->heads[hs].weight * solve_report_mean_harm(t);
+
+    *ret_distortion = v->heads[hs].weight * solve_report_mean_distortion(t);
     return 0;
 }
 
-/* Keys of all heads, whose codes values may be predicted from, then values. @ret_harm: [n_kv_heads, 2] */
-static int solve_report_judge_layer(const struct solver *v, const struct table *table,
-                                    struct solve_report_trial *t, uint32_t layer, double *ret_harm,
-                                    struct errmsg *e)
+/* Keys of all heads first, since values may be predicted from their codes; then values. @ret_distortion:
+ * [n_kv_heads, 2] */
+static int solve_report_measure_layer(const struct solver *v, const struct table *table,
+                                      struct solve_report_scratch *t, uint32_t layer, double *ret_distortion,
+                                      struct errmsg *e)
 {
     size_t first[GEOMETRY_HEADS_MAX], stride = 0;
-    int r = 0;
 
     for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
         first[head] = stride;
         stride += table_codec(table, layer, head, SIDE_K)->r;
     }
-    for (uint32_t i = 0; r == 0 && i < 2 * v->g->n_kv_heads; i++) {
+    for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
         uint32_t head = i % v->g->n_kv_heads;
         enum side side = i < v->g->n_kv_heads ? SIDE_K : SIDE_V;
         const struct codec *c = table_codec(table, layer, head, side);
         const float *x = stats_sample_rows(v->s, head_side_index(v->g, layer, head, side));
         struct head_run run = table_predictors(table, head);
         const float *pred = side == SIDE_V && run.n > 0 ? t->keys + first[run.first] : NULL;
+        int r;
 
         solve_report_encode_rows(t, table, c, side, x, pred, stride);
         for (size_t row = 0; side == SIDE_K && row < t->n; row++)
             memcpy(t->keys + row * stride + first[head], t->codes + row * c->r, c->r * sizeof(float));
         solve_report_decode_rows(t, c, x, pred, stride);
         solve_report_add_squares(t, c, side, x);
-        r = solve_report_judge(v, t, layer, head, side, &ret_harm[2 * head + side], e);
+        r = solve_report_measure(v, t, layer, head, side, &ret_distortion[2 * head + side], e);
+        if (r < 0)
+            return r;
     }
-    return r;
+    return 0;
 }
 
-int solve_harm_heads(const struct stats *s, const struct table *table, const struct solve_options *o,
-                     double *ret_harm, struct errmsg *e)
+int solve_distortion_heads(const struct stats *s, const struct table *table, const struct solve_options *o,
+                           double *ret_distortion, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     _cleanup_(solver_deinit) struct solver v = {0};
-    _cleanup_(solve_report_trial_deinit) struct solve_report_trial t = {0};
+    _cleanup_(solve_report_scratch_deinit) struct solve_report_scratch t = {0};
     int r;
 
     if (table->geometry.n_layers != g->n_layers || table->geometry.n_kv_heads != g->n_kv_heads ||
         table->geometry.d != g->d)
         return fail(e, -EINVAL, "the table is for another geometry than the statistics");
+
     r = solver_init(&v, s, o, e);
     if (r < 0)
         return r;
     if (s->n_held == 0)
-        return fail(e, -EINVAL, "the statistics hold no sampled tokens to judge the table by");
-    if (solve_report_trial_init(&t, s->n_held, g) < 0)
-        return fail(e, -ENOMEM, "out of memory for judging the table");
-    for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++)
-        r = solve_report_judge_layer(&v, table, &t, layer, ret_harm + head_side_index(g, layer, 0, SIDE_K),
-                                     e);
-    return r;
+        return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measuring a table needs");
+    if (solve_report_scratch_init(&t, s->n_held, g) < 0)
+        return fail(e, -ENOMEM, "out of memory for measuring the table");
+
+    for (uint32_t layer = 0; layer < g->n_layers; layer++) {
+        r = solve_report_measure_layer(&v, table, &t, layer,
+                                       ret_distortion + head_side_index(g, layer, 0, SIDE_K), e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
-int solve_harm(const struct stats *s, const struct table *table, const struct solve_options *o,
-               double *ret_harm, struct errmsg *e)
+int solve_distortion(const struct stats *s, const struct table *table, const struct solve_options *o,
+                     double *ret_distortion, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     _cleanup_(freep) double *heads = calloc(head_side_count(g), sizeof(*heads));
-    int r = heads ? solve_harm_heads(s, table, o, heads, e)
-                  : fail(e, -ENOMEM, "out of memory for judging the table");
+    int r;
 
+    if (!heads)
+        return fail(e, -ENOMEM, "out of memory for measuring the table");
+
+    r = solve_distortion_heads(s, table, o, heads, e);
     if (r < 0)
         return r;
-    memset(ret_harm, 0, (size_t) g->n_layers * 2 * sizeof(*ret_harm));
+
+    memset(ret_distortion, 0, (size_t) g->n_layers * 2 * sizeof(*ret_distortion));
     for (uint32_t hs = 0; hs < head_side_count(g); hs++)
-        ret_harm[hs / 2 / g->n_kv_heads * 2 + hs % 2] += heads[hs];
+        ret_distortion[hs / 2 / g->n_kv_heads * 2 + hs % 2] += heads[hs];
     return 0;
 }
 
@@ -228,8 +244,9 @@ static void solve_report_count_bits(const struct solver *v, const struct table *
     ret->v_bpd = stored[SIDE_V] / numbers;
 }
 
-/* One layer's share of the means. */
-static void solve_report_add_errors(struct solve_report_trial *t, uint32_t n_layers, struct solve_report *ret)
+/* Adds one layer to the means. */
+static void solve_report_add_errors(struct solve_report_scratch *t, uint32_t n_layers,
+                                    struct solve_report *ret)
 {
     if (t->signal2[SIDE_K] > 0)
         ret->error_k += t->error2[SIDE_K] / t->signal2[SIDE_K] / n_layers;
@@ -243,30 +260,33 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
                   struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *table = NULL;
-    _cleanup_(solve_report_trial_deinit) struct solve_report_trial t = {0};
-    double harm[2 * GEOMETRY_HEADS_MAX] = {0};
+    _cleanup_(solve_report_scratch_deinit) struct solve_report_scratch t = {0};
+    double distortion[2 * GEOMETRY_HEADS_MAX] = {0};
     int r = table_parse(bytes, n_bytes, &table, e);
 
     if (r < 0)
         return r;
+
     solve_report_count_bits(v, table, ret);
     ret->distortion_estimated = v->estimated;
-    if (v->s->n_held == 0) /* nothing to encode: the estimate is all there is */
+    if (v->s->n_held == 0) /* no vectors to encode: the report has the estimate only */
         return 0;
-    if (solve_report_trial_init(&t, v->s->n_held, v->g) < 0)
-        return fail(e, -ENOMEM, "out of memory for judging the table");
+    if (solve_report_scratch_init(&t, v->s->n_held, v->g) < 0)
+        return fail(e, -ENOMEM, "out of memory for measuring the table");
+
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
-        solver_progress(v, "judging the table", (double) layer / v->g->n_layers);
-        r = solve_report_judge_layer(v, table, &t, layer, harm, e);
+        solver_progress(v, "measuring the table", (double) layer / v->g->n_layers);
+        r = solve_report_measure_layer(v, table, &t, layer, distortion, e);
         if (r < 0)
             return r;
+
         solve_report_add_errors(&t, v->g->n_layers, ret);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-            ret->distortion_k += harm[2 * head + SIDE_K];
-            ret->distortion_v += harm[2 * head + SIDE_V];
+            ret->distortion_k += distortion[2 * head + SIDE_K];
+            ret->distortion_v += distortion[2 * head + SIDE_V];
         }
     }
     ret->distortion = ret->distortion_k + ret->distortion_v;
-    ret->judged = true;
+    ret->measured = true;
     return 0;
 }

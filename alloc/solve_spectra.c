@@ -10,6 +10,7 @@
 #include "alloc/metric.h"
 #include "alloc/rotation.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 
 int spectra_init(struct spectra *p, uint32_t n_heads, uint32_t d)
 {
@@ -19,6 +20,7 @@ int spectra_init(struct spectra *p, uint32_t n_heads, uint32_t d)
     p->w = calloc(n * (3 + d), sizeof(double));
     if (!p->w)
         return -ENOMEM;
+
     p->lambda = p->w + n;
     p->factor = p->lambda + n;
     p->basis = p->factor + n;
@@ -35,8 +37,8 @@ struct directions {
     double *w, *lambda, *factor, *basis;
 };
 
-/* Sorts directions by weight, descending; equal weights keep the order of their eigenvalues. Insertion: d is
- * small. */
+/* Sorts directions by weight, descending; equal weights keep the order of their eigenvalues. Insertion sort:
+ * d is small. */
 static void solve_spectra_reorder(size_t d, struct directions x)
 {
     double row[GEOMETRY_DIM_MAX];
@@ -94,9 +96,10 @@ int spectra_rotation(const struct solver *v, uint32_t head_side, const double *l
 
     if (!H)
         return -ENOMEM;
+
     for (size_t i = 0; i < r; i++)
         kept += lambda[i];
-    rotation_matrix(r, seed_mix(v->o.seed, head_side), H);
+    rotation_matrix(r, splitmix64_seed(v->o.seed, head_side), H);
     linalg_product(r, v->g->d, r, H, basis, ret_enc);
     scale = sqrt(kept / (double) r);
     for (size_t i = 0; scale > 0 && i < (size_t) r * v->g->d; i++)
@@ -118,11 +121,13 @@ int spectra_make_head(struct solver *v, uint32_t head_side, const double *lambda
         h->t.trace += lambda[i];
         kept += i < r ? lambda[i] : 0;
     }
-    if (!(kept > 0)) /* nothing chosen, or a constant head */
+    if (!(kept > 0)) /* rank 0, or a constant head */
         return 0;
+
     err = spectra_rotation(v, head_side, lambda, basis, r, h->t.enc, &scale);
     if (err < 0)
         return err;
+
     for (size_t i = 0; i < r * d; i++)
         h->t.dec[i] = h->t.enc[i] * scale * scale;
     h->t.n_coords = r;

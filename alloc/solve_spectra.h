@@ -1,5 +1,5 @@
 /*
- * What the paper's methods share: spectra and bases of one side's heads, and the codec of one head at (r, b).
+ * Spectra and bases of one side's heads, and the codec of one head at (r, b), for all of the paper's methods.
  * Letters: r rank, b bits, w_i weight and lambda_i eigenvalue of direction i (paper, eq:drb-preview).
  */
 #pragma once
@@ -10,7 +10,8 @@ struct spectra {
     uint32_t n_heads, d;
     double *w;      /* [n_heads, d] weights factor * lambda, descending */
     double *lambda; /* [n_heads, d] eigenvalues of the centred covariance, in that order */
-    double *factor; /* [n_heads, d] harm of a unit error: sQ_i^2 for keys under METRIC_QUERY, else 1 */
+    double *factor; /* [n_heads, d] distortion of a unit error in direction i: sQ_i^2 for keys under
+                       METRIC_QUERY, else 1 */
     double *basis;  /* [n_heads, d, d] rows u_i' in that order */
 };
 
@@ -24,7 +25,7 @@ int spectra_fill(const struct solver *v, enum side side, struct spectra *p, stru
  * spectra_rotation() - E = H_r U_r' / scale of one head: rows give coordinates of unit variance on average
  * @lambda, @basis: of the head; @r: 1..d
  * @ret_enc:   [r, d]
- * @ret_scale: rms of the retained coordinates; 0: they carry nothing, @ret_enc is then unscaled
+ * @ret_scale: rms of the retained coordinates; 0: they have no variance, and @ret_enc is unscaled
  *
  * Return: 0; -ENOMEM.
  */

@@ -1,4 +1,7 @@
-/* Sorting numbers: medians and quantiles here and in the command begin with it. */
+/*
+ * Sorting of numbers, for medians and quantiles in alloc/ and in the commands: the comparison of binary64
+ * numbers is written once, here.
+ */
 #pragma once
 
 #include <stddef.h>

@@ -12,7 +12,7 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 
-#define FLOOR 1e-12 /* of the largest eigenvalue: below it is rounding, as in transform.c */
+#define FLOOR 1e-12 /* relative to the largest eigenvalue: smaller ones are rounding, as in transform.c */
 
 int spectrum_fill(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head,
                   enum side side, double *ret_lambda, double *ret_weighted)
@@ -28,16 +28,22 @@ int spectrum_fill(const struct stats *s, enum metric m, double power, uint32_t l
         return -ENOMEM;
     if (s->n_tokens == 0)
         return -ENODATA;
+
     M = S + dd;
     for (size_t i = 0; i < dd; i++)
         S[i] = scatter[i] / (double) s->n_tokens;
     r = metric_matrix(s, m, power, layer, head, side, S, M);
-    if (r == 0)
-        r = transform_fit(&t, S, M, 0);
-    if (r == 0)
-        r = linalg_eigen(d, S, lambda);
     if (r < 0)
         return r;
+
+    r = transform_fit(&t, S, M, 0);
+    if (r < 0)
+        return r;
+
+    r = linalg_eigen(d, S, lambda);
+    if (r < 0)
+        return r;
+
     for (size_t i = 0; i < d; i++) {
         ret_lambda[i] = fmax(lambda[i], 0);
         ret_weighted[i] = t.w[i];
@@ -54,6 +60,7 @@ double spectrum_power_law(const double *w, size_t n)
         used++;
     if (used < 2)
         return (double) NAN;
+
     for (size_t i = 0; i < used; i++) {
         x_mean += log((double) i + 1) / (double) used;
         y_mean += log(w[i]) / (double) used;

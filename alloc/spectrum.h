@@ -1,7 +1,6 @@
 /*
- * Spectra of one head-side, for people to look at: how the energy of its vectors is spread over directions,
- * by itself and in the metric that the solvers minimise. Solving does not come here (transform.h,
- * solve_spectra.h).
+ * Spectra of one head-side: the energy of its vectors by direction, plain and in the metric that solvers
+ * minimise. `kvcobra inspect` shows them; solvers use transform.h and solve_spectra.h instead.
  */
 #pragma once
 
@@ -15,10 +14,10 @@ struct stats;
 
 /**
  * spectrum_fill() - eigenvalues of one head-side
- * @m, @power:    the metric and what it is raised to, see metric_matrix(); @m is available
- * @ret_lambda:   [d] of the centred covariance S, descending; rounding below zero is 0
- * @ret_weighted: [d] of A S A with A = (M + ridge)^(1/2), DESIGN 3.2: harm that each direction holds;
- * descending
+ * @m, @power:    the metric and its power, see metric_matrix(); @m is available
+ * @ret_lambda:   [d] of the centred covariance S, descending; negative ones from rounding become 0
+ * @ret_weighted: [d] of A S A with A = (M + ridge)^(1/2), DESIGN 3.2: the distortion e'Me of leaving out each
+ * direction; descending
  *
  * Return: 0; -ENODATA: no token was counted; -EDOM: too large for a transform; -ENOMEM.
  */
@@ -31,5 +30,5 @@ int spectrum_fill(const struct stats *s, enum metric m, double power, uint32_t l
  */
 double spectrum_power_law(const double *w, size_t n);
 
-/* (sum w)^2 / sum w^2: how many equal directions would be as spread out; 0 for all zeros. */
+/* (sum w)^2 / sum w^2: the number of equal directions with the same spread; 0 if all are 0. */
 double spectrum_effective_rank(const double *w, size_t n);

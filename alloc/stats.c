@@ -1,8 +1,8 @@
 /*
- * Calibration statistics: making them and adding windows. DESIGN 3.1, 3.5.
+ * Calibration statistics: creating them and adding windows; see stats.h.
  *
- * Means and centred scatters are Welford's, merged by Chan's rule: no difference of large numbers, so a key
- * bias a thousand times the deviation costs nothing. Products over tokens run in binary32 blocks (BLAS) and
+ * Means and centred scatters are Welford's, merged by Chan's rule. No large numbers are subtracted, so a key
+ * bias a thousand times the deviation costs no digit. Products over tokens run in binary32 blocks (BLAS) and
  * are added up in binary64.
  */
 #include "alloc/stats.h"
@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define BLOCK_ROWS 256        /* rows of one binary32 product: its rounding stays near that of one term */
+#define BLOCK_ROWS 256 /* rows of one binary32 product: its rounding error stays near that of one term */
 #define WINDOW_MAX (1u << 20) /* tokens; BLAS counts in int */
 #define SAMPLES_MAX (1u << 20)
 #define STRIDE_MAX 4096
@@ -51,14 +51,15 @@ static int stats_check_options(const struct stats_options *o, struct errmsg *e)
     if (r < 0)
         return r;
     if (o->n_sink > TABLE_SINKS_MAX)
-        return fail(e, -EINVAL, "%u sinks asked for, at most %u are possible", o->n_sink, TABLE_SINKS_MAX);
+        return fail(e, -EINVAL, "%u sinks requested, at most %u are possible", o->n_sink, TABLE_SINKS_MAX);
     if (o->n_samples == 0 || o->n_samples > SAMPLES_MAX)
-        return fail(e, -EINVAL, "%u sampled tokens asked for, 1 to %u are possible", o->n_samples,
+        return fail(e, -EINVAL, "%u sampled tokens requested, 1 to %u are possible", o->n_samples,
                     SAMPLES_MAX);
     if (o->key_stride == 0 || o->key_stride > STRIDE_MAX)
         return fail(e, -EINVAL, "key stride %u is not in 1..%u", o->key_stride, STRIDE_MAX);
     if (!memchr(o->model_name, '\0', sizeof(o->model_name)))
         return fail(e, -EINVAL, "the model's name is not terminated");
+
     return 0;
 }
 
@@ -68,7 +69,7 @@ uint64_t stats_bytes(const struct stats_options *o)
     uint64_t n_hs = head_side_count(g), d = g->d;
     uint64_t per_hs = d * sizeof(double) + d * d * sizeof(double);
 
-    if (o->want_attention || o->want_output) /* half a query moment: one per head, not per side */
+    if (o->want_attention || o->want_output) /* half: query moments are per head, not per side */
         per_hs += d * d * sizeof(double) / 2;
     per_hs += d * d * sizeof(double) * ((uint64_t) o->want_attention + o->want_output);
     per_hs += (uint64_t) o->n_samples * d * sizeof(float);
@@ -93,6 +94,7 @@ static bool stats_alloc_arrays(struct stats *s)
     if ((stats_wants_queries(s) && !s->query) || (s->o.want_attention && !s->metric) ||
         (s->o.want_output && !s->output))
         return false;
+
     return s->mean && s->scatter && s->depth && s->have_wo;
 }
 
@@ -103,13 +105,16 @@ int stats_alloc(const struct stats_options *o, size_t n_slots, struct stats **re
 
     if (r < 0)
         return r;
+
     s = calloc(1, sizeof(*s));
     if (!s)
         return fail(e, -ENOMEM, "out of memory for statistics");
+
     s->o = *o;
     if (!stats_alloc_arrays(s) || stats_grow_slots(s, n_slots) < 0)
         return fail(e, -ENOMEM, "out of memory: statistics of this model take %llu MiB",
                     (unsigned long long) (stats_bytes(o) >> 20));
+
     *ret_stats = take_ptr(s);
     return 0;
 }
@@ -123,6 +128,7 @@ struct stats *stats_free(struct stats *s)
 {
     if (!s)
         return NULL;
+
     free(s->mean);
     free(s->scatter);
     free(s->query);
@@ -167,6 +173,7 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
 
     if (layer >= g->n_layers || n_embd == 0)
         return fail(e, -EINVAL, "output projection of layer %u: the model has %u layers", layer, g->n_layers);
+
     for (size_t i = 0; i < n_embd * width; i++)
         if (!isfinite(wo[i]))
             return fail(e, -EINVAL, "the output projection of layer %u is not finite", layer);
@@ -174,6 +181,7 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
         s->wo = calloc((size_t) g->n_layers * g->n_heads * d * d, sizeof(double));
     if (!s->wo || !product)
         return fail(e, -ENOMEM, "out of memory for the output projections");
+
     for (uint32_t h = 0; h < g->n_heads; h++) {
         double *G = s->wo + ((size_t) layer * g->n_heads + h) * d * d;
 
@@ -249,6 +257,7 @@ static int stats_add_moments(struct stats *s, uint32_t layer, size_t n, size_t n
 
     if (!scatter || !floats)
         return -ENOMEM;
+
     m.centred = floats + d * d;
     for (uint32_t h = 0; h < g->n_kv_heads; h++)
         for (int side = SIDE_K; side <= SIDE_V; side++) {
@@ -269,6 +278,7 @@ int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, c
 
     if (!product)
         return -ENOMEM;
+
     for (uint32_t h = 0; h < g->n_heads; h++) {
         size_t kv = (size_t) layer * g->n_kv_heads + h / geometry_group(g);
 
@@ -287,7 +297,7 @@ static int stats_check_finite(const char *what, uint32_t layer, size_t n, uint32
     return 0;
 }
 
-/* The output metric divides by it. */
+/* Refuses a residual stream of length 0, since the output metric divides by it. */
 static int stats_check_residual(uint32_t layer, size_t n, const float *residual, struct errmsg *e)
 {
     for (size_t t = 0; t < n; t++)
@@ -298,18 +308,19 @@ static int stats_check_residual(uint32_t layer, size_t n, const float *residual,
     return 0;
 }
 
-/* Whether this call continues the window, or may begin one. */
+/* Refuses a call that neither continues the window nor may begin one. */
 static int stats_check_order(const struct stats *s, uint64_t document, uint64_t position, uint32_t layer,
                              size_t n, struct errmsg *e)
 {
     const struct window *w = &s->window;
 
     if (s->cross)
-        return fail(e, -EINVAL, "statistics made of moments take no windows: add to the moments");
+        return fail(e, -EINVAL, "statistics made of moments take no windows: add tokens to the moments");
     if (s->spoiled)
-        return fail(e, -EINVAL, "an earlier window failed half-way: start these statistics anew");
+        return fail(e, -EINVAL,
+                    "an earlier window failed after its first layer: start these statistics again");
     if (layer != w->next_layer)
-        return fail(e, -EINVAL, "layer %u was added where layer %u of the window is due", layer,
+        return fail(e, -EINVAL, "layer %u was added, but layer %u of the window comes next", layer,
                     w->next_layer);
     if (n == 0 || n > WINDOW_MAX)
         return fail(e, -EINVAL, "a window of %zu tokens is not in 1..%u", n, WINDOW_MAX);
@@ -318,6 +329,7 @@ static int stats_check_order(const struct stats *s, uint64_t document, uint64_t 
     if (stats_wants_queries(s) && !s->have_wo[layer])
         return fail(e, -EINVAL, "the %s metric needs the output projection of layer %u first",
                     s->o.want_output ? "output" : "attention", layer);
+
     return 0;
 }
 
@@ -329,14 +341,17 @@ static int stats_append_layer(struct stats *s, uint32_t layer, const float *q, c
     int r;
 
     stats_sample_copy(s, layer, x);
-    if (w->n <= w->n_first) /* nothing but sinks */
+    if (w->n <= w->n_first) /* the window holds sinks only */
         return 0;
+
     r = stats_add_moments(s, layer, w->n, w->n_first, rows);
     if (r < 0 || !stats_wants_queries(s))
         return r;
+
     r = stats_add_query(s, layer, w->n, w->n_first, q);
     if (r < 0)
         return r;
+
     return metric_sums_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position),
                            q, x[SIDE_K], x[SIDE_V], residual);
 }
@@ -365,7 +380,9 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         w->document = document;
         w->position = position;
         w->n = n;
-        w->n_first = position > 0 ? 0 : n < s->o.n_sink ? n : s->o.n_sink;
+        w->n_first = 0;
+        if (position == 0)
+            w->n_first = n < s->o.n_sink ? n : s->o.n_sink;
         r = stats_sample_draw(s, e);
         if (r < 0)
             return r;
@@ -380,4 +397,12 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         s->n_tokens += n - w->n_first;
     }
     return 0;
+}
+
+uint64_t stats_window_bytes(const struct stats_options *o, size_t n)
+{
+    if (!o->want_attention && !o->want_output)
+        return 0;
+
+    return metric_sums_bytes(&o->geometry, n, o->want_output);
 }

@@ -1,9 +1,9 @@
 /*
- * Calibration statistics: streaming, mergeable, one file for every budget. DESIGN 3.1, 3.5.
+ * Calibration statistics: streaming, mergeable, one file for every budget (DESIGN 3.1, 3.5). Calibration
+ * fills them; solvers, `merge` and `inspect` read them.
  *
- * Per head-side: n, mean, centred scatter, metric sums, query and key energy per RoPE plane. Per sampled
- * token: the pre-RoPE K and V of all layers and heads (curves, levels, prediction). Sinks left out of
- * everything.
+ * Per head-side: count, mean, centred scatter, metric sums. Per sampled token: the pre-RoPE K and V of all
+ * layers and heads, for curves, levels and prediction. Sinks are left out of everything.
  */
 #pragma once
 
@@ -17,7 +17,8 @@ struct atomic_file;
 struct errmsg;
 struct stats;
 
-/* Predictions and decoders are fitted to these: 4096 cost 7 % KL at 2 bits per number (alloc/README.md). */
+/* Predictions and decoders are fitted to the samples: 4096 instead of 12288 cost 7 % KL at 2 bits per number
+ * (alloc/README.md). */
 #define STATS_SAMPLES_DEFAULT 12288
 
 struct stats_options {
@@ -25,20 +26,22 @@ struct stats_options {
     uint8_t model_digest[DIGEST_BYTES];
     char model_name[128];
     uint32_t n_sink;     /* 4 */
-    uint32_t n_samples;  /* tokens whose vectors are kept */
+    uint32_t n_samples;  /* tokens whose vectors are stored */
     uint32_t key_stride; /* 8: attention metric from every 8th key, seeded offset per window */
-    bool want_attention; /* attention metric; needs queries and W_O. With it or the next: query moments */
+    bool want_attention; /* attention metric; needs queries and W_O. This or want_output also gives query
+                            moments */
     bool want_output;    /* output metric; needs queries, W_O and the residual stream's mean squares */
     uint64_t seed;
 };
 void stats_options_default(struct stats_options *o, const struct geometry *g);
 
-/* Bytes that statistics with these options take in memory and (nearly) on disk; printed before starting. */
+/* Bytes that statistics with these options take in memory and, nearly, on disk. `calibrate` prints them
+ * before it starts. */
 uint64_t stats_bytes(const struct stats_options *o);
 
-/* Tokens whose vectors are kept unless told otherwise: STATS_SAMPLES_DEFAULT, or as many as
- * STATS_SAMPLES_BYTES hold. A model of 32 layers, 8 KV heads and d = 128 has 256 KiB per token, so all of
- * them take 3 GiB and solving reads them in 6. */
+/* Default number of tokens whose vectors are stored: STATS_SAMPLES_DEFAULT, or as many as fit
+ * STATS_SAMPLES_BYTES. A model of 32 layers, 8 KV heads and d = 128 has 256 KiB per token, so 12288 tokens
+ * take 3 GiB, and solving takes 6 GiB. */
 #define STATS_SAMPLES_BYTES ((uint64_t) 4 << 30)
 uint32_t stats_samples_default(const struct geometry *g);
 
@@ -50,22 +53,22 @@ static inline void stats_freep(struct stats **s)
 }
 
 /* Both metrics without gradients need W_O of every layer: [n_embd, n_heads * d] row-major; only W_O' W_O per
- * head is kept. */
+ * head is stored. */
 int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo, uint32_t n_embd,
                                 struct errmsg *e);
 
 /**
  * stats_add_layer() - one window of one layer; called for every layer of the window in ascending order
- * @document, @position: where the window stands; (seed, document, position) decides which tokens are sampled.
- * At position 0 a sequence starts: its first n_sink tokens are sinks and are left out
+ * @document, @position: document and first position of the window; (seed, document, position) decides which
+ * tokens are sampled. At position 0 a sequence starts: its first n_sink tokens are sinks and are left out
  * @q: [n, n_heads, d] pre-RoPE, may be NULL without either metric; @k, @v: [n, n_kv_heads, d]
  * @residual: [n] mean square of each token's residual stream after this layer's attention; may be NULL
  * without want_output
  *
  * Attention is causal within the window; positions for RoPE are 0..n-1. A window that fails after its first
- * layer spoils the statistics: they hold part of it and can only be freed. Return: 0; -EINVAL: NaN or
- * infinity, naming layer and head, or a stream of length 0; layers out of order; a token seen before;
- * -ENOMEM.
+ * layer leaves part of itself in the sums: such statistics can only be freed. Return: 0; -EINVAL: NaN or
+ * infinity, naming layer and head, or a residual stream of length 0; layers out of order; a token added
+ * before; -ENOMEM.
  */
 int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
                     const float *q, const float *k, const float *v, const float *residual, struct errmsg *e);
@@ -76,47 +79,48 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
 int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g,
                      struct errmsg *e);
 
-/* Bytes that adding a window of @n tokens takes beside, for the metrics. */
+/* Bytes of scratch memory that adding a window of @n tokens takes for the metrics. */
 uint64_t stats_window_bytes(const struct stats_options *o, size_t n);
 
 /* Bytes that gradients add to stats_bytes(). */
 uint64_t stats_fisher_bytes(const struct stats_options *o);
 
-/* Depth weight measurement (DESIGN 3.1): KL in nats per token when only (layer, side) is compressed, D =
- * summed mean e'Me of its heads on the same tokens. */
+/* Depth weight measurement (DESIGN 3.1): @kl in nats per token when only (layer, side) is compressed, @D the
+ * mean e'Me on the same tokens, summed over its heads. */
 int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D);
 /* The mean of what was measured. Return: 0; -ENODATA: not measured. */
 int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, double *ret_kl, double *ret_D);
 
-/* A text that windows came from: what a table says of its origin. */
+/* A text that windows came from. A table's provenance lists them. */
 enum stats_source_kind {
     SOURCE_TEXT = 0,
     SOURCE_LINES = 1,
     SOURCE_MODEL = 2
-}; /* raw; a document per line; self-written */
+}; /* raw; a document per line; written by the model */
 struct stats_source {
     uint8_t digest[DIGEST_BYTES]; /* SHA-256 of the file's bytes, or of the ids (u32) that the model wrote */
-    uint64_t bytes;               /* of those */
-    uint64_t tokens, windows;     /* that statistics were made of */
+    uint64_t bytes;               /* of the file or the ids */
+    uint64_t tokens, windows;     /* counted in these statistics */
     uint32_t window;              /* most tokens of a window */
     uint32_t kind;
 };
 
 /**
- * stats_add_source() - say where windows came from
+ * stats_add_source() - record the text that windows came from
  *
- * The same digest, bytes, window and kind again: tokens and windows add up. Kept sorted, so that merging in
- * any order gives the same. Return: 0; -EINVAL: an unknown kind, or more than STATS_SOURCES_MAX; -ENOMEM.
+ * A second call with the same digest, bytes, window and kind adds tokens and windows. The list is sorted, so
+ * that merging in any order gives the same list. Return: 0; -EINVAL: an unknown kind, or more than
+ * STATS_SOURCES_MAX; -ENOMEM.
  */
 #define STATS_SOURCES_MAX 2048
 int stats_add_source(struct stats *s, const struct stats_source *source, struct errmsg *e);
 size_t stats_sources(const struct stats *s, const struct stats_source **ret_sources); /* borrowed */
 
-/* Adds @other into @s: same model, geometry, options; else -EINVAL with the difference named. */
+/* Adds @other to @s. Return: 0; -EINVAL: another model, geometry or options, named; -ENOMEM. */
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e);
 
 int stats_save(const struct stats *s, const char *path, struct errmsg *e);
-/* The same bytes into a file that is being written; stats_file_bytes() of them. */
+/* Writes the same bytes into an open file: stats_file_bytes() of them. */
 int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e);
 uint64_t stats_file_bytes(const struct stats *s);
 int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e);
@@ -124,17 +128,17 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
 
 const struct stats_options *stats_get_options(const struct stats *s);
 uint64_t stats_tokens(const struct stats *s); /* counted, sinks left out */
-/* Samples in the order that a file has: what is measured on them does not depend on whether they came from
- * one. */
+/* Puts samples into the order of a statistics file, so that measurements do not depend on whether the samples
+ * came from a file. */
 int stats_sort_samples(struct stats *s);
-size_t stats_samples(const struct stats *s); /* tokens whose vectors are held */
+size_t stats_samples(const struct stats *s); /* tokens whose vectors are stored */
 bool stats_has_depth(const struct stats *s); /* depth weights measured for every layer and side */
 bool stats_has_fisher(const struct stats *s);
 bool stats_is_moments(const struct stats *s);  /* made by stats_from_moments(): without vectors */
 bool stats_has_queries(const struct stats *s); /* query moments: metric `query`, the paper's methods */
 
-/* SHA-256 that ends the file these statistics would be saved as, or that of the moments they were made of:
- * their name in a table's provenance. */
+/* The name of these statistics in a table's provenance: the SHA-256 at the end of their file, or that of the
+ * moments they were made of. */
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e);
 
 /**
@@ -142,7 +146,7 @@ int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES],
  * read it
  * @ret_key, @ret_query: [d/2]; rotary planes first, then the unrotated dimensions in pairs (frequency 0)
  *
- * Where keys and queries are long, fast planes decide nearby positions and slow ones far positions.
+ * Long vectors in fast planes separate nearby positions, in slow planes distant ones.
  * Return: 0; -ENODATA: statistics without queries (only @ret_key is then filled; pass NULL for @ret_query).
  */
 int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key,

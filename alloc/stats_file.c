@@ -1,10 +1,8 @@
 /*
- * Statistics as a file: alloc/README.md draws it to the byte.
- *
- * Everything follows from the header: the reader computes where each section must lie and accepts nothing
- * else, so no offset of the file is ever used unchecked. The SHA-256 at the end names the statistics. Samples
- * are stored in the order of their hashes: windows added or merged in any order give the same sample
- * sections.
+ * The statistics file; alloc/README.md draws its bytes. The header determines every offset: the reader
+ * computes where each section must lie and accepts nothing else, so it never uses an unchecked offset. The
+ * SHA-256 at the end names the statistics. Samples are stored in the order of their hashes: windows added or
+ * merged in any order give the same sample sections.
  */
 #include <errno.h>
 #include <math.h>
@@ -22,8 +20,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
 
-/* Sections and size that a header implies. No overflow: every factor is bounded by geometry_validate() and
- * the limits of stats_alloc(). */
+/* Computes the sections and the size from the other fields of the header. No overflow: geometry_validate()
+ * and the limits of stats_alloc() bound every factor. */
 static void stats_file_lay_out(struct stats_header *h)
 {
     uint64_t n_hs = (uint64_t) h->n_layers * h->n_kv_heads * 2, dd = (uint64_t) h->d * h->d * sizeof(double);
@@ -77,13 +75,13 @@ static void stats_file_make_header(const struct stats *s, struct stats_header *r
     memcpy(ret->model_digest, s->o.model_digest, DIGEST_BYTES);
     geometry_digest(g, ret->geometry_digest);
     memcpy(ret->model_name, s->o.model_name,
-           strlen(s->o.model_name) + 1); /* stats_alloc() saw the terminator */
+           strlen(s->o.model_name) + 1); /* stats_alloc() has checked the terminator */
     stats_file_lay_out(ret);
 }
 
 /* ---- writing ---- */
 
-/* Bytes go into the hash and, if there is one, the file. */
+/* Hashes bytes and, unless @file is NULL, writes them. */
 struct stats_file_writer {
     crypto_hash_sha256_state sha;
     struct atomic_file *file; /* or NULL */
@@ -118,6 +116,7 @@ static int stats_file_write_all(const struct stats *s, const struct stats_header
 
     if (!slots || !ids)
         return -ENOMEM;
+
     stats_sorted_slots(s, slots);
     for (size_t i = 0; i < s->n_held; i++)
         ids[i] = s->ids[slots[i]];
@@ -149,7 +148,7 @@ int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES],
 
     if (r < 0)
         return r;
-    if (s->cross) { /* they have no file: the moments do */
+    if (s->cross) { /* statistics made of moments have no file; the moments have one */
         memcpy(ret_digest, s->moments_digest, DIGEST_BYTES);
         return 0;
     }
@@ -177,10 +176,12 @@ int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e)
         return r;
     if (s->cross)
         return fail(e, -EINVAL, "statistics made of moments have no file of their own: save the moments");
+
     stats_file_make_header(s, &h);
     r = stats_file_write_all(s, &h, &w, digest);
     if (r < 0)
         return fail(e, r, "out of memory for writing statistics");
+
     atomic_file_put(f, digest, sizeof(digest));
     return 0;
 }
@@ -190,11 +191,18 @@ int stats_save(const struct stats *s, const char *path, struct errmsg *e)
     _cleanup_(atomic_file_deinit) struct atomic_file f = {.fd = -1};
     int r = stats_check_complete(s, e);
 
-    if (r == 0)
-        r = atomic_file_start(path, &f, e);
-    if (r == 0)
-        r = stats_put(s, &f, e);
-    return r < 0 ? r : atomic_file_commit(&f, e);
+    if (r < 0)
+        return r;
+
+    r = atomic_file_start(path, &f, e);
+    if (r < 0)
+        return r;
+
+    r = stats_put(s, &f, e);
+    if (r < 0)
+        return r;
+
+    return atomic_file_commit(&f, e);
 }
 
 /* ---- reading ---- */
@@ -220,7 +228,7 @@ static int stats_file_check_header(const struct stats_header *h, size_t n_bytes,
     if (h->flags & ~(STATS_FLAG_ATTENTION | STATS_FLAG_FISHER | STATS_FLAG_OUTPUT))
         return fail(e, -EBADMSG, "statistics file with unknown flags 0x%x", h->flags);
     if (h->key_order != STATS_KEY_ORDER_HALF_SPLIT)
-        return fail(e, -EBADMSG, "statistics captured in key order %u; only half-split (%u) is known",
+        return fail(e, -EBADMSG, "statistics in key order %u; this program reads half-split (%u) only",
                     h->key_order, STATS_KEY_ORDER_HALF_SPLIT);
     if (h->n_held > h->n_samples || h->n_held > h->n_tokens)
         return fail(e, -EBADMSG, "statistics file with %u samples of %llu tokens, at most %u wanted",
@@ -229,27 +237,30 @@ static int stats_file_check_header(const struct stats_header *h, size_t n_bytes,
         return fail(e, -EBADMSG, "statistics file of %llu texts, at most %d are possible",
                     (unsigned long long) h->n_sources, STATS_SOURCES_MAX);
     if (((h->flags & STATS_FLAG_FISHER) != 0) != (h->n_fisher > 0))
-        return fail(e, -EBADMSG, "statistics file whose gradient count and flags disagree");
+        return fail(e, -EBADMSG, "statistics file whose gradient count does not match its flags");
     if (!stats_file_all_zero(h->zero, sizeof(h->zero)))
-        return fail(e, -EBADMSG, "statistics file with bytes where its header has none");
+        return fail(e, -EBADMSG, "statistics file with bytes other than zero in reserved fields");
+
     stats_file_lay_out(&expected);
     if (memcmp(&expected, h, sizeof(*h)) != 0)
         return fail(e, -EBADMSG, "statistics file whose sections are not where its header puts them");
     if (h->file_bytes != n_bytes)
         return fail(e, -EBADMSG,
-                    "statistics file of %zu bytes where %llu are due: it is truncated or has more", n_bytes,
-                    (unsigned long long) h->file_bytes);
+                    "statistics file of %zu bytes, its header says %llu: it is truncated or has more",
+                    n_bytes, (unsigned long long) h->file_bytes);
+
     return 0;
 }
 
-/* Nothing hides in a file: after the name and between sections stand zeros, so that one set of statistics has
- * one encoding and its digest can be its name. */
+/* Refuses bytes other than zero after the name and between sections: one set of statistics has one encoding,
+ * so its digest can be its name. */
 static int stats_file_check_gaps(const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
 {
     size_t name = strnlen(h->model_name, sizeof(h->model_name));
 
     if (!stats_file_all_zero((const uint8_t *) h->model_name + name, sizeof(h->model_name) - name))
         return fail(e, -EBADMSG, "statistics file with bytes after the model's name");
+
     for (size_t i = 0; i < N_SECTIONS; i++) {
         uint64_t end = h->sections[i].offset + h->sections[i].bytes;
         uint64_t next = i + 1 < N_SECTIONS ? h->sections[i + 1].offset : h->file_bytes - DIGEST_BYTES;
@@ -285,14 +296,17 @@ static int stats_file_read_options(const struct stats_header *h, const uint8_t *
         return fail(e, -EBADMSG, "statistics file with an impossible geometry");
     if (!range_inside(sizeof(*h), h->n_rot / 2 * sizeof(double), (uint64_t) h->file_bytes))
         return fail(e, -EBADMSG, "statistics file is truncated");
+
     memcpy(o.geometry.freq, bytes + sizeof(*h), h->n_rot / 2 * sizeof(double));
     memcpy(o.model_digest, h->model_digest, DIGEST_BYTES);
     memcpy(o.model_name, h->model_name, sizeof(o.model_name));
     if (geometry_validate(&o.geometry, &why) < 0)
         return fail(e, -EBADMSG, "statistics file with an impossible geometry: %.300s", why.text);
+
     geometry_digest(&o.geometry, digest);
     if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "statistics file whose geometry does not match its digest");
+
     *ret = o;
     return 0;
 }
@@ -305,14 +319,16 @@ static bool stats_file_doubles_finite(const double *x, size_t n)
     return true;
 }
 
+/* @sums: [n_matrices, d, d], or NULL: absent */
 static int stats_file_check_matrices(const char *what, const double *sums, size_t n_matrices, size_t d,
                                      struct errmsg *e)
 {
-    for (size_t m = 0; m < n_matrices; m++) {
+    for (size_t m = 0; sums && m < n_matrices; m++) {
         const double *a = sums + m * d * d;
 
         if (!stats_file_doubles_finite(a, d * d))
             return fail(e, -EBADMSG, "statistics file: %s %zu is not finite", what, m);
+
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j <= i; j++)
                 if (a[i * d + j] != a[j * d + i] || (i == j && a[i * d + i] < 0))
@@ -346,7 +362,7 @@ static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
 
         if (id->hash != stats_token_hash(s->o.seed, id->document, id->position) ||
             (i > 0 && sample_id_compare(&s->ids[i - 1], id) >= 0))
-            return fail(e, -EBADMSG, "statistics file: sampled token %zu is not where its hash puts it", i);
+            return fail(e, -EBADMSG, "statistics file: sampled token %zu is out of the order of hashes", i);
     }
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry) && per_hs > 0; hs++)
         for (size_t i = 0; i < per_hs; i++)
@@ -355,7 +371,8 @@ static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
     return 0;
 }
 
-/* Copies the sections into @s, whose arrays are as large as the header says, and checks what they hold. */
+/* Copies the sections into the arrays of @s, which have the sizes in the header, and checks their contents.
+ */
 static int stats_file_read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
                                     struct errmsg *e)
 {
@@ -375,20 +392,19 @@ static int stats_file_read_sections(struct stats *s, const struct stats_header *
         return r;
     if (!stats_file_doubles_finite(s->mean, n_hs * g->d))
         return fail(e, -EBADMSG, "statistics file: a mean is not finite");
+
     for (size_t i = 0; i < (size_t) g->n_layers * 2; i++)
         if (!isfinite(s->depth[i].kl) || !isfinite(s->depth[i].D) || s->depth[i].kl < 0 || s->depth[i].D < 0)
-            return fail(e, -EBADMSG, "statistics file: the depth measurement of layer %zu is not possible",
+            return fail(e, -EBADMSG, "statistics file: the depth measurement of layer %zu is impossible",
                         i / 2);
-    r = stats_file_check_matrices("the covariance of head-side", s->scatter, n_hs, g->d, e);
-    if (r == 0 && s->query)
-        r = stats_file_check_matrices("the query moment of head", s->query, n_hs / 2, g->d, e);
-    if (r == 0 && s->metric)
-        r = stats_file_check_matrices("the metric of head-side", s->metric, n_hs, g->d, e);
-    if (r == 0 && s->output)
-        r = stats_file_check_matrices("the output metric of head-side", s->output, n_hs, g->d, e);
-    if (r == 0 && s->fisher)
-        r = stats_file_check_matrices("the Fisher metric of head-side", s->fisher, n_hs, g->d, e);
-    return r < 0 ? r : stats_file_check_samples(s, e);
+    if ((r = stats_file_check_matrices("the covariance of head-side", s->scatter, n_hs, g->d, e)) < 0 ||
+        (r = stats_file_check_matrices("the query moment of head", s->query, n_hs / 2, g->d, e)) < 0 ||
+        (r = stats_file_check_matrices("the metric of head-side", s->metric, n_hs, g->d, e)) < 0 ||
+        (r = stats_file_check_matrices("the output metric of head-side", s->output, n_hs, g->d, e)) < 0 ||
+        (r = stats_file_check_matrices("the Fisher metric of head-side", s->fisher, n_hs, g->d, e)) < 0)
+        return r;
+
+    return stats_file_check_samples(s, e);
 }
 
 int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, struct errmsg *e)
@@ -401,29 +417,37 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
 
     if (n_bytes < sizeof(h) + DIGEST_BYTES)
         return fail(e, -EBADMSG, "not a statistics file: %zu bytes are too few", n_bytes);
+
     memcpy(&h, bytes, sizeof(h));
     r = stats_file_check_header(&h, n_bytes, e);
     if (r < 0)
         return r;
+
     (void) crypto_hash_sha256(digest, bytes, n_bytes - DIGEST_BYTES);
     if (memcmp(digest, (const uint8_t *) bytes + n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "the statistics file is damaged: its SHA-256 does not match");
+
     r = stats_file_read_options(&h, bytes, &o, e);
-    if (r == 0)
-        r = stats_file_check_gaps(&h, bytes, e);
     if (r < 0)
         return r;
+
+    r = stats_file_check_gaps(&h, bytes, e);
+    if (r < 0)
+        return r;
+
     r = stats_alloc(&o, h.n_held, &s, e);
     if (r < 0)
         return r == -EINVAL ? -EBADMSG : r;
     if ((h.flags & STATS_FLAG_FISHER) && stats_want_fisher(s) < 0)
         return fail(e, -ENOMEM, "out of memory for the Fisher metric");
+
     s->n_tokens = h.n_tokens;
     s->n_fisher = h.n_fisher;
     s->n_held = h.n_held;
     r = stats_file_read_sections(s, &h, bytes, e);
     if (r < 0)
         return r;
+
     *ret_stats = take_ptr(s);
     return 0;
 }
@@ -437,11 +461,12 @@ int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     r = stats_parse(bytes, n, ret_stats, &why);
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
 
-/* ---- asking ---- */
+/* ---- getters ---- */
 
 const struct stats_options *stats_get_options(const struct stats *s)
 {

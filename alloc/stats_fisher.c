@@ -32,16 +32,18 @@ int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, 
 
     if (layer >= geometry->n_layers)
         return fail(e, -EINVAL, "gradients of layer %u: the model has %u layers", layer, geometry->n_layers);
+
     for (size_t i = 0; i < n * stride; i++)
         if (!isfinite(g[i]))
             return fail(e, -EINVAL, "a gradient of layer %u head %zu is not finite", layer,
                         i / d % geometry->n_kv_heads);
     if (!rows || stats_want_fisher(s) < 0)
         return fail(e, -ENOMEM, "out of memory for the Fisher metric");
+
     for (uint32_t h = 0; h < geometry->n_kv_heads; h++) {
         double *sum = s->fisher + (size_t) head_side_index(geometry, layer, h, side) * d * d;
 
-        /* gradients span many orders of magnitude: binary64 throughout, they are few */
+        /* gradients span many orders of magnitude and are few: all in binary64 */
         for (size_t t = 0; t < n; t++)
             for (size_t i = 0; i < d; i++)
                 rows[t * d + i] = (double) g[t * stride + h * d + i];
@@ -49,7 +51,7 @@ int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, 
                     (int) d);
         linalg_mirror(d, sum);
     }
-    if (layer == 0 && side == SIDE_K) /* one count for all: the same gradients pass every layer and side */
+    if (layer == 0 && side == SIDE_K) /* the same gradients pass every layer and side: counted once */
         s->n_fisher += n;
     return 0;
 }

@@ -1,6 +1,5 @@
 /*
- * The bytes of a statistics file: header and sections. alloc/README.md draws them; stats_file.c writes and
- * checks them.
+ * Header and sections of a statistics file, which alloc/README.md draws and stats_file.c writes and checks.
  */
 #pragma once
 
@@ -53,4 +52,4 @@ struct stats_header {
 _Static_assert(sizeof(struct stats_header) == 512, "README draws 512 bytes, without holes");
 _Static_assert(sizeof(struct sample_id) == 24 && sizeof(struct depth_sums) == 24 &&
                    sizeof(struct stats_source) == 64,
-               "stored as they stand");
+               "stored as in memory");

@@ -1,6 +1,6 @@
 /*
- * What statistics are made of; shared by the files that fill, merge, store and read them (stats*.c,
- * metric_sums.c, metric.c), not by callers.
+ * The members of statistics, shared by the files that fill, merge, store and read them (stats*.c,
+ * metric_sums.c, metric.c, solve*.c). Callers use stats.h.
  *
  * Sums, not averages, so that merging adds. One token count serves all: every window passes every layer and
  * head.
@@ -13,7 +13,8 @@
 
 #include "alloc/stats.h"
 
-/* A sampled token. The hash decides who stays; document and position break ties and name the token. */
+/* A sampled token. Tokens with the smallest hashes are kept; document and position break ties and identify
+ * the token. */
 struct sample_id {
     uint64_t hash, document, position;
 };
@@ -24,17 +25,17 @@ struct depth_sums {
     uint64_t n;
 };
 
-/* A token of the window being added that was drawn: its row there and its slot in samples. */
+/* A drawn token of the current window: its row in the window and its slot in samples. */
 struct sample_pick {
     size_t row, slot;
 };
 
-/* The window that is passing through the layers. */
+/* The window that is being added, layer by layer. */
 struct window {
     uint64_t document, position;
     size_t n;
     size_t n_first;            /* tokens left out at its start: sinks */
-    uint32_t next_layer;       /* 0: no window begun */
+    uint32_t next_layer;       /* 0: between windows */
     struct sample_pick *picks; /* [n_slots] room, n_picks used */
     size_t n_picks;
 };
@@ -52,21 +53,21 @@ struct stats {
     struct depth_sums *depth;     /* [n_layers, 2] */
     struct stats_source *sources; /* [n_sources] sorted */
     size_t n_sources;
-    double *cross; /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in the place of
-                    * vectors: statistics made of moments; else NULL */
+    double *cross; /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in statistics made of
+                      moments, which have no vectors; else NULL */
     struct sample_id *ids;  /* [n_slots], by slot; the first n_held are in use */
     float *samples;         /* [n_head_sides, n_slots, d] */
-    size_t n_held, n_slots; /* n_slots: up to o.n_samples; a parsed file gets what it holds until it grows */
+    size_t n_held, n_slots; /* n_slots: up to o.n_samples; after parsing, as many as the file holds */
 
-    uint8_t moments_digest[DIGEST_BYTES],
-        metric_digest[DIGEST_BYTES]; /* with cross: what they were made of */
+    /* with cross: digests of the moments and of the metric's statistics */
+    uint8_t moments_digest[DIGEST_BYTES], metric_digest[DIGEST_BYTES];
     bool has_metric_digest;
 
     /* while adding; not stored */
     double *wo;    /* [n_layers, n_heads, d, d] W_O,h' W_O,h; NULL until the first is set */
     bool *have_wo; /* [n_layers] */
     struct window window;
-    bool spoiled; /* a window failed half-way: the sums are of nothing in particular */
+    bool spoiled; /* a window failed after its first layer: the sums hold part of it */
 };
 
 static inline bool stats_wants_queries(const struct stats *s)
@@ -107,21 +108,23 @@ int stats_check_complete(const struct stats *s, struct errmsg *e);
 void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter_a, uint64_t n_b,
                          const double *mean_b, const double *scatter_b);
 
-/* Total order of sources by everything but what adds up; 0: one and the same. */
+/* Total order of sources by all members but tokens and windows, which add up. 0: the same source. */
 int stats_source_compare(const struct stats_source *a, const struct stats_source *b);
 
-/* Allocates the Fisher section unless it is there. Return: 0; -ENOMEM. */
+/* Allocates the Fisher section unless it exists. Return: 0; -ENOMEM. */
 int stats_want_fisher(struct stats *s);
 
 /* Adds the q q' of one window and layer. @q [n, n_heads, d]; rows n_first..n-1 count. */
 int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, const float *q);
 
 /**
- * metric_sums_add() - the attention and output metrics of one window and layer, K and V, as far as they are
- * wanted
+ * metric_sums_add() - adds one window and layer to the attention and output metrics that the options want
  * @q: [n, n_heads, d], @k, @v: [n, n_kv_heads, d], all pre-RoPE; rows n_first..n-1 are the keys that count
  * @key_seed: draws the offset of the sampled keys
  * @residual: [n] mean squares of the residual stream after attention; for the output metric
  */
 int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, uint64_t key_seed,
                     const float *q, const float *k, const float *v, const float *residual);
+
+/* Memory that metric_sums_add() takes for a window of @n tokens. */
+uint64_t metric_sums_bytes(const struct geometry *g, size_t n, bool want_output);

@@ -1,4 +1,5 @@
-/* Adding statistics of one part of the text to those of another. DESIGN 3.5: a merge is union and truncation.
+/* Merges statistics of disjoint texts (DESIGN 3.5): sums add up; samples are the union, truncated to the
+ * smallest hashes.
  */
 #include <errno.h>
 #include <string.h>
@@ -10,14 +11,15 @@
 int stats_check_complete(const struct stats *s, struct errmsg *e)
 {
     if (s->spoiled)
-        return fail(e, -EINVAL, "the statistics hold part of a window that failed: start them anew");
+        return fail(e, -EINVAL, "the statistics hold part of a window that failed: start them again");
     if (s->window.next_layer != 0)
         return fail(e, -EINVAL, "the statistics hold part of a window: layers %u to %u of it are missing",
                     s->window.next_layer, s->o.geometry.n_layers - 1);
+
     return 0;
 }
 
-/* Names the first difference that makes two statistics no parts of one whole. */
+/* Refuses statistics that are not parts of one whole, with a sentence about the first difference. */
 static int stats_merge_check_same(const struct stats_options *a, const struct stats_options *b,
                                   struct errmsg *e)
 {
@@ -26,6 +28,7 @@ static int stats_merge_check_same(const struct stats_options *a, const struct st
     if (memcmp(a->model_digest, b->model_digest, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "the statistics are of different models: %s and %s", a->model_name,
                     b->model_name);
+
     geometry_digest(&a->geometry, geometry_a);
     geometry_digest(&b->geometry, geometry_b);
     if (memcmp(geometry_a, geometry_b, DIGEST_BYTES) != 0)
@@ -47,6 +50,7 @@ static int stats_merge_check_same(const struct stats_options *a, const struct st
     if (a->seed != b->seed)
         return fail(e, -EINVAL, "the statistics have different seeds: %llu and %llu",
                     (unsigned long long) a->seed, (unsigned long long) b->seed);
+
     return 0;
 }
 
@@ -76,11 +80,17 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
     if (s->n_sources + other->n_sources > STATS_SOURCES_MAX)
         return fail(e, -EINVAL, "the statistics are of %zu and %zu texts, more than %d together",
                     s->n_sources, other->n_sources, STATS_SOURCES_MAX);
-    r = stats_sample_merge(s, other, e); /* the last that can fail and leave them as they were */
-    for (size_t i = 0; r == 0 && i < other->n_sources; i++)
-        r = stats_add_source(s, &other->sources[i], e);
+
+    r = stats_sample_merge(s, other, e); /* the last step that can fail: it leaves @s unchanged then */
     if (r < 0)
         return r;
+
+    for (size_t i = 0; i < other->n_sources; i++) {
+        r = stats_add_source(s, &other->sources[i], e);
+        if (r < 0)
+            return r;
+    }
+
     for (size_t hs = 0; hs < n_hs && other->n_tokens > 0; hs++)
         stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * dd, other->n_tokens,
                             other->mean + hs * d, other->scatter + hs * dd);

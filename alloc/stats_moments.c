@@ -1,4 +1,4 @@
-/* Moments in the place of vectors; see stats_moments.h. */
+/* Statistics from moments instead of vectors; see stats_moments.h. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Names the first difference; @s NULL: nothing to differ from. */
+/* Refuses moments and statistics of different models, with a sentence about the first difference. @s may be
+ * NULL. */
 static int stats_moments_check_same(const struct moments_options *m, const struct stats *s, struct errmsg *e)
 {
     uint8_t geometry_m[DIGEST_BYTES], geometry_s[DIGEST_BYTES];
@@ -21,6 +22,7 @@ static int stats_moments_check_same(const struct moments_options *m, const struc
         return fail(e, -EINVAL,
                     "the moments and the statistics of the metric are of different models: %s and %s",
                     m->model_name[0] ? m->model_name : "(no name)", s->o.model_name);
+
     geometry_digest(&m->geometry, geometry_m);
     geometry_digest(&s->o.geometry, geometry_s);
     if (memcmp(geometry_m, geometry_s, DIGEST_BYTES) != 0)
@@ -30,6 +32,7 @@ static int stats_moments_check_same(const struct moments_options *m, const struc
     if (m->n_sink != s->o.n_sink)
         return fail(e, -EINVAL, "the moments leave out %u sinks, the statistics of the metric %u", m->n_sink,
                     s->o.n_sink);
+
     return stats_check_complete(s, e);
 }
 
@@ -40,12 +43,13 @@ static int stats_moments_digest_of(const struct moments *m, uint8_t *ret_digest)
 
     if (!image)
         return -ENOMEM;
+
     moments_write(m, image);
     memcpy(ret_digest, image + n - DIGEST_BYTES, DIGEST_BYTES);
     return 0;
 }
 
-/* One head: its scatters are scaled to the one token count that statistics have. */
+/* One head. Scales its scatters to the token count of the statistics, which is one for all heads. */
 static void stats_moments_take_head(struct stats *s, const struct moments *m, uint32_t layer, uint32_t head)
 {
     const struct geometry *g = &s->o.geometry;
@@ -72,7 +76,7 @@ static void stats_moments_take_head(struct stats *s, const struct moments *m, ui
             cross[i * d + j] = scale * scatter[(d + i) * (d + i + 1) / 2 + j];
 }
 
-/* Sums over key positions count as many tokens as the moments do; gradients keep their own count. */
+/* Scales sums over key positions to the token count of the moments. Gradients keep their own count. */
 static void stats_moments_take_sums(double *to, const double *from, size_t n, double scale)
 {
     for (size_t i = 0; from && i < n; i++)
@@ -86,6 +90,7 @@ static int stats_moments_take_metrics(struct stats *s, const struct stats *from,
 
     if (from->fisher && stats_want_fisher(s) < 0)
         return fail(e, -ENOMEM, "out of memory for the Fisher metric");
+
     stats_moments_take_sums(s->query, from->query, n_hs / 2 * dd, scale);
     stats_moments_take_sums(s->metric, from->metric, n_hs * dd, scale);
     stats_moments_take_sums(s->output, from->output, n_hs * dd, scale);
@@ -118,6 +123,7 @@ int stats_from_moments(const struct moments *m, const struct stats *metric_from,
 
     if (r < 0)
         return r;
+
     stats_options_default(&o, g);
     if (metric_from)
         o = metric_from->o;
@@ -130,19 +136,24 @@ int stats_from_moments(const struct moments *m, const struct stats *metric_from,
     r = stats_alloc(&o, 0, &s, e);
     if (r < 0)
         return r;
+
     s->cross = calloc((size_t) g->n_layers * g->n_kv_heads * g->d * g->d, sizeof(*s->cross));
     if (!s->cross || stats_moments_digest_of(m, s->moments_digest) < 0)
         return fail(e, -ENOMEM, "out of memory for statistics of moments");
+
     s->n_tokens = stats_moments_least_count(m, g);
     if (s->n_tokens == 0)
         return fail(e, -EINVAL,
-                    "the moments are of no token in some layer and head: add all of them before solving");
+                    "the moments of some layer and head hold no token: merge those of all layers and heads "
+                    "before solving");
+
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < g->n_kv_heads; head++)
             stats_moments_take_head(s, m, layer, head);
     r = metric_from ? stats_moments_take_metrics(s, metric_from, e) : 0;
     if (r < 0)
         return r;
+
     *ret_stats = take_ptr(s);
     return 0;
 }

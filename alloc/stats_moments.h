@@ -1,5 +1,5 @@
 /*
- * Solving from moments (DESIGN 3.5): statistics in which joint covariances of keys and values stand in for
+ * Solving from moments (DESIGN 3.5): statistics that hold joint covariances of keys and values instead of
  * vectors.
  */
 #pragma once
@@ -9,15 +9,14 @@ struct moments;
 struct stats;
 
 /**
- * stats_from_moments() - statistics that a solver takes, without vectors
- * @metric_from: where the metrics come from: full statistics of the same model; NULL: squared error only
+ * stats_from_moments() - statistics for a solver, without vectors
+ * @metric_from: full statistics of the same model, which give the metrics; NULL: squared error only
  *
  * Means, covariances and cross-covariances are @m's; query moments, metric sums and depth weights those of
  * @metric_from. Such statistics can be solved, by `bands` with gaussian curves and levels that are not
- * fitted; they cannot be added to, merged or saved: their parts can.
+ * fitted; they accept no windows and cannot be merged or saved; moments and @metric_from can.
  *
- * Return: 0; -EINVAL: another model, geometry or sinks than @metric_from, or a head that no token was counted
- * of; -ENOMEM.
+ * Return: 0; -EINVAL: another model, geometry or sinks than @metric_from, or a head without tokens; -ENOMEM.
  */
 int stats_from_moments(const struct moments *m, const struct stats *metric_from, struct stats **ret_stats,
                        struct errmsg *e);

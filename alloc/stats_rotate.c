@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Positions that metrics are averaged over: every k-th sampled one. A plane that turns by a radian per token
- * has no direction left after some ten of them; slow planes hardly turn at all. */
+/* Most positions that metrics are averaged over: every k-th sampled one. A plane that rotates by a radian per
+ * token averages out over some ten positions; slow planes hardly rotate at all. */
 #define POSITIONS_MAX 512
 
 struct stats_rotate_phase {
@@ -27,8 +27,8 @@ static void stats_rotate_phase_at(const struct geometry *g, uint64_t position, s
 }
 
 /* x := R x; element i of x stands at x[i * stride]. */
-static void stats_rotate_turn(const struct geometry *g, const struct stats_rotate_phase *p, double *x,
-                              size_t stride)
+static void stats_rotate_vector(const struct geometry *g, const struct stats_rotate_phase *p, double *x,
+                                size_t stride)
 {
     uint32_t half = g->n_rot / 2;
 
@@ -40,8 +40,8 @@ static void stats_rotate_turn(const struct geometry *g, const struct stats_rotat
     }
 }
 
-/* Mean and centred scatter of the turned samples of one head's keys; the samples are turned in place. */
-static void stats_rotate_turn_samples(struct stats *s, uint32_t head_side, double *row)
+/* Rotates the samples of one head's keys in place; mean and centred scatter are then those of the samples. */
+static void stats_rotate_samples(struct stats *s, uint32_t head_side, double *row)
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d;
@@ -57,7 +57,7 @@ static void stats_rotate_turn_samples(struct stats *s, uint32_t head_side, doubl
         stats_rotate_phase_at(g, s->ids[t].position, &p);
         for (size_t i = 0; i < d; i++)
             row[i] = (double) x[t * d + i];
-        stats_rotate_turn(g, &p, row, 1);
+        stats_rotate_vector(g, &p, row, 1);
         for (size_t i = 0; i < d; i++) {
             x[t * d + i] = (float) row[i];
             mean[i] += row[i] / (double) s->n_held;
@@ -78,23 +78,23 @@ static void stats_rotate_average(const struct stats *s, double *M, double *scrat
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d, step = (s->n_held + POSITIONS_MAX - 1) / POSITIONS_MAX, n = 0;
-    double *sum = scratch, *turned = scratch + d * d;
+    double *sum = scratch, *rotated = scratch + d * d;
 
     memset(sum, 0, d * d * sizeof(*sum));
     for (size_t t = 0; t < s->n_held; t += step, n++) {
         struct stats_rotate_phase p;
 
         stats_rotate_phase_at(g, s->ids[t].position, &p);
-        memcpy(turned, M, d * d * sizeof(*turned));
+        memcpy(rotated, M, d * d * sizeof(*rotated));
         for (size_t i = 0; i < d; i++)
-            stats_rotate_turn(g, &p, turned + i, d); /* columns */
+            stats_rotate_vector(g, &p, rotated + i, d); /* columns */
         for (size_t i = 0; i < d; i++)
-            stats_rotate_turn(g, &p, turned + i * d, 1); /* rows */
+            stats_rotate_vector(g, &p, rotated + i * d, 1); /* rows */
         for (size_t i = 0; i < d * d; i++)
-            sum[i] += turned[i];
+            sum[i] += rotated[i];
     }
     for (size_t i = 0; i < d; i++)
-        for (size_t j = 0; j <= i; j++) /* exactly symmetric, as the solvers want it */
+        for (size_t j = 0; j <= i; j++) /* the solvers need exact symmetry */
             M[i * d + j] = M[j * d + i] = (sum[i * d + j] + sum[j * d + i]) / (2 * (double) n);
 }
 
@@ -111,10 +111,9 @@ static int stats_rotate_duplicate(const struct stats *s, struct stats **ret_stat
     _cleanup_(stats_freep) struct stats *to = NULL;
     int r = stats_alloc(&s->o, s->n_held, &to, e);
 
-    if (r == 0 && s->fisher)
-        r = stats_want_fisher(to);
-    if (r < 0)
+    if (r < 0 || (s->fisher && (r = stats_want_fisher(to)) < 0))
         return fail(e, r, "out of memory for statistics of rotated keys");
+
     to->n_tokens = s->n_tokens;
     to->n_fisher = s->n_fisher;
     to->n_held = s->n_held;
@@ -145,14 +144,16 @@ int stats_rotated(const struct stats *s, struct stats **ret_stats, struct errmsg
     if (r < 0)
         return r;
     if (s->n_held == 0)
-        return fail(e, -EINVAL, "the statistics hold no sampled tokens, which are what is rotated");
+        return fail(e, -EINVAL, "the statistics hold no sampled tokens to rotate");
     if (!scratch)
         return fail(e, -ENOMEM, "out of memory for statistics of rotated keys");
+
     r = stats_rotate_duplicate(s, &to, e);
     if (r < 0)
         return r;
+
     for (uint32_t hs = SIDE_K; hs < head_side_count(&s->o.geometry); hs += 2) {
-        stats_rotate_turn_samples(to, hs, scratch);
+        stats_rotate_samples(to, hs, scratch);
         if (to->query)
             stats_rotate_average(to, to->query + hs / 2 * d * d, scratch);
         if (to->metric)

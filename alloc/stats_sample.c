@@ -12,11 +12,11 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* A token that asks for a slot. */
+/* A token that competes for a slot. */
 struct candidate {
     struct sample_id id;
-    size_t from; /* held: its slot; new: its row */
-    bool held;   /* already in a slot; else new */
+    size_t from; /* its slot if held, else its row */
+    bool held;   /* has a slot already */
 };
 
 static void stats_sample_put_le64(uint8_t *p, uint64_t v)
@@ -54,17 +54,21 @@ int stats_grow_slots(struct stats *s, size_t n_slots)
         return 0;
     if (!checked_mul3(n_hs, n_slots, d, &floats))
         return -ENOMEM;
+
     grown = reallocarray(s->ids, n_slots, sizeof(*s->ids));
     if (!grown)
         return -ENOMEM;
+
     s->ids = grown;
     grown = reallocarray(s->window.picks, n_slots, sizeof(*s->window.picks));
     if (!grown)
         return -ENOMEM;
+
     s->window.picks = grown;
     samples = calloc(floats, sizeof(*samples));
     if (!samples)
         return -ENOMEM;
+
     for (size_t hs = 0; hs < n_hs && s->n_held > 0; hs++)
         memcpy(samples + hs * n_slots * d, s->samples + hs * s->n_slots * d,
                s->n_held * d * sizeof(*samples));
@@ -75,8 +79,8 @@ int stats_grow_slots(struct stats *s, size_t n_slots)
 }
 
 /*
- * Sorts the candidates, cuts to the slots there are, and gives the new ones among the survivors slots that
- * are free or whose token lost. @ret_picks [n_samples]: rows and slots of the new ones.
+ * Sorts the candidates, keeps as many as there are slots, and gives the new ones among them slots that are
+ * free or whose token was dropped. @ret_picks [n_samples]: rows and slots of the new ones.
  */
 static int stats_sample_assign_slots(struct stats *s, struct candidate *c, size_t n,
                                      struct sample_pick *ret_picks, size_t *ret_n_picks, struct errmsg *e)
@@ -86,10 +90,11 @@ static int stats_sample_assign_slots(struct stats *s, struct candidate *c, size_
 
     if (!taken || stats_grow_slots(s, n_kept) < 0)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
     qsort(c, n, sizeof(*c), stats_sample_compare_candidates);
     for (size_t i = 1; i < n; i++)
         if (sample_id_compare(&c[i - 1].id, &c[i].id) == 0)
-            return fail(e, -EINVAL, "the token at position %llu of document %llu is counted already",
+            return fail(e, -EINVAL, "the token at position %llu of document %llu was added before",
                         (unsigned long long) c[i].id.position, (unsigned long long) c[i].id.document);
     for (size_t i = 0; i < n_kept; i++)
         if (c[i].held)
@@ -122,6 +127,7 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
 
     if (!c)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
     n = stats_sample_list_held(s, c);
     for (size_t row = w->n_first; row < w->n; row++) {
         uint64_t position = w->position + row;
@@ -131,9 +137,10 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
             .from = row,
         };
     }
-    if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) <
-        0) /* w->picks too, before it is handed on */
+    /* also moves w->picks, which is read only after this */
+    if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) < 0)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
     return stats_sample_assign_slots(s, c, n, w->picks, &w->n_picks, e);
 }
 
@@ -162,12 +169,14 @@ int stats_sample_merge(struct stats *s, const struct stats *other, struct errmsg
 
     if (!c || !picks)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
     n = stats_sample_list_held(s, c);
     for (size_t i = 0; i < other->n_held; i++)
         c[n++] = (struct candidate){.id = other->ids[i], .from = i};
     r = stats_sample_assign_slots(s, c, n, picks, &n_picks, e);
     if (r < 0)
         return r;
+
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
         for (size_t i = 0; i < n_picks; i++)
             memcpy(stats_sample_rows(s, hs) + picks[i].slot * d,
@@ -184,6 +193,7 @@ int stats_sort_samples(struct stats *s)
 
     if (!slots || !ids || !rows)
         return -ENOMEM;
+
     stats_sorted_slots(s, slots);
     for (size_t i = 0; i < s->n_held; i++)
         ids[i] = s->ids[slots[i]];

@@ -1,5 +1,5 @@
-/* Which texts statistics were made of. Sorted, and alike ones added up: a merge in any order gives the same
- * list. */
+/* The texts that statistics were made of: a sorted list without duplicates, so that a merge in any order
+ * gives the same list. See stats.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +17,7 @@ int stats_source_compare(const struct stats_source *a, const struct stats_source
         return a->bytes < b->bytes ? -1 : 1;
     if (a->window != b->window)
         return a->window < b->window ? -1 : 1;
+
     return a->kind < b->kind ? -1 : a->kind > b->kind;
 }
 
@@ -26,7 +27,8 @@ int stats_add_source(struct stats *s, const struct stats_source *source, struct 
     size_t at = 0;
 
     if (source->kind > SOURCE_MODEL)
-        return fail(e, -EINVAL, "texts of kind %u are not known", source->kind);
+        return fail(e, -EINVAL, "text of unknown kind %u", source->kind);
+
     while (at < s->n_sources && stats_source_compare(&s->sources[at], source) < 0)
         at++;
     if (at < s->n_sources && stats_source_compare(&s->sources[at], source) == 0) {
@@ -37,9 +39,11 @@ int stats_add_source(struct stats *s, const struct stats_source *source, struct 
     if (s->n_sources == STATS_SOURCES_MAX)
         return fail(e, -EINVAL, "statistics of more than %d texts: join some of them into one file",
                     STATS_SOURCES_MAX);
+
     grown = reallocarray(s->sources, s->n_sources + 1, sizeof(*grown));
     if (!grown)
         return fail(e, -ENOMEM, "out of memory for the list of texts");
+
     s->sources = grown;
     memmove(grown + at + 1, grown + at, (s->n_sources - at) * sizeof(*grown));
     grown[at] = *source;

@@ -1,6 +1,6 @@
 /*
- * First and second moments of the statistics, and the sampled vectors, for those who make codecs of other
- * kinds from them (tools/lab/comparators/). Head-sides are numbered as in geometry.h.
+ * First and second moments of the statistics, and the sampled vectors, for codecs of other kinds
+ * (tools/lab/comparators/). Head-sides are numbered as in geometry.h.
  */
 #pragma once
 

@@ -1,7 +1,6 @@
 /*
- * Reading a table: bytes from anywhere become a view that needs no further checking, or a sentence. The file
- * is copied first, so nobody can change it between check and use. Used by daemon, client, device layer and
- * tools.
+ * Reads a table; see table.h. Hostile bytes become a view that needs no further checks, or an error with a
+ * sentence. The bytes are copied first, so that no other process can change them between check and use.
  */
 #include "alloc/table.h"
 
@@ -20,7 +19,7 @@
 #include "base/errmsg.h"
 
 struct table_owner {
-    struct table table; /* first: a struct table * is also a pointer to its owner */
+    struct table table; /* first member: a struct table * is also a pointer to the owner */
     atomic_uint refs;
     uint8_t *bytes;
     struct codec *codecs;
@@ -30,6 +29,7 @@ static void table_owner_free(struct table_owner *o)
 {
     if (!o)
         return;
+
     free(o->bytes);
     free(o->codecs);
     free(o);
@@ -54,7 +54,8 @@ struct table *table_unref(struct table *t)
 {
     struct table_owner *o = (struct table_owner *) t;
 
-    /* release: our reads happen before the free; acquire: the one who frees sees everybody's */
+    /* release: our reads happen before the free; acquire: the thread that frees comes after the reads of all
+     * others */
     if (o && atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
         table_owner_free(o);
     return NULL;
@@ -75,11 +76,13 @@ static int table_check_frame(const struct table *t, struct errmsg *e)
                     "its statistics",
                     h->version, TABLE_VERSION);
     if (h->n_bytes != t->n_bytes)
-        return fail(e, -EBADMSG, "it has %zu bytes where its header says %llu: cut short or damaged",
-                    t->n_bytes, (unsigned long long) h->n_bytes);
+        return fail(e, -EBADMSG, "it has %zu bytes, its header says %llu: truncated or damaged", t->n_bytes,
+                    (unsigned long long) h->n_bytes);
+
     (void) crypto_hash_sha256(digest, t->bytes, t->n_bytes - DIGEST_BYTES);
     if (memcmp(digest, (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
-        return fail(e, -EBADMSG, "it is damaged: its SHA-256 does not fit its contents");
+        return fail(e, -EBADMSG, "it is damaged: its SHA-256 does not match its contents");
+
     return 0;
 }
 
@@ -91,8 +94,8 @@ static bool table_all_zero(const uint8_t *p, size_t n)
     return true;
 }
 
-/* Sections one after the other, each at the next multiple of 64, zeros between, the digest right after the
- * last. */
+/* Refuses sections that do not follow each other, each at the next multiple of 64 with zeros between, and the
+ * digest right after the last. */
 static int table_check_sections(const struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
@@ -105,12 +108,14 @@ static int table_check_sections(const struct table *t, struct errmsg *e)
         if (!checked_align(end, TABLE_ALIGN, &off) || h->sections[i].off != off ||
             !range_inside(off, h->sections[i].bytes, limit) || !table_all_zero(bytes + end, off - end))
             return fail(e, -EBADMSG, "section %u is not where it must be", i);
+
         end = off + h->sections[i].bytes;
     }
     if (!checked_align(end, TABLE_ALIGN, &end) || end != limit ||
         !table_all_zero(bytes + h->sections[SECTION_GOLDEN].off + h->sections[SECTION_GOLDEN].bytes,
                         end - h->sections[SECTION_GOLDEN].off - h->sections[SECTION_GOLDEN].bytes))
-        return fail(e, -EBADMSG, "its sections do not fill it");
+        return fail(e, -EBADMSG, "it has bytes after its sections");
+
     return 0;
 }
 
@@ -129,10 +134,12 @@ static int table_read_geometry(struct table *t, struct errmsg *e)
         .attn_scale = h->attn_scale,
     };
     if (h->n_rot > GEOMETRY_DIM_MAX || h->sections[SECTION_FREQ].bytes != h->n_rot / 2 * sizeof(double))
-        return fail(e, -EBADMSG, "it has %u rotary dimensions but not their frequencies", h->n_rot);
+        return fail(e, -EBADMSG, "its %u rotary dimensions have no frequencies", h->n_rot);
+
     memcpy(g->freq, table_section(t, SECTION_FREQ), h->sections[SECTION_FREQ].bytes);
     if (geometry_validate(g, &why) < 0)
         return fail(e, -EBADMSG, "%s", why.text);
+
     geometry_digest(g, t->geometry_digest);
     return 0;
 }
@@ -142,14 +149,15 @@ static int table_read_header(struct table *t, struct errmsg *e)
     const struct table_header *h = table_header(t);
 
     if (h->reserved0 != 0 || !table_all_zero(h->reserved1, sizeof(h->reserved1)))
-        return fail(e, -EBADMSG, "its header uses fields this program does not know");
+        return fail(e, -EBADMSG, "its header uses fields that this program does not know");
     if (h->v_from > PREDICT_LAYER)
-        return fail(e, -EBADMSG, "it predicts values in way %u, this program knows 0 to %u", h->v_from,
+        return fail(e, -EBADMSG, "it predicts values by method %u, this program knows 0 to %u", h->v_from,
                     PREDICT_LAYER);
     if (h->n_sink > TABLE_SINKS_MAX)
         return fail(e, -EBADMSG, "it keeps %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
     if (h->n_golden != TABLE_GOLDEN_TOKENS || h->sections[SECTION_LEVELS].bytes != TABLE_LEVELS_BYTES)
         return fail(e, -EBADMSG, "its levels or golden vectors are not of this format");
+
     t->v_from = (enum prediction) h->v_from;
     t->n_sink = h->n_sink;
     memcpy(t->model_digest, h->model_digest, DIGEST_BYTES);
@@ -161,12 +169,14 @@ static int table_parse_codecs(struct table_owner *o, struct errmsg *e)
 {
     size_t n = head_side_count(&o->table.geometry);
 
-    /* before the allocation: a small file cannot ask for a large directory */
+    /* before the allocation: a small file must not make us allocate a large directory */
     if (table_header(&o->table)->sections[SECTION_CODECS].bytes != n * sizeof(struct table_codec_entry))
-        return fail(e, -EBADMSG, "its directory does not hold one codec for each of %zu head-sides", n);
+        return fail(e, -EBADMSG, "its directory has not one codec for each of %zu head-sides", n);
+
     o->codecs = calloc(n, sizeof(*o->codecs));
     if (!o->codecs)
         return fail(e, -ENOMEM, "out of memory");
+
     return table_check_codecs(&o->table, o->codecs, e);
 }
 
@@ -181,13 +191,16 @@ int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, str
         return fail(e, -EBADMSG, "it is too short to be an allocation table");
     if (n_bytes > TABLE_FILE_BYTES_MAX || !checked_align(n_bytes, TABLE_ALIGN, &room))
         return fail(e, -EBADMSG, "it has more than %zu bytes", TABLE_FILE_BYTES_MAX);
+
     o = calloc(1, sizeof(*o));
     if (!o)
         return fail(e, -ENOMEM, "out of memory");
+
     atomic_init(&o->refs, 1);
     o->bytes = aligned_alloc(TABLE_ALIGN, room);
     if (!o->bytes)
         return fail(e, -ENOMEM, "out of memory: the table has %zu bytes", n_bytes);
+
     memcpy(o->bytes, bytes, n_bytes);
     t = &o->table;
     t->bytes = o->bytes;
@@ -198,6 +211,7 @@ int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, str
         (r = table_check_levels(t, e)) < 0 || (r = table_parse_codecs(o, e)) < 0 ||
         (r = table_check_provenance(t, e)) < 0 || (r = table_check_golden(t, e)) < 0)
         return r;
+
     *ret_table = &take_ptr(o)->table;
     return 0;
 }
@@ -212,8 +226,10 @@ int table_load(const char *path, struct table **ret_table, struct errmsg *e)
     r = atomic_file_read(path, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, e);
     if (r < 0)
         return r;
+
     r = table_parse(bytes, n_bytes, ret_table, &why);
     if (r < 0)
         return fail(e, r, "%s: %s", path, why.text);
+
     return 0;
 }

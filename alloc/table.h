@@ -1,22 +1,21 @@
 /*
- * The allocation table as its readers see it: immutable, reference-counted, checked before first use.
- *
- * This is the view that gpu/, client/ and daemon/ share; it needs libc and libsodium (SHA-256), not BLAS.
- * Building one is alloc/table_build.h. alloc/README.md draws the file to the byte.
+ * The view of an allocation table that gpu/, client/, daemon/ and tools/ share: immutable, reference-counted,
+ * checked before first use. It needs libc and libsodium (SHA-256), not BLAS. alloc/table_build.h builds
+ * tables; alloc/README.md draws the bytes of the file.
  *
  * One codec per head-side. With x a pre-RoPE key or a value [d]:
  *
  *   K:  z = enc (x - enc_mean)                codes q_i = quantise(z_i, bits of half-tile i/8, side K)
  *       c_i = level[K][b][q_i]                x^ = mean + dec c                                   (r_in = r)
- *   V:  c = the *stored* K codes' levels [n_pred] of the same token, of the heads V is predicted from
+ *   V:  c [n_pred] = levels of the *stored* K codes of the same token, of the heads that V is predicted from
  *       z = enc (x - enc_mean) - enc_k c      x^ = mean + dec [c ; c_V]            (r_in = n_pred + r)
  *
- * Encoder and decoder are apart, since the best decoder of given codes is not the encoder's inverse. Where it
- * is, with P the prediction: enc_mean = mean, enc_k = enc P, P = dec[:, :n_pred].
+ * Encoder and decoder are separate, since the best decoder of given codes is not the encoder's inverse. Where
+ * it is, with P the prediction: enc_mean = mean, enc_k = enc P, P = dec[:, :n_pred].
  *
- * z has unit variance per coordinate; thresholds live in that scale. level[][b][] for b <= 4 is an integer of
+ * z has unit variance per coordinate; thresholds are in that unit. level[][b][] for b <= 4 is an integer of
  * -127..127 whose step is folded into dec (and K's into enc_k); for b >= 5 a binary16 value, in units of z.
- * Coordinates stand in half-tiles of 8 in descending b, an even number of them; empty ones (b = 0) have zero
+ * Coordinates are in half-tiles of 8 in descending b, an even number of them; empty ones (b = 0) have zero
  * rows in enc and enc_k, zero columns in dec, level 0 and no bytes.
  */
 #pragma once
@@ -32,19 +31,19 @@ struct errmsg;
 #define TABLE_HALF_TILES_MAX 32 /* ceil(256 / 16) * 2 */
 #define TABLE_RANK_MAX (TABLE_HALF_TILES_MAX * 8)
 #define TABLE_SINKS_MAX 16
-#define TABLE_PRED_MAX                                                                                       \
-    8192 /* K codes that a value may be predicted from: all of 32 heads of 256 dimensions */
+/* K codes that a value may be predicted from: all codes of 32 heads of 256 dimensions */
+#define TABLE_PRED_MAX 8192
 #define TABLE_FILE_BYTES_MAX ((size_t) 4 << 30)
 
 struct levels {
     float value[1 << TABLE_BITS_MAX]; /* [2^b], ascending; see above for the unit */
-    float
-        threshold[(1 << TABLE_BITS_MAX)]; /* [2^b - 1] ascending, in units of z; a tie takes the upper code */
-    int8_t value_i8[16];                  /* b <= 4: value as integer; else zeros */
-    float step;                           /* unit of value in z: the int8 step for b <= 4, 1 for b >= 5 */
+    /* [2^b - 1] ascending, in units of z; a tie takes the upper code */
+    float threshold[(1 << TABLE_BITS_MAX)];
+    int8_t value_i8[16]; /* b <= 4: value as integer; else zeros */
+    float step;          /* unit of value in z: the int8 step for b <= 4, 1 for b >= 5 */
 };
 
-/* Which K codes a V codec reads. Values are those of the file. */
+/* The K codes that a V codec reads. The numbers are those of the file. */
 enum prediction {
     PREDICT_NONE = 0,
     PREDICT_HEAD = 1,  /* those of its own head */
@@ -61,7 +60,7 @@ struct codec {
     const float *enc_mean;              /* [d] */
     const float *enc;                   /* [r, d] row-major; NULL if r == 0 */
     const float *enc_k;                 /* [r, n_pred] row-major; NULL if r == 0 or n_pred == 0 */
-    const float *mean;                  /* [d]; what exact vectors are stored relative to, too */
+    const float *mean;                  /* [d]; exact vectors are stored relative to it too */
     const float *dec;                   /* [d, r_in] row-major; NULL if r_in == 0 */
 };
 
@@ -73,7 +72,7 @@ struct table {
     uint32_t n_sink; /* exact first tokens of a sequence, <= TABLE_SINKS_MAX */
     enum prediction v_from;
     double bpd_code;        /* stored code bits per number, padding included */
-    const char *provenance; /* JSON text, NUL-terminated; what it was made from and how */
+    const char *provenance; /* JSON text, NUL-terminated: statistics and options it was solved with */
     struct levels levels[2][TABLE_BITS_MAX + 1]; /* [side][b], b in 1..8 */
     const struct codec *codecs;                  /* [head_side_count()], by head_side_index() */
     const void *bytes;                           /* the file image, owned by the table */
@@ -81,7 +80,7 @@ struct table {
 };
 
 /**
- * table_parse() - check a table file's bytes and make a view of them
+ * table_parse() - check the bytes of a table file and make a view of them
  * @bytes:     borrowed; copied
  * @ret_table: one reference, table_unref() it
  *
@@ -92,10 +91,10 @@ struct table {
  */
 int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, struct errmsg *e);
 
-/* Reads the file and parses it. Also -ENOENT etc., with the path in the sentence. */
+/* Reads a file and parses it. Return: as table_parse(); the errno of reading; the sentence names the path. */
 int table_load(const char *path, struct table **ret_table, struct errmsg *e);
 
-/* Thread-safe; readers hold references, nobody edits. table_unref(NULL) is a no-op; returns NULL. */
+/* Thread-safe: a table never changes while it has references. table_unref() returns NULL and accepts NULL. */
 struct table *table_ref(struct table *t);
 struct table *table_unref(struct table *t);
 
@@ -126,5 +125,5 @@ static inline const struct codec *table_codec(const struct table *t, uint32_t la
     return &t->codecs[head_side_index(&t->geometry, layer, head, side)];
 }
 
-/* Index of the level for @z: the number of thresholds <= z. NaN gives 0; callers reject NaN before. */
+/* Index of the level for @z: the number of thresholds <= z. NaN gives 0; callers refuse NaN before. */
 uint8_t levels_quantise(const struct levels *l, unsigned b, float z);

@@ -56,9 +56,9 @@ double table_account_fixed_bpd(const struct table *t, const struct table_account
     return 8 * (double) a->fixed_bytes / numbers;
 }
 
-/* ---- two tables ---- */
+/* ---- comparison ---- */
 
-/* Mean width of the stored coordinates, to whole bits; the width itself where a head has only one. 0: rank 0.
+/* Mean width of the stored coordinates, in whole bits. 0: rank 0.
  */
 static long table_account_mean_width(const struct codec *c, uint32_t d)
 {
@@ -90,7 +90,8 @@ static double table_account_correlation(const struct table *a, const struct tabl
         p.xy += x * y;
         p.yy += y * y;
     }
-    /* equal budgets leave only the rounding of the means: below a thousandth of a bit is no spread */
+    /* equal budgets leave only the rounding of the means: a spread below a thousandth of a bit counts as none
+     */
     return p.xx > 1e-6 * n && p.yy > 1e-6 * n ? p.xy / sqrt(p.xx * p.yy) : (double) NAN;
 }
 
@@ -115,7 +116,8 @@ void table_compare(const struct table *a, const struct table *b, struct table_co
             (table_account_mean_width(x, g->d) == table_account_mean_width(y, g->d)) / (double) n_heads;
         c->rank_difference += fabs((double) table_codec_rank(x, g->d) - table_codec_rank(y, g->d)) / n_heads;
         for (unsigned h = 0; h < n_half; h++) {
-            unsigned bits_x = h < x->n_half ? x->bits[h] : 0, bits_y = h < y->n_half ? y->bits[h] : 0;
+            unsigned bits_x = h < x->n_half ? x->bits[h] : 0;
+            unsigned bits_y = h < y->n_half ? y->bits[h] : 0;
 
             tiles[i % 2] += bits_x > 0 || bits_y > 0;
             same[i % 2] += bits_x > 0 && bits_x == bits_y;

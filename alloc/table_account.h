@@ -1,10 +1,10 @@
 /*
- * What a table charges, as the paper counts it, and how far two tables are apart. Reads any table, whoever
- * made it.
+ * The bits that a table charges, counted as in the paper, and a comparison of two tables. Works on any table,
+ * also one that another program built.
  *
- * Effective bits per number (paper, appendix "Effective bpd"): nominal r b / d plus what is stored per token
- * beside the codes, which is nothing here; means, bases and levels are stored once and fall away with the
- * length of the context.
+ * Effective bits per number (paper, appendix "Effective bpd"): nominal r b / d plus metadata per token, of
+ * which there is none here. Means, bases and levels are stored once: their share shrinks with the length of
+ * the context.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ uint32_t table_codec_nominal_bits(const struct codec *c, uint32_t d);
 struct table_account {
     double nominal_bpd[2], code_bpd[2]; /* by side: without and with padding */
     double nominal, code;               /* of both sides together */
-    uint64_t fixed_bytes;               /* means, bases, levels: once per process, whatever is cached */
+    uint64_t fixed_bytes;               /* means, bases, levels: once per process */
 };
 void table_account(const struct table *t, struct table_account *ret);
 
@@ -35,8 +35,8 @@ struct table_comparison {
     uint32_t n_heads;          /* head-sides compared */
     double budget_correlation; /* of r b over heads, Pearson; NaN if either table has no spread */
     double same_width; /* share of heads whose stored coordinates have the same mean width, to whole bits */
-    double same_half_tiles; /* share of half-tiles, of all either has, with equal widths: bands are compared
-                               by it */
+    double same_half_tiles; /* share of half-tiles that have equal widths in both, among those that either
+                               table has */
     double rank_difference; /* mean |delta r| */
     double bpd[2][COMPARE_PARTS]; /* nominal, by table and quartile */
 };

@@ -1,6 +1,7 @@
 /*
- * Solved codecs to the bytes of a table: bands ordered and padded, steps folded, golden vectors decoded, all
- * of it sealed by a digest and parsed once before anybody gets it. Same inputs, same bytes.
+ * From solved codecs to the bytes of a table: orders and pads bands, folds steps, computes golden vectors,
+ * appends the digest, and parses the result before it returns. The same inputs give the same bytes. See
+ * table_build.h.
  */
 #include "alloc/table_build.h"
 
@@ -16,8 +17,9 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/splitmix64.h"
 
-uint32_t band_order(const struct codec_spec *c, uint32_t *ret_order)
+uint32_t table_band_order(const struct codec_spec *c, uint32_t *ret_order)
 {
     uint32_t n = 0, stored;
 
@@ -69,9 +71,10 @@ static int table_build_check_spec(struct builder *b)
     if (r < 0)
         return r;
     if (s->n_sink > TABLE_SINKS_MAX)
-        return fail(b->e, -EINVAL, "%u sinks asked for, at most %u are possible", s->n_sink, TABLE_SINKS_MAX);
+        return fail(b->e, -EINVAL, "%u sinks requested, at most %u are possible", s->n_sink, TABLE_SINKS_MAX);
     if (strlen(s->provenance) >= TABLE_PROVENANCE_MAX)
         return fail(b->e, -EINVAL, "the provenance has more than %zu bytes", TABLE_PROVENANCE_MAX - 1);
+
     for (unsigned side = 0; side < 2; side++)
         for (unsigned bits = 1; bits <= TABLE_BITS_MAX; bits++)
             if (!levels_valid(&s->levels[side][bits], bits))
@@ -80,7 +83,7 @@ static int table_build_check_spec(struct builder *b)
     b->n_sides = head_side_count(s->geometry);
     for (uint32_t i = 0; i < b->n_sides; i++)
         if (s->codecs[i].predict && (i % 2 == SIDE_K || s->v_from == PREDICT_NONE))
-            return table_build_bad_codec(b, i, "a prediction that the table does not announce");
+            return table_build_bad_codec(b, i, "it has a prediction, but the table predicts no values");
     return 0;
 }
 
@@ -100,13 +103,15 @@ static int table_build_lay_out_codec(struct builder *b, uint32_t i)
     uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored;
 
     if (c->n_bands > TABLE_HALF_TILES_MAX)
-        return table_build_bad_codec(b, i, "more bands than half-tiles");
+        return table_build_bad_codec(b, i, "it has more bands than half-tiles");
+
     for (uint32_t k = 0; k < c->n_bands; k++)
         if (c->bands[k].bits > TABLE_BITS_MAX || c->bands[k].n_coords < 1 || c->bands[k].n_coords > 8)
-            return table_build_bad_codec(b, i, "a band has an impossible width or size");
-    stored = band_order(c, order);
+            return table_build_bad_codec(b, i, "a band has an impossible width or number of coordinates");
+    stored = table_band_order(c, order);
     if (stored > table_half_tiles_max(d))
-        return table_build_bad_codec(b, i, "more bands with bits than its dimension has half-tiles");
+        return table_build_bad_codec(b, i, "it has more bands with bits than its dimension has half-tiles");
+
     en->n_half = (uint16_t) (stored + stored % 2);
     en->r = (uint16_t) (8 * en->n_half);
     for (uint32_t k = 0; k < stored; k++) {
@@ -116,8 +121,8 @@ static int table_build_lay_out_codec(struct builder *b, uint32_t i)
     return 0;
 }
 
-/* After table_build_lay_out_codec() of all: V's matrices have a column for every K code of heads that may
- * come later. */
+/* Runs after table_build_lay_out_codec() of all head-sides: V's matrices have a column for every K code of
+ * heads that may come later. */
 static int table_build_lay_out_matrices(struct builder *b, uint32_t i, size_t *cursor)
 {
     struct table_codec_entry *en = &b->entries[i];
@@ -131,6 +136,7 @@ static int table_build_lay_out_matrices(struct builder *b, uint32_t i, size_t *c
                     "values would be predicted from %u key codes, at most %u are possible: predict them "
                     "from their own head's",
                     en->n_pred, TABLE_PRED_MAX);
+
     en->matrices_off = *cursor;
     table_matrix_floats(en->r, en->n_pred, b->spec->geometry->d, floats);
     for (unsigned m = 0; m < CODEC_MATRICES; m++)
@@ -150,10 +156,12 @@ static int table_build_lay_out(struct builder *b)
     b->codecs = calloc(b->n_sides, sizeof(*b->codecs));
     if (!b->entries || !b->codecs)
         return -ENOMEM;
+
     for (uint32_t i = 0; i < b->n_sides; i++) {
         r = table_build_lay_out_codec(b, i);
         if (r < 0)
             return r;
+
         golden +=
             TABLE_GOLDEN_TOKENS * (b->entries[i].r + (b->entries[i].r + s->geometry->d) * sizeof(float));
     }
@@ -175,6 +183,7 @@ static int table_build_lay_out(struct builder *b)
     }
     if (end > TABLE_FILE_BYTES_MAX - DIGEST_BYTES)
         return fail(b->e, -EINVAL, "the table would have more than %zu bytes", TABLE_FILE_BYTES_MAX);
+
     b->n_bytes = end + DIGEST_BYTES;
     return 0;
 }
@@ -238,7 +247,7 @@ static void table_build_put_columns(float *to, size_t n_to, size_t c_to, const d
             to[i * n_to + c_to + j] = (float) (from[i * n_from + c_from + j] * scale);
 }
 
-/* The codec's matrices in the section, to be written. */
+/* The matrices of a codec inside the section, to be filled. */
 struct matrices {
     float *enc_mean, *enc, *enc_k, *mean, *dec;
 };
@@ -255,7 +264,7 @@ static struct matrices table_build_matrices_of(const struct builder *b, uint32_t
 static void table_build_fill_bands(const struct builder *b, uint32_t i, struct matrices m)
 {
     const struct codec_spec *c = &b->spec->codecs[i];
-    uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = band_order(c, order);
+    uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = table_band_order(c, order);
 
     for (uint32_t k = 0; k < stored; k++) {
         const struct band_spec *band = &c->bands[order[k]];
@@ -293,7 +302,7 @@ static void table_build_fill_prediction(const struct builder *b, uint32_t i, con
 
     for (uint32_t h = 0; h < run.n; h++) {
         const struct codec_spec *k = &b->spec->codecs[run.first + 2 * h];
-        uint32_t order[TABLE_HALF_TILES_MAX], stored = band_order(k, order);
+        uint32_t order[TABLE_HALF_TILES_MAX], stored = table_band_order(k, order);
 
         for (uint32_t j = 0; j < stored; j++) {
             const struct band_spec *band = &k->bands[order[j]];
@@ -311,12 +320,13 @@ static int table_build_fill_encoder_prediction(const struct builder *b, uint32_t
 {
     const struct codec_spec *c = &b->spec->codecs[i];
     const double *P = c->enc_predict ? c->enc_predict : c->predict;
-    uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = band_order(c, order);
+    uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = table_band_order(c, order);
     size_t n = table_build_predicting_coords(b, i);
     _cleanup_(freep) double *product = calloc((size_t) 8 * n + 1, sizeof(*product));
 
     if (!product)
         return -ENOMEM;
+
     for (uint32_t k = 0; k < stored; k++) {
         const struct band_spec *band = &c->bands[order[k]];
 
@@ -367,6 +377,7 @@ static int table_build_fill_codec(struct builder *b, uint32_t i)
         r = table_build_fill_encoder_prediction(b, i, m);
     if (r < 0)
         return r;
+
     return table_build_codec_finite(&b->codecs[i], d)
                ? 0
                : table_build_bad_codec(b, i, "a matrix is not finite in binary32");
@@ -374,23 +385,14 @@ static int table_build_fill_codec(struct builder *b, uint32_t i)
 
 /* ---- golden vectors ---- */
 
-/* splitmix64 of a counter: the same codes for the same table, whoever builds it */
-static uint64_t table_build_golden_random(uint64_t *counter)
-{
-    uint64_t z = (*counter += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
+/* Drawn by splitmix64 from a counter that starts at 0: a table gets the same codes each time it is built. */
 static void table_build_golden_codes(const struct codec *c, uint64_t *counter, uint8_t *ret)
 {
     for (unsigned i = 0; i < c->r; i++)
-        ret[i] = (uint8_t) (table_build_golden_random(counter) >> 32 & ((1u << c->bits[i / 8]) - 1));
+        ret[i] = (uint8_t) (splitmix64_next(counter) >> 32 & ((1u << c->bits[i / 8]) - 1));
 }
 
-/* Sums to binary32. */
+/* Rounds sums to binary32. */
 static void table_build_put_sums(const struct table_sums sums[2], uint32_t n_k, uint32_t n_v, float *out)
 {
     for (uint32_t i = 0; i < n_k; i++)
@@ -416,6 +418,7 @@ static int table_build_fill_golden_head(const struct builder *b, const struct ta
     table_build_put_sums(sums, k->r, v->r, out + 2 * (size_t) d);
     if (!table_build_all_finite(out, 2 * (size_t) d + k->r + v->r))
         return table_build_bad_codec(b, hs_k, "golden vectors are not finite in binary32");
+
     *p += table_golden_head_bytes(k, v, d);
     return 0;
 }
@@ -449,7 +452,7 @@ static int table_build_fill_golden(struct builder *b)
     uint64_t counter = 0;
 
     memcpy(t.levels, b->spec->levels, sizeof(t.levels));
-    memset(&t.levels[SIDE_K][0], 0, sizeof(t.levels[SIDE_K][0])); /* empty half-tiles: level 0 */
+    memset(&t.levels[SIDE_K][0], 0, sizeof(t.levels[SIDE_K][0])); /* empty half-tiles decode to level 0 */
     memset(&t.levels[SIDE_V][0], 0, sizeof(t.levels[SIDE_V][0]));
     for (uint32_t layer = 0; layer < t.geometry.n_layers; layer++)
         for (unsigned token = 0; token < TABLE_GOLDEN_TOKENS; token++) {
@@ -469,9 +472,11 @@ int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_byte
 
     if ((r = table_build_check_spec(&b)) < 0 || (r = table_build_lay_out(&b)) < 0)
         return r;
+
     b.bytes = calloc(1, b.n_bytes);
     if (!b.bytes)
         return fail(e, -ENOMEM, "out of memory: the table has %zu bytes", b.n_bytes);
+
     table_build_fill_header(&b);
     table_build_fill_levels(&b);
     for (uint32_t i = 0; i < b.n_sides; i++) {
@@ -482,11 +487,13 @@ int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_byte
     r = table_build_fill_golden(&b);
     if (r < 0)
         return r;
+
     (void) crypto_hash_sha256(b.bytes + b.n_bytes - DIGEST_BYTES, b.bytes, b.n_bytes - DIGEST_BYTES);
 
     r = table_parse(b.bytes, b.n_bytes, &t, e);
-    if (r < 0) /* provenance with control characters is the one thing not seen before */
+    if (r < 0) /* the only check that table_parse() adds is for control characters in the provenance */
         return r == -EBADMSG ? -EINVAL : r;
+
     (void) table_unref(t);
     *ret_bytes = take_ptr(b.bytes);
     *ret_n_bytes = b.n_bytes;

@@ -1,6 +1,6 @@
 /*
  * From solved codecs to a table file: ordering and padding of half-tiles, folding of steps, golden vectors,
- * digest.
+ * digest. Solvers and tests call it; it chooses no bits and fits nothing.
  */
 #pragma once
 
@@ -9,8 +9,7 @@
 
 #include "alloc/table.h"
 
-/* One band of a head-side as a solver leaves it: up to 8 coordinates that share bits; rows of enc, columns of
- * dec. */
+/* One solved band of a head-side: up to 8 coordinates that share a width; rows of enc, columns of dec. */
 struct band_spec {
     uint8_t bits;      /* 0..8; 0: not stored */
     uint8_t n_coords;  /* 1..8; fewer than 8: padded with zero rows and columns, charged */
@@ -23,10 +22,10 @@ struct codec_spec {
     uint32_t n_bands;
     const struct band_spec *bands;
     /* V from K: [d, n_coords of the stored bands of the heads it is predicted from, each in its stored
-     * order], from K's z; NULL: no part of it. K: NULL. */
+     * order], from K's z; NULL: no prediction. K: NULL. */
     const double *predict;
-    const double *enc_mean;    /* [d] what the encoder subtracts; NULL: mean */
-    const double *enc_predict; /* like predict, what the encoder subtracts; NULL: predict */
+    const double *enc_mean;    /* [d] subtracted by the encoder; NULL: mean */
+    const double *enc_predict; /* like predict, subtracted by the encoder; NULL: predict */
 };
 
 struct table_spec {
@@ -40,16 +39,16 @@ struct table_spec {
 };
 
 /**
- * band_order() - the stored order of a head-side's bands: descending bits, stable; bands without bits left
- * out
+ * table_band_order() - the stored order of a head-side's bands: descending bits, stable; bands without bits
+ * left out
  * @ret_order: [n_bands], indices of stored bands first
  * Return: number of stored bands.
  */
-uint32_t band_order(const struct codec_spec *c, uint32_t *ret_order);
+uint32_t table_band_order(const struct codec_spec *c, uint32_t *ret_order);
 
 /**
  * table_build() - the canonical bytes of a table
- * @ret_bytes: malloc'ed, caller frees. They parse: table_parse() is the last step of building.
+ * @ret_bytes: malloc'ed, caller frees. table_parse() accepts them: building ends with it.
  * Return: 0; -EINVAL: a matrix not finite in binary32, naming layer, head, side; -ENOMEM.
  */
 int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);

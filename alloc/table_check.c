@@ -1,4 +1,5 @@
-/* The parts of a table that table_parse() checks one by one; see table_format.h. Bytes here are hostile. */
+/* Checks of levels, codecs, provenance and golden vectors for table_parse(); see table_format.h. The bytes
+ * are hostile. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -49,18 +50,20 @@ static int table_check_bad_codec(struct errmsg *e, struct where w, const char *w
                 what);
 }
 
-/* Half-tiles in descending width, an even number of them, made even by at most one empty one. */
+/* Whether half-tiles have descending widths and even number, with at most one empty half-tile. */
 static bool table_check_bits_valid(const struct table_codec_entry *c, uint32_t d)
 {
     unsigned sum = 0;
 
     if (c->n_half % 2 != 0 || c->n_half > table_half_tiles_max(d))
         return false;
+
     for (unsigned i = 0; i < TABLE_HALF_TILES_MAX; i++) {
         unsigned max = i == 0 ? TABLE_BITS_MAX : c->bits[i - 1];
 
         if (c->bits[i] > (i < c->n_half ? max : 0) || (c->bits[i] == 0 && i + 1 < c->n_half))
             return false;
+
         sum += c->bits[i];
     }
     return c->r == 8 * c->n_half && c->code_bits == 8 * sum;
@@ -74,6 +77,7 @@ static bool table_check_take_matrices(size_t *cursor, const struct table_codec_e
 
     if (entry->matrices_off != *cursor)
         return false;
+
     table_matrix_floats(entry->r, entry->n_pred, d, floats); /* each at most (256 + 8192) * 256 */
     for (unsigned i = 0; i < CODEC_MATRICES; i++) {
         size_t bytes = floats[i] * sizeof(float);
@@ -98,6 +102,7 @@ static bool table_check_padding_zero(const struct codec *c, uint32_t d)
 {
     if (c->n_half == 0 || c->bits[c->n_half - 1] != 0)
         return true;
+
     for (unsigned i = c->r - 8u; i < c->r; i++) {
         for (uint32_t j = 0; j < d; j++)
             if (c->enc[(size_t) i * d + j] != 0.0f || c->dec[(size_t) j * c->r_in + c->n_pred + i] != 0.0f)
@@ -126,22 +131,25 @@ static int check_codec(const struct table *t, struct where w, const struct table
     if (!table_check_bits_valid(entry, d))
         return table_check_bad_codec(e, w, "its bit widths are inconsistent");
     if (entry->reserved0 != 0 || entry->reserved1 != 0 || entry->reserved2 != 0)
-        return table_check_bad_codec(e, w, "its entry uses fields this program does not know");
+        return table_check_bad_codec(e, w, "its entry uses fields that this program does not know");
     if (entry->n_pred != n_pred)
-        return table_check_bad_codec(e, w, "it is predicted from the wrong number of codes");
+        return table_check_bad_codec(e, w,
+                                     "its number of predicting codes does not match the ranks of its keys");
     if (n_pred > TABLE_PRED_MAX)
-        return table_check_bad_codec(e, w, "it is predicted from more codes than are possible");
+        return table_check_bad_codec(e, w, "it is predicted from more codes than a table may have");
     if (!table_check_take_matrices(cursor, entry, d, section_bytes))
         return table_check_bad_codec(e, w, "its matrices are not where they must be");
+
     table_codec_view(entry, d, table_section(t, SECTION_MATRICES), ret);
     if (!table_check_matrices_finite(ret, d))
         return table_check_bad_codec(e, w, "a matrix is not finite");
     if (!table_check_padding_zero(ret, d))
         return table_check_bad_codec(e, w, "an empty half-tile is not zero");
+
     return 0;
 }
 
-/* Codes that V of @w is predicted from, by the ranks in the directory, checked or not yet. */
+/* Number of codes that V of @w is predicted from, by the ranks in the directory, which may be unchecked. */
 static size_t table_check_predicting_codes(const struct table *t, struct where w,
                                            const struct table_codec_entry *entries)
 {
@@ -167,10 +175,12 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
         if (r < 0)
             return r;
+
         code_bits += ret_codecs[i].code_bits;
     }
     if (cursor != table_header(t)->sections[SECTION_MATRICES].bytes)
         return fail(e, -EBADMSG, "its matrices section holds more than its codecs use");
+
     t->codecs = ret_codecs;
     t->bpd_code = (double) code_bits / ((double) n * t->geometry.d);
     return 0;
@@ -178,7 +188,8 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
 /* ---- provenance ---- */
 
-/* Whoever prints it must not have to fear what it does to a terminal. */
+/* Refuses control characters: a program that prints the provenance must not send escape sequences to a
+ * terminal. */
 int table_check_provenance(struct table *t, struct errmsg *e)
 {
     size_t bytes = table_header(t)->sections[SECTION_PROVENANCE].bytes;
@@ -186,6 +197,7 @@ int table_check_provenance(struct table *t, struct errmsg *e)
 
     if (bytes == 0 || bytes > TABLE_PROVENANCE_MAX || p[bytes - 1] != '\0')
         return fail(e, -EBADMSG, "its provenance is not a terminated text");
+
     for (size_t i = 0; i + 1 < bytes; i++)
         if ((p[i] < ' ' && p[i] != '\n' && p[i] != '\t') || p[i] == 0x7f)
             return fail(e, -EBADMSG, "its provenance holds control characters");
@@ -205,8 +217,8 @@ static bool table_check_codes_valid(const struct codec *c, const uint8_t *codes)
 
 /*
  * A stored number is the builder's binary64 sum rounded to binary32, off by at most 2^-24 |x|; this machine's
- * sum has the same terms and may differ by their number (at most 8449) of roundings of 2^-53 of the sum of
- * magnitudes. Together below 2^-23 of it. Subnormal results round to multiples of 2^-149.
+ * sum has the same terms (at most 8449) and may differ by as many roundings of 2^-53 of the sum of
+ * magnitudes. Together that is below 2^-23 of that sum. Subnormal results round to multiples of 2^-149.
  */
 static bool table_check_sums_agree(const float *stored, const struct table_sums *s, uint32_t n)
 {
@@ -217,8 +229,8 @@ static bool table_check_sums_agree(const float *stored, const struct table_sums 
 }
 
 /* One token of one head; @p: V codes, k^, v^, z of K, z of V. */
-static int check_golden_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
-                             const uint8_t *p, struct errmsg *e)
+static int table_check_golden_head(const struct table *t, uint32_t layer, uint32_t head,
+                                   const uint8_t *codes_k, const uint8_t *p, struct errmsg *e)
 {
     const struct codec *k = table_codec(t, layer, head, SIDE_K), *v = table_codec(t, layer, head, SIDE_V);
     const float *stored = (const float *) (const void *) (p + v->r);
@@ -228,11 +240,13 @@ static int check_golden_head(const struct table *t, uint32_t layer, uint32_t hea
 
     if (!table_check_codes_valid(v, p))
         return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
+
     table_decode_head(t, layer, head, codes_k, p, sums);
     if (!table_check_sums_agree(x[SIDE_K], &sums[SIDE_K], d) ||
         !table_check_sums_agree(x[SIDE_V], &sums[SIDE_V], d))
         return fail(e, -EBADMSG, "golden codes of layer %u, head %u do not decode to the stored vectors",
                     layer, head);
+
     table_encode_head(t, layer, head, codes_k, x, sums);
     stored += 2 * d;
     if (!table_check_sums_agree(stored, &sums[SIDE_K], k->r) ||
@@ -240,11 +254,13 @@ static int check_golden_head(const struct table *t, uint32_t layer, uint32_t hea
         return fail(e, -EBADMSG,
                     "golden vectors of layer %u, head %u do not encode to the stored coordinates", layer,
                     head);
+
     return 0;
 }
 
 /* Moves @p past one token of one layer. */
-static int check_golden_token(const struct table *t, uint32_t layer, const uint8_t **p, struct errmsg *e)
+static int table_check_golden_token(const struct table *t, uint32_t layer, const uint8_t **p,
+                                    struct errmsg *e)
 {
     const uint8_t *codes_k = *p;
     uint32_t n_kv = t->geometry.n_kv_heads;
@@ -254,13 +270,15 @@ static int check_golden_token(const struct table *t, uint32_t layer, const uint8
 
         if (!table_check_codes_valid(k, *p))
             return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
+
         *p += k->r;
     }
     for (uint32_t head = 0; head < n_kv; head++) {
-        int r = check_golden_head(t, layer, head, codes_k, *p, e);
+        int r = table_check_golden_head(t, layer, head, codes_k, *p, e);
 
         if (r < 0)
             return r;
+
         *p += table_golden_head_bytes(table_codec(t, layer, head, SIDE_K),
                                       table_codec(t, layer, head, SIDE_V), t->geometry.d);
     }
@@ -277,9 +295,10 @@ int table_check_golden(const struct table *t, struct errmsg *e)
                  (t->codecs[i].r + table_golden_head_bytes(&t->codecs[i], &t->codecs[i + 1], t->geometry.d));
     if (bytes != table_header(t)->sections[SECTION_GOLDEN].bytes)
         return fail(e, -EBADMSG, "its golden vectors are not those of its codecs");
+
     for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++)
         for (unsigned token = 0; token < TABLE_GOLDEN_TOKENS; token++) {
-            int r = check_golden_token(t, layer, &p, e);
+            int r = table_check_golden_token(t, layer, &p, e);
 
             if (r < 0)
                 return r;

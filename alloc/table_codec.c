@@ -1,4 +1,4 @@
-/* What the reader and the builder of tables share: views of codecs, encoding and decoding in plain C. See
+/* Views of codecs, and encoding and decoding in plain C, for the reader and the builder of tables. See
  * table_format.h. */
 #include <math.h>
 

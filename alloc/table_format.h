@@ -1,11 +1,11 @@
 /*
- * The bytes of a table file, for those who write (table_build.c) and check them (table.c, table_check.c).
- * Everything else reads struct table. alloc/README.md draws the same.
+ * The bytes of a table file, for the files that write (table_build.c) and check them (table.c,
+ * table_check.c). All others read struct table. alloc/README.md draws them.
  *
  *     header | freq | levels | codecs | provenance | matrices | golden | SHA-256 of all before
  *
- * Little-endian. Every section starts at the next multiple of 64; bytes between are zero. Nothing may be
- * placed elsewhere: a table has exactly one encoding, or its digest would not be its name.
+ * Little-endian. Every section starts at the next multiple of 64; bytes between are zero. No other placement
+ * is valid: a table has exactly one encoding, so its digest can be its name.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define TABLE_ALIGN 64
 #define TABLE_PROVENANCE_MAX ((size_t) 1 << 20) /* with its NUL */
 
-/* Tokens per (layer, head) in the golden section: two, since a code whose level is 0 hides its column. */
+/* Tokens per (layer, head) in the golden section: two, since a code of level 0 does not test its column. */
 #define TABLE_GOLDEN_TOKENS 2
 
 enum table_section {
@@ -60,7 +60,7 @@ struct table_codec_entry {
     uint8_t bits[TABLE_HALF_TILES_MAX]; /* [n_half], then zeros */
     uint16_t n_half, r, code_bits, reserved0;
     uint32_t n_pred, reserved1;
-    uint64_t matrices_off; /* of the first, from the start of the section; the others follow */
+    uint64_t matrices_off; /* offset of the first matrix in the section; the others follow */
     uint64_t reserved2;
 };
 _Static_assert(sizeof(struct table_codec_entry) == 64, "no padding");
@@ -76,7 +76,7 @@ static inline uint32_t table_half_tiles_max(uint32_t d)
     return (d + 15) / 16 * 2;
 }
 
-/* Bytes of one token of one head in the golden section: its K codes apart, which stand before those of all
+/* Bytes of one token of one head in the golden section, without its K codes, which are stored before all
  * heads. */
 static inline size_t table_golden_head_bytes(const struct codec *k, const struct codec *v, uint32_t d)
 {
@@ -93,7 +93,7 @@ static inline void table_matrix_floats(uint32_t r, uint32_t n_pred, uint32_t d, 
     ret[4] = (size_t) (n_pred + r) * d;
 }
 
-/* Sums in binary64, and sums of the absolute terms for error bounds. */
+/* Sums in binary64, and sums of absolute terms for error bounds. */
 struct table_sums {
     double x[GEOMETRY_DIM_MAX], magnitude[GEOMETRY_DIM_MAX];
 };
@@ -103,8 +103,8 @@ struct table_sums {
  * @codes_k: K codes of all heads of the layer, one head after the other; each within its width
  * @codes_v: [r_V] of @head
  *
- * @t needs geometry, v_from, levels and codecs only: the builder decodes golden codes before there is a
- * table.
+ * @t needs geometry, v_from, levels and codecs only: the builder decodes golden codes before the table
+ * exists.
  */
 void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
                        const uint8_t *codes_v, struct table_sums ret[2]);

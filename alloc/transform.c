@@ -10,9 +10,12 @@
 #include "alloc/linalg.h"
 #include "alloc/rotation.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 
-#define RIDGE 1e-3       /* of the mean eigenvalue of M: directions nobody reads still cost a little */
-#define RANK_FLOOR 1e-12 /* of the largest eigenvalue: below it is rounding */
+#define RIDGE                                                                                                \
+    1e-3 /* relative to the mean eigenvalue of M: keeps a small distortion in directions that no query reads \
+          */
+#define RANK_FLOOR 1e-12 /* relative to the largest eigenvalue: smaller ones are rounding */
 #define BLOCK_ROWS 256
 
 int transform_init(struct transform *t, uint32_t d)
@@ -23,6 +26,7 @@ int transform_init(struct transform *t, uint32_t d)
     t->w = calloc(d + 2 * dd, sizeof(double));
     if (!t->w)
         return -ENOMEM;
+
     t->enc = t->w + d;
     t->dec = t->enc + dd;
     return 0;
@@ -34,18 +38,8 @@ void transform_deinit(struct transform *t)
     *t = (struct transform){.d = 0};
 }
 
-uint64_t seed_mix(uint64_t seed, uint64_t part)
-{
-    uint64_t z =
-        seed + (part + 1) * 0xd1342543de82ef95u; /* odd: distinct parts stay distinct; then splitmix64 */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-/* Rows [first, first + n) of @rows [d, d] := H times them, each divided by or multiplied with the band's
- * deviation. */
+/* Rows [first, first + n) of @rows [d, d] := H times them, times @factor: the band's deviation or its
+ * inverse. */
 static void transform_rotate_band(double *rows, size_t d, size_t first, size_t n, const double *H,
                                   double factor)
 {
@@ -64,8 +58,8 @@ static void transform_rotate_band(double *rows, size_t d, size_t first, size_t n
     }
 }
 
-/* A band's coordinates share one scale: the square root of their mean variance, which a rotation leaves
- * alone. */
+/* The coordinates of a band share one scale, the square root of their mean variance, which a rotation does
+ * not change. */
 static void transform_make_bands(struct transform *t, uint64_t seed)
 {
     for (uint32_t b = 0; b < t->n_bands; b++) {
@@ -75,7 +69,7 @@ static void transform_make_bands(struct transform *t, uint64_t seed)
         for (uint32_t i = 0; i < n; i++)
             sum += t->w[first + i];
         t->scale[b] = sqrt(sum / n);
-        rotation_matrix(n, seed_mix(seed, b), H);
+        rotation_matrix(n, splitmix64_seed(seed, b), H);
         transform_rotate_band(t->enc, t->d, first, n, H, 1.0 / t->scale[b]);
         transform_rotate_band(t->dec, t->d, first, n, H, t->scale[b]);
     }
@@ -95,6 +89,7 @@ static int transform_fit_basis(struct transform *t, const double *S, const doubl
     r = linalg_roots(d, product, A, inverse);
     if (r < 0)
         return r;
+
     linalg_product(d, d, d, A, S, product);
     linalg_product(d, d, d, product, A, t->enc);
     linalg_mirror(d, t->enc);
@@ -102,6 +97,7 @@ static int transform_fit_basis(struct transform *t, const double *S, const doubl
     r = linalg_eigen(d, product, t->w); /* rows of product: U' */
     if (r < 0)
         return r;
+
     linalg_product(d, d, d, product, A, t->enc);       /* U'A */
     linalg_product(d, d, d, product, inverse, t->dec); /* (A^-1 U)', A symmetric */
     return 0;
@@ -118,14 +114,18 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
     t->trace = 0;
     if (!isfinite(trace_M) || !isfinite(trace_S))
         return -EDOM;
-    if (!(trace_M > 0) || !(trace_S > 0) || !(ridge > 0)) /* nobody reads it, or it never changes */
+    /* no query reads this head-side, or it is constant */
+    if (!(trace_M > 0) || !(trace_S > 0) || !(ridge > 0))
         return 0;
+
     scratch = malloc(3 * d * d * sizeof(*scratch));
     if (!scratch)
         return -ENOMEM;
+
     r = transform_fit_basis(t, S, M, ridge, scratch);
     if (r < 0)
         return r;
+
     while (t->n_coords < d && t->w[t->n_coords] > RANK_FLOOR * t->w[0])
         t->trace += t->w[t->n_coords++];
     memset(t->w + t->n_coords, 0, (d - t->n_coords) * sizeof(double));
@@ -144,6 +144,7 @@ int transform_apply(const struct transform *t, const double *mean, const float *
         return -ENOMEM;
     if (r == 0)
         return 0;
+
     centred = enc + r * d;
     for (size_t i = 0; i < r * d; i++)
         enc[i] = (float) t->enc[i];
@@ -157,7 +158,7 @@ int transform_apply(const struct transform *t, const double *mean, const float *
                     (int) d, enc, (int) d, 0.0f, ret_z + row * r, (int) r);
     }
     for (size_t i = 0; i < n * r; i++)
-        if (!isfinite(ret_z[i])) /* a scale that binary32 cannot hold */
+        if (!isfinite(ret_z[i])) /* the scale of a band exceeds binary32 */
             return -EDOM;
     return 0;
 }

@@ -1,6 +1,7 @@
 /*
- * The transform of one head-side (DESIGN 3.2): coordinates in which the harm e'Me is plain squared error,
- * ordered by what they carry, grouped in bands of 8, each band rotated and scaled to unit variance.
+ * The transform of one head-side (DESIGN 3.2): coordinates in which the distortion e'Me is plain squared
+ * error, in descending order of variance, grouped in bands of 8; each band is rotated and scaled to unit
+ * variance.
  *
  *   A = (M + 1e-3 tr(M)/d I)^(1/2),  A S A = U diag(w) U',  w descending
  *   z = H U' A (x - mu) / scale per band,  x^ = mu + A^-1 U H' scale z^
@@ -20,12 +21,12 @@ struct errmsg;
 
 struct transform {
     uint32_t d;
-    uint32_t n_coords; /* coordinates that carry anything: w > 1e-12 of the largest; 0: rank 0 */
+    uint32_t n_coords; /* coordinates with w above 1e-12 of the largest; 0: rank 0 */
     uint32_t n_bands;  /* ceil(n_coords / 8); the last may be short */
-    double trace;      /* sum of w: the harm of storing nothing */
+    double trace;      /* sum of w: the distortion of storing nothing */
     double *w;         /* [d] */
     double *enc;       /* [d, d]: row i gives z_i from x - mu, unit variance on average over its band */
-    double *dec;       /* [d, d]: row i is what z_i adds to x^ (a column of D) */
+    double *dec;       /* [d, d]: row i is the share of z_i in x^ (a column of D) */
     double scale[TABLE_HALF_TILES_MAX]; /* [n_bands] deviation of the band's coordinates before scaling */
 };
 
@@ -42,7 +43,7 @@ void transform_deinit(struct transform *t);
 /**
  * transform_fit() - the transform of a covariance under a metric
  * @S, @M: [d, d] symmetric
- * @seed:  of this head-side: signs of its rotations
+ * @seed:  for the signs of this head-side's rotations
  *
  * tr M = 0 or S = 0 gives rank 0. Return: 0; -EDOM: not finite or no eigenvalues (the caller names the
  * head-side); -ENOMEM. On failure @t is rank 0.
@@ -52,6 +53,3 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
 /* z [n, n_coords] := unit-variance coordinates of x [n, d] - mean; binary32 products. Return: 0; -EDOM: not
  * finite in binary32; -ENOMEM. */
 int transform_apply(const struct transform *t, const double *mean, const float *x, size_t n, float *ret_z);
-
-/* A well mixed seed for part @part of @seed: head-sides and bands get signs of their own. */
-uint64_t seed_mix(uint64_t seed, uint64_t part);

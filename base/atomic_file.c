@@ -1,4 +1,4 @@
-/* Whole-file reading and atomic replacement; see atomic_file.h. */
+/* See atomic_file.h. */
 #include "base/atomic_file.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* The name is the last step that can be undone, so the folder is synced after it. */
+/* Syncs the folder of @path, so that the new name survives a power failure. */
 static int atomic_file_sync_folder_of(const char *path)
 {
     _cleanup_(freep) char *copy = strdup(path);
@@ -21,23 +21,26 @@ static int atomic_file_sync_folder_of(const char *path)
 
     if (!copy)
         return -ENOMEM;
+
     fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
+
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* A name beside @path that nothing has. */
+/* A random name beside @path that no file has. */
 static int atomic_file_draw_name(const char *path, char **ret_name)
 {
     uint64_t unique;
 
     if (getrandom(&unique, sizeof(unique), 0) != sizeof(unique))
         return -EIO;
+
     return asprintf(ret_name, "%s.%016" PRIx64 ".tmp", path, unique) < 0 ? -ENOMEM : 0;
 }
 
-/* Without a name, so that nothing is left of it whatever happens to us; the name comes at the end, through
+/* Opens a file without a name, which disappears if the process ends. atomic_file_name() names it through
  * /proc. */
 static int atomic_file_open_unnamed(const char *path)
 {
@@ -48,11 +51,12 @@ static int atomic_file_open_unnamed(const char *path)
         return -ENOMEM;
     if (access("/proc/self/fd", X_OK) < 0)
         return -EOPNOTSUPP;
+
     fd = open(dirname(copy), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     return fd < 0 ? -errno : fd;
 }
 
-/* Not mkstemp: that would make every output 0600, whatever the umask says. */
+/* Not mkstemp(), which would make every output 0600 whatever the umask is. */
 static int atomic_file_open_named(const char *path, char **ret_name)
 {
     _cleanup_(freep) char *name = NULL;
@@ -65,11 +69,12 @@ static int atomic_file_open_named(const char *path, char **ret_name)
     fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return -errno;
+
     *ret_name = take_ptr(name);
     return fd;
 }
 
-/* Renaming would put a file in the place of a device, or cut a link off from what it names. */
+/* Renaming would replace a device by a file, or a symbolic link instead of its target. */
 static int atomic_file_check_replaceable(const char *path, struct errmsg *e)
 {
     struct stat st;
@@ -81,6 +86,7 @@ static int atomic_file_check_replaceable(const char *path, struct errmsg *e)
     if (!S_ISREG(st.st_mode))
         return fail(e, -EINVAL, "%s is %s, not a file that may be replaced: give another name", path,
                     S_ISLNK(st.st_mode) ? "a symbolic link" : "a device, a pipe or a socket");
+
     return 0;
 }
 
@@ -94,36 +100,41 @@ int atomic_file_check(const char *path, struct errmsg *e)
         return r;
     if (*path == '\0')
         return fail(e, -ENOENT, "cannot write a file without a name");
-    if (access(dirname(copy), W_OK | X_OK) < 0) /* of the real user, which is who asks */
+    if (access(dirname(copy), W_OK | X_OK) < 0) /* checks the rights of the real user */
         return fail(e, -errno, "cannot create a file beside %s: %s", path, strerror(errno));
+
     return 0;
 }
 
 int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *e)
 {
-    struct atomic_file f = {.fd = -1};
-    int err = atomic_file_check_replaceable(path, e);
+    _cleanup_(atomic_file_deinit) struct atomic_file f = {.fd = -1};
+    int fd, r = atomic_file_check_replaceable(path, e);
 
-    if (err < 0)
-        return err;
-    f.fd = atomic_file_open_unnamed(path);
+    if (r < 0)
+        return r;
+
     f.path = strdup(path);
-    if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR ||
-        f.fd == -EINVAL) /* file systems that have no unnamed files */
-        f.fd = atomic_file_open_named(path, &f.temporary);
-    if (f.path && f.fd >= 0)
-        f.stream = fdopen(f.fd, "w");
-    if (!f.stream) {
-        int r = !f.path ? -ENOMEM : f.fd < 0 ? f.fd : -errno;
+    if (!f.path)
+        return fail(e, -ENOMEM, "cannot create a file beside %s: %s", path, strerror(ENOMEM));
 
-        if (f.fd >= 0 && f.temporary)
-            (void) unlink(f.temporary);
-        closep(&f.fd);
-        free(f.path);
-        free(f.temporary);
+    fd = atomic_file_open_unnamed(path);
+    /* file systems that have no unnamed files */
+    if (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -EINVAL)
+        fd = atomic_file_open_named(path, &f.temporary);
+    if (fd < 0)
+        return fail(e, fd, "cannot create a file beside %s: %s", path, strerror(-fd));
+
+    f.stream = fdopen(fd, "w");
+    if (!f.stream) {
+        r = -errno;
+        (void) close(fd);
         return fail(e, r, "cannot create a file beside %s: %s", path, strerror(-r));
     }
+
+    f.fd = fd;
     *ret = f;
+    f = (struct atomic_file){.fd = -1};
     return 0;
 }
 
@@ -134,21 +145,23 @@ void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n)
 }
 
 /*
- * Gives an unnamed file its name. A link cannot replace a file: if there is one, ours gets a name beside it
- * first, and for the moment between two system calls a file is there that a kill would leave behind, whole.
+ * Names an unnamed file. linkat() cannot replace a file: if @path exists, the new file first gets a temporary
+ * name beside it. A kill between the two system calls leaves that whole file behind.
  */
-static int atomic_file_name(struct atomic_file *f)
+static int atomic_file_name(struct atomic_file *f) /* 1: named @path; 0: has a temporary name */
 {
     char from[64];
     int r;
 
     if (f->temporary)
         return 0;
+
     (void) snprintf(from, sizeof(from), "/proc/self/fd/%d", f->fd);
     if (linkat(AT_FDCWD, from, AT_FDCWD, f->path, AT_SYMLINK_FOLLOW) == 0)
         return 1;
     if (errno != EEXIST)
         return -errno;
+
     r = atomic_file_draw_name(f->path, &f->temporary);
     if (r < 0) {
         f->temporary = NULL;
@@ -161,13 +174,18 @@ static int atomic_file_finish(struct atomic_file *f)
 {
     int r = f->error;
 
-    if (r == 0 && (fflush(f->stream) != 0 || fsync(f->fd) < 0))
-        r = errno ? -errno : -EIO;
-    if (r == 0)
-        r = atomic_file_name(f);
+    if (r < 0)
+        return r;
+    if (fflush(f->stream) != 0 || fsync(f->fd) < 0)
+        return errno ? -errno : -EIO;
+
+    r = atomic_file_name(f);
+    if (r < 0)
+        return r;
     if (r == 0 && rename(f->temporary, f->path) < 0)
-        r = -errno;
-    return r < 0 ? r : atomic_file_sync_folder_of(f->path);
+        return -errno;
+
+    return atomic_file_sync_folder_of(f->path);
 }
 
 int atomic_file_commit(struct atomic_file *f, struct errmsg *e)
@@ -176,6 +194,7 @@ int atomic_file_commit(struct atomic_file *f, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "cannot write %s: %s", f->path, strerror(-r));
+
     free(f->temporary);
     f->temporary = NULL;
     return 0;
@@ -185,7 +204,7 @@ void atomic_file_deinit(struct atomic_file *f)
 {
     int saved = errno;
 
-    if (f->temporary) /* not committed, or failed after the renaming: then there is nothing of that name */
+    if (f->temporary) /* not committed; after a failure behind rename() no file has this name */
         (void) unlink(f->temporary);
     if (f->stream)
         (void) fclose(f->stream);
@@ -202,6 +221,7 @@ int atomic_file_write(const char *path, const void *data, size_t bytes, struct e
 
     if (r < 0)
         return r;
+
     atomic_file_put(&f, data, bytes);
     return atomic_file_commit(&f, e);
 }
@@ -220,9 +240,11 @@ static int atomic_file_read_all(int fd, size_t max_bytes, void **ret_data, size_
         return -EINVAL;
     if ((uint64_t) st.st_size > max_bytes)
         return -EFBIG;
+
     data = malloc((size_t) st.st_size + 1);
     if (!data)
         return -ENOMEM;
+
     while (have < (size_t) st.st_size) {
         ssize_t n = read(fd, data + have, (size_t) st.st_size - have);
 
@@ -230,7 +252,7 @@ static int atomic_file_read_all(int fd, size_t max_bytes, void **ret_data, size_
             continue;
         if (n < 0)
             return -errno;
-        if (n == 0) /* truncated while we read: what is left is what there is */
+        if (n == 0) /* truncated while we read: return the bytes so far */
             break;
         have += (size_t) n;
     }
@@ -251,5 +273,6 @@ int atomic_file_read(const char *path, size_t max_bytes, void **ret_data, size_t
         return fail(e, r, "%s is not a regular file", path);
     if (r < 0)
         return fail(e, r, "cannot read %s: %s", path, strerror(-r));
+
     return 0;
 }

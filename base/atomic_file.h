@@ -1,7 +1,8 @@
 /*
- * Output files that are either whole or not there: written without a name in the folder (O_TMPFILE), synced,
- * then named. A full disk, a signal or a crash leaves whatever file stood there before untouched, and nothing
- * beside it. File systems without unnamed files get a temporary name, which a kill can leave behind.
+ * Writes files atomically: a file is written without a name (O_TMPFILE), synced, then named. A full disk, a
+ * signal or a crash leaves an earlier file of that name unchanged, and no other file. On file systems without
+ * unnamed files, the file has a temporary name, which a kill can leave behind. Also reads whole files with a
+ * size limit.
  */
 #pragma once
 
@@ -22,39 +23,39 @@ struct errmsg;
 int atomic_file_write(const char *path, const void *data, size_t bytes, struct errmsg *e);
 
 /**
- * atomic_file_check() - whether a file could be written at @path, before work that takes long
+ * atomic_file_check() - check that a file can be written at @path, before long work
  *
- * Return: 0; -EISDIR; -EINVAL: a device, a pipe, a socket or a symbolic link stands there, which a new file
- * would replace; -ENOENT, -EACCES, -EROFS … of its folder; each with a sentence naming @path. The others
- * above fail for the first two as well.
+ * Return: 0; -EISDIR; -EINVAL: @path is a device, a pipe, a socket or a symbolic link, which a new file would
+ * replace; -ENOENT, -EACCES, -EROFS … of its folder; each with a sentence naming @path. Writing fails with
+ * -EISDIR and -EINVAL in these cases too.
  */
 int atomic_file_check(const char *path, struct errmsg *e);
 
-/* A file that is written piece by piece. */
+/* A file that is written in pieces. */
 struct atomic_file {
     FILE *stream;
     int fd; /* of the stream */
     char *path;
-    char *temporary; /* its name while it has one that it should not keep */
-    int error;       /* of the first piece that failed */
+    char *temporary; /* its temporary name, or NULL */
+    int error;       /* errno of the first failed piece, or 0 */
 };
 
 /**
- * atomic_file_start() - begin a file that will stand at @path
- * @ret: atomic_file_deinit() it, committed or not
+ * atomic_file_start() - begin a file that atomic_file_commit() will name @path
+ * @ret: free with atomic_file_deinit(), committed or not
  *
  * Return: 0; a negative errno with a sentence naming @path.
  */
 int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *e);
 
-/* The next bytes, buffered. What goes wrong is told by atomic_file_commit(). */
+/* Appends bytes, buffered. atomic_file_commit() reports errors. */
 void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n);
 
 /* Syncs the file, gives it its name and syncs the folder. Return: 0; a negative errno with a sentence: @path
- * is as it was. */
+ * is unchanged. */
 int atomic_file_commit(struct atomic_file *f, struct errmsg *e);
 
-/* Discards what is not committed. Also right as a cleanup. */
+/* Discards a file that is not committed. Works as a cleanup. */
 void atomic_file_deinit(struct atomic_file *f);
 
 /**

@@ -1,9 +1,10 @@
 /*
- * Scope-exit ownership: a local that owns something says so where it is declared.
+ * Ownership by scope: a local that owns something has a cleanup attribute at its declaration.
  *
  *     _cleanup_(table_unrefp) struct table *t = NULL;
  *
- * Used everywhere; holds nothing but the attribute, the take helpers and the cleaners of libc objects.
+ * Used everywhere. Holds only the attribute, the functions that transfer ownership, and cleanups of libc
+ * objects.
  */
 #pragma once
 
@@ -14,7 +15,7 @@
 
 #define _cleanup_(f) __attribute__((cleanup(f)))
 
-/* Hands ownership out of a variable that has a cleanup: the value is returned, the variable becomes empty. */
+/* Transfers ownership out of a variable with a cleanup: returns the value and empties the variable. */
 #define take_ptr(p)                                                                                          \
     __extension__({                                                                                          \
         __typeof__(p) *_pp = &(p);                                                                           \
@@ -31,7 +32,7 @@ static inline int take_fd(int *fd)
     return v;
 }
 
-/* Cleaners keep errno: a destructor must not eat the error that brought us to it. */
+/* Cleanups keep errno: a destructor must not overwrite the error that led to it. */
 static inline void freep(void *p)
 {
     int saved = errno;

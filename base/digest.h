@@ -1,4 +1,7 @@
-/* SHA-256 digests as people read them. */
+/*
+ * SHA-256 digests in hexadecimal, for logs, output, JSON and the names of table files. Tables, models and
+ * statistics are named by their digests.
+ */
 #pragma once
 
 #include <stddef.h>
@@ -6,7 +9,7 @@
 
 enum {
     DIGEST_HEX_BYTES = 65,    /* 64 digits and NUL */
-    DIGEST_SHORT_DIGITS = 12, /* enough to tell tables apart on a screen */
+    DIGEST_SHORT_DIGITS = 12, /* enough to distinguish tables on a screen */
 };
 
 /* 64 hexadecimal digits. Returns @ret. */
@@ -22,7 +25,7 @@ static inline const char *digest_hex(const uint8_t digest[static 32], char ret[s
     return ret;
 }
 
-/* The first DIGEST_SHORT_DIGITS of them. Returns @ret. */
+/* The first DIGEST_SHORT_DIGITS digits. Returns @ret. */
 static inline const char *digest_short(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES])
 {
     (void) digest_hex(digest, ret);

@@ -1,9 +1,9 @@
 /*
  * The sentence that goes with an error code: what happened, to which thing, what to do.
  *
- * A caller that wants it passes a struct errmsg, a caller that does not passes NULL. Public handles embed
- * one. A sentence starts lower-case, names the thing, has no final full stop: it is printed after "kvcobra:
- * ".
+ * Functions that can fail take a struct errmsg, or NULL if the caller needs no sentence. Public handles embed
+ * one. A sentence starts in lower case, names the thing and has no final full stop: it is printed after
+ * "kvcobra: ".
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 #define ERRMSG_BYTES 384
 
 struct errmsg {
-    char text[ERRMSG_BYTES]; /* never unterminated; empty when nothing failed */
+    char text[ERRMSG_BYTES]; /* always terminated; empty without a failure */
 };
 
 static inline void errmsg_clear(struct errmsg *e)
@@ -22,8 +22,7 @@ static inline void errmsg_clear(struct errmsg *e)
         e->text[0] = '\0';
 }
 
-/* Records the sentence and returns @err, so that failing is one statement: return fail(e, -EINVAL, "...",
- * ...); */
+/* Records the sentence and returns @err, for use as: return fail(e, -EINVAL, "...", ...); */
 __attribute__((format(printf, 3, 4))) static inline int fail(struct errmsg *e, int err, const char *fmt, ...)
 {
     if (e) {

@@ -1,4 +1,4 @@
-/* Whole reads and writes; see fd_io.h. */
+/* See fd_io.h. */
 #include "base/fd_io.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@ int fd_pread_all(int fd, void *to, size_t bytes, uint64_t offset)
             continue;
         if (n <= 0)
             return n < 0 ? -errno : -ENODATA;
+
         have += (size_t) n;
     }
     return 0;
@@ -27,6 +28,7 @@ int fd_pwrite_all(int fd, const void *from, size_t bytes, uint64_t offset)
             continue;
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
+
         done += (size_t) n;
     }
     return 0;
@@ -41,6 +43,7 @@ int fd_write_all(int fd, const void *from, size_t bytes)
             continue;
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
+
         done += (size_t) n;
     }
     return 0;

@@ -1,6 +1,6 @@
 /*
- * Reads and writes of a whole range: read(2) and write(2) may move fewer bytes than asked for or be interrupted by a signal;
- * these functions go on until the range is done.
+ * Reads and writes of a whole range: read(2) and write(2) may transfer fewer bytes than requested or be
+ * interrupted by a signal; these functions repeat the call until the range is done.
  */
 #pragma once
 
@@ -10,10 +10,11 @@
 /**
  * fd_pread_all() - read @bytes at @offset into @to
  *
- * Copies out of a memory object with pread(2) instead of a mapping: a hole that another process punches meanwhile reads as
- * zeros, where a load could raise SIGBUS.
+ * Copies out of a memory object with pread(2) instead of a mapping: a hole that another process punches
+ * meanwhile reads as zeros, where a load could raise SIGBUS.
  *
- * Return: 0; -ENODATA: the file ends inside the range; else the errno of pread(2). On failure @to may be partly written.
+ * Return: 0; -ENODATA: the file ends inside the range; else the errno of pread(2). On failure @to may be
+ * partly written.
  */
 int fd_pread_all(int fd, void *to, size_t bytes, uint64_t offset);
 

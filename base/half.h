@@ -1,7 +1,7 @@
 /*
- * binary16 and bfloat16 in memory, binary32 in registers. Round to nearest, ties to even; NaN stays NaN.
- * Plain integer code: the same bits on every machine, and fast enough for everything but kernels, which use
- * the instructions of their own instruction set.
+ * Conversions between binary16 or bfloat16 and binary32. Round to nearest, ties to even; NaN stays NaN.
+ * Integer code: the same bits on every machine. Kernels use the instructions of their instruction set
+ * instead.
  */
 #pragma once
 

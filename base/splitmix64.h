@@ -1,6 +1,7 @@
 /*
- * splitmix64 (Steele, Lea, Flood, OOPSLA 2014): reproducible pseudo-random numbers where quality beyond equal distribution does
- * not matter: signs of rotations, synthetic vectors of benches and tests. Never for secrets.
+ * splitmix64 (Steele, Lea, Flood, OOPSLA 2014): reproducible pseudo-random numbers where quality beyond equal
+ * distribution does not matter: signs of rotations, synthetic vectors of benches and tests. Never for
+ * secrets.
  */
 #pragma once
 
@@ -19,4 +20,11 @@ static inline uint64_t splitmix64_next(uint64_t *state)
 {
     *state += 0x9e3779b97f4a7c15u;
     return splitmix64_mix(*state);
+}
+
+/* A seed for part @part of what @seed belongs to, such as one head-side. The factor is odd: distinct parts
+ * get distinct seeds. */
+static inline uint64_t splitmix64_seed(uint64_t seed, uint64_t part)
+{
+    return splitmix64_mix(seed + (part + 1) * 0xd1342543de82ef95u);
 }

@@ -1,4 +1,4 @@
-/* UTF-8; see utf8.h. */
+/* See utf8.h. */
 #include "base/utf8.h"
 
 #include <stdint.h>
@@ -10,6 +10,7 @@ size_t utf8_length(const char *p, size_t n)
 
     if (length == 0) /* u8_mblen() returns 0 for NUL, which is a character of one byte */
         return 1;
+
     return length < 0 ? 0 : (size_t) length;
 }
 

@@ -1,4 +1,7 @@
-/* Whether bytes are UTF-8 as RFC 3629 has it: nothing overlong, no surrogates, nothing above U+10FFFF. By libunistring. */
+/*
+ * Checks UTF-8 as defined by RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. Uses
+ * libunistring, which the client library does not link.
+ */
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Setting up, running, taking down; see server.h. */
+/* See server.h. */
 #include "daemon/server.h"
 
 #include <errno.h>
@@ -16,22 +16,27 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/config/config_keys.h"
-#include "daemon/requests/conn.h"
+#include "daemon/dispatch.h"
 #include "daemon/gpu/gpu_open.h"
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/store/persist.h"
-#include "daemon/loop/log.h"
-#include "daemon/operator/metrics_http.h"
 #include "daemon/gpu/mover.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/work.h"
+#include "daemon/operator/metrics_http.h"
 #include "daemon/operator/quota.h"
+#include "daemon/requests/conn.h"
+#include "daemon/requests/pages.h"
 #include "daemon/requests/request.h"
+#include "daemon/session/restore.h"
 #include "daemon/session/session.h"
+#include "daemon/store/control.h"
+#include "daemon/store/persist.h"
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
-#include "daemon/loop/work.h"
+#include "daemon/tables/tables.h"
 
 enum {
-    FDS_PER_SESSION = 8, /* socket, pidfd, arena, session page; a reply's copies in flight */
+    FDS_PER_SESSION = 8, /* socket, pidfd, arena, session page; copies for a reply */
     FDS_PER_EXTENT = 2,
     FDS_RESERVED = 64,
     TICK_MS_MIN = 20,
@@ -52,7 +57,7 @@ static void server_close_slow_handshakes(struct server *s, uint64_t now)
     }
 }
 
-/* What is cheap to know at any moment and false only if memory was damaged. */
+/* Cheap checks that fail only if memory was damaged. */
 static bool server_is_sane(const struct server *s)
 {
     uint32_t n_extents = 0, n_sessions = 0;
@@ -63,24 +68,26 @@ static bool server_is_sane(const struct server *s)
         n_extents -= t->n_extents;
         n_sessions += t->n_sessions;
     }
-    return n_extents == 0 && n_sessions == s->n_sessions && s->journal.head->magic == JOURNAL_MAGIC &&
-           s->journal.head->generation == s->devices.serials.generation;
+    return n_extents == 0 && n_sessions == s->sessions.n && s->persist.journal.head->magic == JOURNAL_MAGIC &&
+           s->persist.journal.head->generation == s->devices.serials.generation;
 }
 
-/* From the loop, never from elsewhere: a loop that stands still is what the watchdog is for. */
+/* Called from the loop only: the watchdog must notice a loop that stands still. */
 static void server_feed_watchdog(struct server *s, uint64_t now)
 {
     if (s->watchdog_ms == 0 || now - s->fed_ms < s->watchdog_ms / 3)
         return;
     if (!server_is_sane(s)) {
         log_event(LOG_CRIT, "self-check-failed",
-                  "message=\"accounts do not agree: waiting for the supervisor to start us "
-                  "anew\"");
+                  "message=\"accounts do not agree: waiting for the supervisor to restart "
+                  "kvcobrad\"");
         return;
     }
     s->fed_ms = now;
-    supervisor_say("WATCHDOG=1");
+    supervisor_notify("WATCHDOG=1");
 }
+
+static void server_update_tick(struct server *s);
 
 static void server_on_tick(void *ctx)
 {
@@ -90,10 +97,7 @@ static void server_on_tick(void *ctx)
     server_feed_watchdog(s, now);
     work_expire(s->work, now);
     server_close_slow_handshakes(s, now);
-    for (uint32_t i = 0; i < s->n_sessions_max; i++)
-        if (s->sessions[i])
-            session_tick(s->sessions[i], now);
-    ownerless_tick(s);
+    sessions_tick(&s->sessions, now);
     tables_retire_idle(&s->tables, now);
     for (uint32_t i = 0; i < s->devices.n; i++)
         share_tick(&s->devices.list[i].store, now, s->config->lease_ms);
@@ -103,7 +107,9 @@ static void server_on_tick(void *ctx)
     server_update_tick(s);
 }
 
-void server_update_tick(struct server *s)
+/* Runs the timer fast while connections, sessions, draining tables or monitoring need it, else for the
+ * watchdog only. */
+static void server_update_tick(struct server *s)
 {
     uint64_t shortest =
         s->config->lease_ms < s->config->handshake_ms ? s->config->lease_ms : s->config->handshake_ms;
@@ -115,9 +121,11 @@ void server_update_tick(struct server *s)
         period = TICK_MS_MAX;
     if (s->watchdog_ms > 0 && period > s->watchdog_ms / 4)
         period = s->watchdog_ms / 4;
-    if (s->n_conns + s->n_sessions + s->n_alone + s->tables.n_draining == 0 &&
+    ev_tick_set_demand(s->ev, period);
+
+    if (s->n_conns + s->sessions.n + s->sessions.n_watched + s->tables.n_draining == 0 &&
         !metrics_http_is_busy(s->metrics_http))
-        period = s->watchdog_ms / 4; /* 0: nobody to look after */
+        period = s->watchdog_ms / 4; /* 0: off */
     ev_tick_every(s->ev, period, server_on_tick, s);
 }
 
@@ -126,9 +134,9 @@ static void server_reload_config(struct server *s)
     struct errmsg e = {""};
     struct config fresh;
 
-    supervisor_say("RELOADING=1");
+    supervisor_notify("RELOADING=1");
     if (s->reload(&fresh, &e) < 0) {
-        log_event(LOG_ERR, "reload-failed", "message=\"%s\", everything stays as it is", e.text);
+        log_event(LOG_ERR, "reload-failed", "message=\"%s\", keeping the present configuration", e.text);
     } else {
         config_reload(s->config, &fresh);
         log_open(s->config->log_level);
@@ -137,7 +145,7 @@ static void server_reload_config(struct server *s)
         log_event(LOG_NOTICE, "reloaded", "message=\"the configuration was read again\"");
     }
     config_deinit(&fresh);
-    supervisor_say("READY=1");
+    supervisor_notify("READY=1");
 }
 
 static void server_on_signal(void *ctx)
@@ -151,7 +159,7 @@ static void server_on_signal(void *ctx)
         server_reload_config(s);
         return;
     }
-    log_event(LOG_INFO, "stopping", "signal=%" PRIu32 " sessions=%" PRIu32, info.ssi_signo, s->n_sessions);
+    log_event(LOG_INFO, "stopping", "signal=%" PRIu32 " sessions=%" PRIu32, info.ssi_signo, s->sessions.n);
     ev_stop(s->ev);
 }
 
@@ -166,9 +174,11 @@ static int server_watch_signals(struct server *s, struct errmsg *e)
     (void) sigaddset(&mask, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
         return fail(e, -errno, "cannot block signals: %s", strerror(errno));
+
     s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0)
         return fail(e, -errno, "cannot receive signals: %s", strerror(errno));
+
     r = ev_watch(s->ev, s->signal_fd, server_on_signal, s, &s->signals);
     return r < 0 ? fail(e, r, "cannot watch for signals: %s", strerror(-r)) : 0;
 }
@@ -185,21 +195,27 @@ static void server_on_operator(void *ctx, int fd)
     conn_accept(ctx, fd, true);
 }
 
-/* Sockets from systemd: FileDescriptorName=operator is the operator's, metrics monitoring's, any other one
- * the clients'. */
+/*
+ * Sockets from systemd: FileDescriptorName=operator is for operators, metrics for monitoring, any other
+ * name for clients.
+ */
 static void server_take_sockets(struct server *s, int *client_fd, int *operator_fd, int *metrics_fd)
 {
     for (size_t i = 0; i < s->supervisor.n_fds; i++) {
         struct supervisor_fd *f = &s->supervisor.fds[i];
+        int *to = client_fd;
 
-        if (f->fd >= 0)
-            *(strcmp(f->name, "operator") == 0  ? operator_fd
-              : strcmp(f->name, "metrics") == 0 ? metrics_fd
-                                                : client_fd) = take_fd(&f->fd);
+        if (f->fd < 0)
+            continue;
+        if (strcmp(f->name, "operator") == 0)
+            to = operator_fd;
+        else if (strcmp(f->name, "metrics") == 0)
+            to = metrics_fd;
+        *to = take_fd(&f->fd);
     }
 }
 
-/* @fd: passed by systemd, or -1: where the configuration says, if it does. */
+/* @fd: passed by systemd; -1: the configuration says where, if metrics are served. */
 static int server_open_metrics(struct server *s, int fd, struct errmsg *e)
 {
     const struct config *c = s->config;
@@ -218,24 +234,43 @@ static int server_open_metrics(struct server *s, int fd, struct errmsg *e)
     return r == 0 && fd >= 0 ? metrics_http_new(s, fd, &s->metrics_http, e) : r;
 }
 
-static int server_open_sockets(struct server *s, struct errmsg *e)
+static int server_open_client_socket(struct server *s, int fd, struct errmsg *e)
 {
     const struct config *c = s->config;
-    int client_fd = c->listen_fd, operator_fd = c->operator_fd, metrics_fd = -1, r = 0;
+    int r;
 
-    server_take_sockets(s, &client_fd, &operator_fd, &metrics_fd);
-    if (client_fd >= 0)
-        r = listen_adopt(&s->client_socket, client_fd, "client socket", e);
+    if (fd >= 0)
+        r = listen_adopt(&s->client_socket, fd, "client socket", e);
     else
         r = listen_at(&s->client_socket, SOCK_SEQPACKET, c->socket_path, c->socket_mode, e);
-    if (r == 0 && operator_fd >= 0)
-        r = listen_adopt(&s->operator_socket, operator_fd, "operator socket", e);
-    else if (r == 0 && c->operator_socket_path)
-        r = listen_at(&s->operator_socket, SOCK_SEQPACKET, c->operator_socket_path, 0600, e);
+    if (r < 0)
+        return r;
+    return ev_listen(s->ev, take_fd(&s->client_socket.fd), server_on_client, s, &s->listener);
+}
+
+static int server_open_operator_socket(struct server *s, int fd, struct errmsg *e)
+{
+    int r;
+
+    if (fd < 0 && !s->config->operator_socket_path)
+        return 0;
+    if (fd >= 0)
+        r = listen_adopt(&s->operator_socket, fd, "operator socket", e);
+    else
+        r = listen_at(&s->operator_socket, SOCK_SEQPACKET, s->config->operator_socket_path, 0600, e);
+    if (r < 0)
+        return r;
+    return ev_listen(s->ev, take_fd(&s->operator_socket.fd), server_on_operator, s, &s->operator_listener);
+}
+
+static int server_open_sockets(struct server *s, struct errmsg *e)
+{
+    int client_fd = s->config->listen_fd, operator_fd = s->config->operator_fd, metrics_fd = -1, r;
+
+    server_take_sockets(s, &client_fd, &operator_fd, &metrics_fd);
+    r = server_open_client_socket(s, client_fd, e);
     if (r == 0)
-        r = ev_listen(s->ev, take_fd(&s->client_socket.fd), server_on_client, s, &s->listener);
-    if (r == 0 && s->operator_socket.fd >= 0)
-        r = ev_listen(s->ev, take_fd(&s->operator_socket.fd), server_on_operator, s, &s->operator_listener);
+        r = server_open_operator_socket(s, operator_fd, e);
     if (r == 0)
         r = server_open_metrics(s, metrics_fd, e);
     if (r < 0 && e && e->text[0] == '\0')
@@ -245,7 +280,7 @@ static int server_open_sockets(struct server *s, struct errmsg *e)
 
 /* ---- limits of the process, secrets ---- */
 
-/* Connections may not run us out of descriptors: the limit of the process bounds what can be asked for. */
+/* Raises the limit of descriptors to what all connections and extents may need. */
 static void server_fit_descriptors(const struct devices *d, const struct config *c)
 {
     uint64_t need = FDS_RESERVED + (uint64_t) c->connections_max * FDS_PER_SESSION + c->tables_max;
@@ -262,12 +297,14 @@ static void server_fit_descriptors(const struct devices *d, const struct config 
     }
     if (limit.rlim_cur < need)
         log_event(LOG_WARNING, "few-descriptors",
-                  "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit are "
-                  "asked to come again: raise LimitNOFILE or lower --connections\"",
+                  "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit get "
+                  "EAGAIN: raise LimitNOFILE or lower --connections\"",
                   (unsigned long long) limit.rlim_cur, need);
 }
 
-/* Kept in the state folder, so that keys stay the same over restarts; copied by the operator, over a fleet.
+/*
+ * Stored in the state folder, so that keys stay the same over restarts; operators may copy it to other
+ * hosts to share keys.
  */
 static int server_load_secret(struct server *s, struct errmsg *e)
 {
@@ -277,61 +314,32 @@ static int server_load_secret(struct server *s, struct errmsg *e)
     size_t n;
     int r;
 
-    randombytes_buf(s->secret, sizeof(s->secret));
+    randombytes_buf(s->devices.secret, sizeof(s->devices.secret));
     if (!s->config->state_dir)
         return 0;
     if (asprintf(&path, "%s/secret", s->config->state_dir) < 0) {
         path = NULL;
         return fail(e, -ENOMEM, "out of memory");
     }
-    r = atomic_file_read(path, sizeof(s->secret), &bytes, &n, e);
-    if (r == 0 && n != sizeof(s->secret))
+    r = atomic_file_read(path, sizeof(s->devices.secret), &bytes, &n, e);
+    if (r == 0 && n != sizeof(s->devices.secret))
         return fail(e, -EBADMSG, "%s has %zu bytes instead of %zu: remove it to make a new one", path, n,
-                    sizeof(s->secret));
+                    sizeof(s->devices.secret));
     if (r == 0) {
-        memcpy(s->secret, bytes, sizeof(s->secret));
+        memcpy(s->devices.secret, bytes, sizeof(s->devices.secret));
         sodium_memzero(bytes, n);
         return 0;
     }
     if (r != -ENOENT)
         return r;
+
     old_mask = umask(0077);
-    r = atomic_file_write(path, s->secret, sizeof(s->secret), e);
+    r = atomic_file_write(path, s->devices.secret, sizeof(s->devices.secret), e);
     (void) umask(old_mask);
     return r;
 }
 
 /* ---- life ---- */
-
-int server_tenant(struct server *s, uid_t uid, struct device *device, struct tenant **ret, struct errmsg *e)
-{
-    struct store *st = &device->store;
-    struct tenant *t;
-    int r;
-
-    for (t = st->tenants; t; t = t->next) {
-        if (t->uid == uid) {
-            *ret = t;
-            return 0;
-        }
-    }
-    if (st->n_tenants >= s->config->tenants_max)
-        return fail(e, -EDQUOT, "there are %" PRIu32 " tenants already, which is the most", st->n_tenants);
-    r = tenant_new(uid, device, s->secret, s->boot_id, s->config->ghosts_per_tenant, &t, e);
-    if (r < 0)
-        return r;
-    t->number = s->devices.n_tenants++;
-    t->next = st->tenants;
-    st->tenants = t;
-    st->n_tenants++;
-    if (!t->isolated)
-        log_event(LOG_NOTICE, "not-isolated",
-                  "tenant=%s isolation=none message=\"this uid can write what kvcobrad "
-                  "shares: run kvcobrad as a user of its own\"",
-                  t->name);
-    *ret = t;
-    return 0;
-}
 
 static int server_start_loop(struct server *s, struct errmsg *e)
 {
@@ -340,35 +348,88 @@ static int server_start_loop(struct server *s, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     s->started_ms = ev_now_ms(s->ev);
     if (why.text[0])
         log_event(LOG_NOTICE, "event-backend", "backend=%s message=\"%s\"", ev_backend_name(s->ev), why.text);
     return 0;
 }
 
-static int server_allocate_sessions(struct server *s, struct errmsg *e)
+/* Gives the rooms below the parts that they work on. */
+static void server_connect_rooms(struct server *s)
 {
-    s->n_sessions_max = s->config->connections_max + s->config->sessions_per_tenant_max;
-    if (s->n_sessions_max < s->journal.head->n_sessions) /* of a start that allowed more */
-        s->n_sessions_max = s->journal.head->n_sessions;
-    s->sessions = calloc(s->n_sessions_max, sizeof(struct session *));
-    s->ownerless = calloc(s->n_sessions_max, sizeof(*s->ownerless));
-    s->scratch = calloc(1, sizeof(*s->scratch));
-    if (!s->sessions || !s->ownerless || !s->scratch)
-        return fail(e, -ENOMEM, "out of memory for %" PRIu32 " sessions", s->n_sessions_max);
+    s->gpus = (struct gpus){
+        .config = s->config,
+        .ev = s->ev,
+        .devices = &s->devices,
+        .persist = &s->persist,
+        .sessions = sessions_for_gpus(&s->sessions),
+    };
+    s->sessions = (struct sessions){
+        .config = s->config,
+        .ev = s->ev,
+        .devices = &s->devices,
+        .persist = &s->persist,
+        .tables = &s->tables,
+        .owner = conn_session_owner(s),
+    };
+    s->dispatch = dispatch_packet;
+    s->recheck_on_gpu = recheck_gpu_begin;
+}
+
+static int server_start_gpus(struct server *s, struct errmsg *e)
+{
+    int r = s->devices.n > 1 ? mover_new(s->ev, s->config->mover_path, &s->gpus.mover, e) : 0;
+
+    if (r < 0)
+        return r;
+
+    r = persist_open(&s->persist, &s->supervisor, &s->devices, e);
+    if (r < 0)
+        return r;
+
+    for (uint32_t i = 1; i < s->devices.n; i++) {
+        r = gpu_pool_new(&s->devices.list[i], &s->gpus, &s->devices.list[i].gpu, e);
+        if (r < 0)
+            return r;
+    }
     return 0;
 }
 
-static int server_make_gpu_pools(struct server *s, struct errmsg *e)
+/* Everything that must exist before the pages of an earlier process are restored. */
+static int server_start(struct server *s, struct errmsg *e)
 {
-    int r = 0;
+    int r = server_start_loop(s, e);
 
-    for (uint32_t i = 1; r == 0 && i < s->devices.n; i++) {
-        struct device *d = &s->devices.list[i];
+    if (r < 0)
+        return r;
 
-        r = gpu_pool_new(d, s->config->gpu_spare_extents, s->config->gpu_reuse_ms, &d->gpu, e);
-    }
-    return r;
+    server_connect_rooms(s);
+
+    r = work_new(s->ev, s->config->work_threads, s->config->work_queue_max, &s->work, e);
+    if (r < 0)
+        return r;
+
+    r = server_start_gpus(s, e);
+    if (r < 0)
+        return r;
+
+    r = sessions_init(&s->sessions, e);
+    if (r < 0)
+        return r;
+
+    s->scratch = calloc(1, sizeof(*s->scratch));
+    if (!s->scratch)
+        return fail(e, -ENOMEM, "out of memory for replies");
+
+    r = tables_init(&s->tables, s->config, &s->devices, e);
+    if (r < 0)
+        return r;
+
+    r = server_load_secret(s, e);
+    if (r < 0)
+        return r;
+    return server_watch_signals(s, e);
 }
 
 int server_new(struct config *config, config_reload_fn reload, struct server **ret, struct errmsg *e)
@@ -378,48 +439,37 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory at the start");
+
     s->config = config;
     s->reload = reload;
     s->signal_fd = s->moments_fd = -1;
-    s->journal.fd = -1;
+    s->persist.journal.fd = -1;
     listen_init(&s->client_socket);
     listen_init(&s->operator_socket);
     listen_init(&s->metrics_socket);
     if (sodium_init() < 0)
-        return fail(e, -EIO, "libsodium does not start: no random numbers on this machine");
-    randombytes_buf(s->boot_id, sizeof(s->boot_id));
-    devices_init(&s->devices, config, s);
+        return fail(e, -EIO, "libsodium does not start: this machine has no source of random numbers");
+
+    devices_init(&s->devices, config);
+    randombytes_buf(s->devices.boot_id, sizeof(s->devices.boot_id));
     server_fit_descriptors(&s->devices, config);
     supervisor_init(&s->supervisor, config->state_dir ? config->keep_pool : KEEP_NO);
-    r = server_start_loop(s, e);
-    if (r == 0)
-        r = work_new(s->ev, config->work_threads, config->work_queue_max, &s->work, e);
-    if (r == 0 && s->devices.n > 1)
-        r = mover_new(s->ev, config->mover_path, &s->mover, e);
-    if (r == 0)
-        r = keep_open(s, e);
-    if (r == 0)
-        r = server_make_gpu_pools(s, e);
-    if (r == 0)
-        r = server_allocate_sessions(s, e);
-    if (r == 0)
-        r = tables_init(&s->tables, config, &s->devices, e);
-    if (r == 0)
-        r = server_load_secret(s, e);
-    if (r == 0)
-        r = server_watch_signals(s, e);
-    if (r == 0) {
-        quota_load(s);
-        keep_restore(s);
-    }
-    errmsg_clear(r == 0 ? e : NULL);
-    if (r == 0)
-        r = server_open_sockets(s, e);
+
+    r = server_start(s, e);
     if (r < 0)
         return r;
+
+    quota_load(s);
+    restore_pools(&s->sessions);
+    errmsg_clear(e);
+
+    r = server_open_sockets(s, e);
+    if (r < 0)
+        return r;
+
     s->tables.returns_until_ms = ev_now_ms(s->ev) + config->lease_ms;
     s->watchdog_ms = supervisor_watchdog_ms();
-    gpu_open_all(s);
+    gpu_open_all(&s->gpus);
     server_update_tick(s);
     *ret = take_ptr(s);
     return 0;
@@ -432,7 +482,10 @@ int server_run(struct server *s, struct errmsg *e)
     return r < 0 ? fail(e, r, "the event loop failed: %s", strerror(-r)) : 0;
 }
 
-/* Pages go with their memory: only the records of the tables' spaces and groups must agree until the end. */
+/*
+ * The memory of pages is freed with the pools: only spaces and groups must agree with the tables until
+ * then.
+ */
 static void server_drop_pages(struct server *s, struct store *st)
 {
     for (struct table_entry *t = s->tables.entries; t; t = t->next)
@@ -450,17 +503,14 @@ struct server *server_free(struct server *s)
 {
     if (!s)
         return NULL;
+
     s->work = work_free(s->work); /* first: threads read arenas and write pages */
-    s->mover = mover_free(s->mover);
-    if (s->supervisor.keeps && s->journal.data && keep_freeze(s) < 0)
-        _exit(EXIT_SUCCESS); /* to clean up would be to throw away what is kept */
+    s->gpus.mover = mover_free(s->gpus.mover);
+    if (s->supervisor.keeps && s->persist.journal.data && persist_freeze(&s->persist) < 0)
+        _exit(EXIT_SUCCESS); /* cleaning up would delete the stored pool */
     while (s->conns)
         conn_close(s->conns);
-    for (uint32_t i = 0; s->sessions && i < s->n_sessions_max; i++)
-        s->sessions[i] = session_free(s->sessions[i]);
-    for (uint32_t i = 0; s->n_alone > 0 && i < s->n_sessions_max; i++)
-        if (ownerless_is_alone(s, i))
-            ownerless_end(s, i);
+    sessions_deinit(&s->sessions);
     for (uint32_t i = 0; i < s->devices.n; i++)
         server_drop_pages(s, &s->devices.list[i].store);
     tables_deinit(&s->tables);
@@ -469,7 +519,7 @@ struct server *server_free(struct server *s)
     for (uint32_t i = 1; i < s->devices.n; i++)
         s->devices.list[i].gpu = gpu_pool_free(s->devices.list[i].gpu);
     devices_deinit(&s->devices);
-    journal_deinit(&s->journal);
+    persist_deinit(&s->persist);
     supervisor_deinit(&s->supervisor);
     s->listener = ev_source_free(s->listener);
     s->operator_listener = ev_source_free(s->operator_listener);
@@ -480,9 +530,7 @@ struct server *server_free(struct server *s)
     listen_deinit(&s->client_socket);
     listen_deinit(&s->operator_socket);
     listen_deinit(&s->metrics_socket);
-    sodium_memzero(s->secret, sizeof(s->secret));
-    free(s->sessions);
-    free(s->ownerless);
+    sodium_memzero(s->devices.secret, sizeof(s->devices.secret));
     free(s->scratch);
     free(s);
     return NULL;

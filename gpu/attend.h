@@ -1,12 +1,15 @@
 /*
- * Attention of the query heads of one KV head over packed pages and exact rows, one softmax over all.
+ * Attention of the query heads of one KV head over packed pages and exact rows, with one softmax over all
+ * of them.
  *
- * DESIGN 3.2: scores in binary32; V accumulated in rank space over [c_K ; c_V], one product with dec at the
- * end: o = dec_V * sum_packed p [c ; c_V] + mean_V * sum p + sum_exact p (v - mean_V), divided by sum p. RoPE
- * on read: in-page offsets are constant, the query is rotated to the page's first position.
+ * DESIGN 3.2. Scores are binary32. V is accumulated in rank space over [c_K ; c_V] and multiplied by dec
+ * once, at the end:
+ *     o = (dec_V * sum_packed p [c ; c_V] + mean_V * sum p + sum_exact p (v - mean_V)) / sum p
+ * RoPE is applied on read: in-page offsets are constant, the query is rotated to the first position of the
+ * page.
  *
- * What query m sees: positions 0..m. Of them, exactly: the sinks (n < n_sink, from page 0 of class first) and
- * the rows of exact_k/exact_v (positions exact_first ..); the rest from pages.
+ * Query m sees positions 0 .. m. Two kinds of them are exact: the sinks (n < n_sink, from page 0 of class
+ * first) and the rows of exact_k and exact_v (positions exact_first ..). All others come from pages.
  */
 #pragma once
 
@@ -20,10 +23,10 @@ struct ops;
 
 struct attend_args {
     const struct page_layout *layout;
-    uint32_t layer, head;           /* head counts from the shard's first */
+    uint32_t layer, head;           /* head is counted from the first head of the shard */
     const uint8_t *const *payloads; /* [n_pages] payload of chunk i, positions 64 i ..; borrowed, immutable */
     size_t n_pages;                 /* packed positions are 0 .. 64 n_pages - 1 */
-    uint32_t n_sink; /* sinks present in page 0 (table's n_sink); with n_pages == 0 they are exact rows */
+    uint32_t n_sink; /* sinks in page 0 (n_sink of the table); if n_pages == 0 they are exact rows */
     const uint16_t *exact_k, *exact_v; /* [n_exact, d] binary16 of x - mean, position exact_first + i */
     size_t exact_stride;               /* elements between rows */
     size_t exact_first;                /* == 64 n_pages */
@@ -34,41 +37,42 @@ struct attend_args {
     size_t n_q;
     float *out; /* like q */
     size_t out_stride;
-    void *scratch;   /* attend_scratch_bytes(), aligned to 64; no allocation inside */
-    size_t window;   /* query m sees n > m - window only, sinks too; 0 = all */
-    bool exact_rope; /* turn every key in every plane: no folding of slow planes (attend_decode.c) */
+    void *scratch;   /* attend_scratch_bytes(), aligned to 64 */
+    size_t window;   /* query m sees only n > m - window, sinks included; 0 = all */
+    bool exact_rope; /* rotate every key in every plane: slow planes are not folded (attend_decode.c) */
 };
 
 /* Scratch for calls with up to @n_q queries over pages of layout @l. */
 size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q);
 
-/* On the best instruction set of this machine; all shapes. Arguments are the caller's responsibility
+/* Runs on the best instruction set of this machine; takes all shapes. The caller must pass valid arguments
  * (asserted). No allocation, no system call. */
 void attend(const struct attend_args *a);
 
-/* The same in plain C, the oracle of the others; and on any variant of gpu/ops.h. */
+/* The same in plain C. attend_ref() is the oracle of the other variants; attend_with() runs any variant of
+ * gpu/cpu/ops.h. */
 void attend_ref(const struct attend_args *a);
 void attend_with(const struct attend_args *a, const struct ops *ops);
 
 /**
  * attend_share() - the same over a share of the keys, for threads that divide a long sequence
  * @first_page, @end_page: the pages of this share
- * @exact:       whether the exact rows are in it
+ * @exact:       whether the exact rows belong to this share
  * @ret_partial: attend_partial_floats(): per row its maximum, its sum of weights, its accumulators
  *
- * Neither out nor what earlier shares left in the scratch is touched or read.
+ * Does not touch a->out, and does not read what earlier shares left in the scratch.
  */
 void attend_share(const struct attend_args *a, size_t first_page, size_t end_page, bool exact,
                   float *ret_partial);
 void attend_share_with(const struct attend_args *a, const struct ops *ops, size_t first_page, size_t end_page,
                        bool exact, float *ret_partial);
 
-/* Floats of one share's result for any head of @l. */
+/* Floats of the result of one share, for any head of @l. */
 size_t attend_partial_floats(const struct page_layout *l, size_t n_q);
 
 /**
- * attend_merge() - one softmax over @n_shares partial results, at least one of which saw something of every
- * row
+ * attend_merge() - one softmax over @n_shares partial results; every row must have a key in at least one of
+ * them
  * @partials: [n_shares][attend_partial_floats()]
  *
  * Writes a->out. The sum runs in the order of shares, so the bits depend on the shares alone.
@@ -77,35 +81,36 @@ void attend_merge(const struct attend_args *a, const float *partials, size_t n_s
 void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials,
                        size_t n_shares);
 
-/* What folding does to a call: planes whose keys are formed and turned, of all d / 2, and what the others may
- * add to a score, over the size of the row's scores about their mean. Planes and 0 where nothing is folded.
- */
+/* What folding does to one call: the number of planes whose keys are formed and rotated, out of d / 2, and
+ * a bound of the error that the folded planes may add to a score, divided by the size of the row's scores
+ * about their mean. All planes and 0 where no plane is folded. */
 struct attend_folding {
     size_t planes, formed;
     double bound;
 };
 void attend_folding_with(const struct attend_args *a, const struct ops *ops, struct attend_folding *ret);
 
-/* What encode and attention run on: "reference", "avx2", "avx2-vnni", "avx512", "avx512-vnni". */
+/* The kernels that encode and attend: "reference", "avx2", "avx2-vnni", "avx512", "avx512-vnni". */
 const char *attend_kernel_name(void);
 
 /**
- * attend_dense() - the same attention over vectors already in memory, for exact and evaluation modes
+ * attend_dense() - the same attention over vectors in memory, for exact and evaluation modes
  *
- * Query m reads position n from exact rows if exact_rule says so, else from decoded rows: see exactness_rule.
+ * Query m reads position n from the exact rows if exactness_rule says so, else from the decoded rows.
  */
 enum { EXACT_BY_STEP = -1 };
 
 struct attend_dense_args {
     const struct geometry *geometry;
-    const float *exact_k,
-        *exact_v; /* [n, d] binary32 vectors of positions 0.. (not centred), stride between rows */
-    const float *decoded_k, *decoded_v; /* likewise, read back from codes */
+    /* [n, d] binary32 vectors of positions 0 .. (not centred), stride floats between rows */
+    const float *exact_k, *exact_v;
+    const float *decoded_k, *decoded_v; /* the same vectors, decoded from codes */
     size_t row_stride;
-    uint32_t n_sink;  /* exact for every query */
-    int32_t n_recent; /* n > m - n_recent is exact; EXACT_BY_STEP: exact while a decode step of the
-                         product would keep it, chunk end + 64 > m + 1 */
-    size_t window;    /* query m sees n > m - window only, sinks too; 0 = all */
+    uint32_t n_sink; /* exact for every query */
+    /* n > m - n_recent is exact. EXACT_BY_STEP: exact while a decode step of the product would keep it,
+     * chunk end + 64 > m + 1 */
+    int32_t n_recent;
+    size_t window; /* query m sees only n > m - window, sinks included; 0 = all */
     const float *q;
     size_t q_stride, q_first, n_q;
     float *out;

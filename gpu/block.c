@@ -1,10 +1,10 @@
-/* Codes of a chunk to the block of one (layer, head) in a page, and back. */
+/* Packs the codes of a chunk into the block of one (layer, head) in a page, and unpacks them. See codec.h. */
 #include <string.h>
 
 #include "gpu/codec.h"
 #include "gpu/half_tile.h"
 
-/* Column @half of codes [64, r] to [64][8], token-major. */
+/* Gathers column group @half of codes [64, r] into [64][8], token-major. */
 static void block_gather(const uint8_t *codes, size_t r, size_t half, uint8_t ret[HALF_TILE_CODES])
 {
     for (size_t t = 0; t < CHUNK_TOKENS; t++)

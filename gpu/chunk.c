@@ -17,6 +17,7 @@ int chunk_work_init(struct chunk_work *w, const struct geometry *g, struct shard
         chunk_work_deinit(w);
         return -ENOMEM;
     }
+
     for (uint32_t head = 0; head < shard.n_heads; head++)
         w->keys[shard.first_head + head] = w->codes + head * CHUNK_CODES;
     return 0;
@@ -45,28 +46,42 @@ static struct head_view chunk_view_of(const struct page_layout *l, uint32_t laye
     return head_view(l->table, layer, l->shard.first_head + head);
 }
 
-int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, const float *k,
-                      size_t row_stride, uint8_t *payload, struct encode_counts *counts, struct chunk_work *w)
+static int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, const float *k,
+                             size_t row_stride, uint8_t *payload, struct encode_counts *counts,
+                             struct chunk_work *w)
 {
     struct head_view view = chunk_view_of(l, layer, head);
     int r = codec_encode_keys(view, k, row_stride, CHUNK_TOKENS, chunk_key_codes(w, head), counts, w->codec);
 
-    if (r == 0)
-        block_pack(view, chunk_key_codes(w, head), NULL, payload + page_block_off(l, layer, head));
-    return r;
+    if (r < 0)
+        return r;
+
+    block_pack(view, chunk_key_codes(w, head), NULL, payload + page_block_off(l, layer, head));
+    return 0;
 }
 
-int chunk_encode_values(const struct page_layout *l, uint32_t layer, uint32_t head, const float *v,
-                        size_t row_stride, uint8_t *payload, struct encode_counts *counts,
-                        struct chunk_work *w)
+static int chunk_encode_values(const struct page_layout *l, uint32_t layer, uint32_t head, const float *v,
+                               size_t row_stride, uint8_t *payload, struct encode_counts *counts,
+                               struct chunk_work *w)
 {
     struct head_view view = chunk_view_of(l, layer, head);
     int r = codec_encode_values(view, v, row_stride, CHUNK_TOKENS, w->keys, chunk_value_codes(l, w), counts,
                                 w->codec);
 
-    if (r == 0)
-        block_pack(view, NULL, chunk_value_codes(l, w), payload + page_block_off(l, layer, head));
-    return r;
+    if (r < 0)
+        return r;
+
+    block_pack(view, NULL, chunk_value_codes(l, w), payload + page_block_off(l, layer, head));
+    return 0;
+}
+
+int chunk_encode(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, const float *x,
+                 size_t row_stride, uint8_t *payload, struct encode_counts *counts, struct chunk_work *w)
+{
+    if (side == SIDE_K)
+        return chunk_encode_keys(l, layer, head, x, row_stride, payload, counts, w);
+
+    return chunk_encode_values(l, layer, head, x, row_stride, payload, counts, w);
 }
 
 void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,

@@ -1,38 +1,34 @@
-/*
- * One chunk of one layer: rows of vectors to the blocks of a page, and back. Heads may need each other's K
- * codes, so the codes of a layer are kept here between the calls: keys of all heads first, then values.
- */
+/* Encodes one chunk of one layer, rows of vectors, into the blocks of a page, and decodes it. A head may
+ * need the K codes of other heads, so the codes of a layer are stored here between the calls: encode the
+ * keys of all heads first, then the values. */
 #pragma once
 
 #include "gpu/codec.h"
 
-/* Codes and scratch; belongs to one thread. */
+/* Codes and scratch memory; used by one thread. */
 struct chunk_work {
     uint8_t *codes;       /* [shard heads + 1][64, TABLE_RANK_MAX]: K of every head, V of one */
     const uint8_t **keys; /* by KV head of the table; NULL outside the shard */
     float *codec;
 };
 
-/* For any table of geometry @g and pages of @shard, which lies inside it. Return: 0; -ENOMEM. */
+/* For any table of geometry @g and pages of @shard, which lies inside @g. Return: 0; -ENOMEM. */
 int chunk_work_init(struct chunk_work *w, const struct geometry *g, struct shard shard);
 void chunk_work_deinit(struct chunk_work *w);
 
 /**
- * chunk_encode_keys() - the keys of one head to their place in @payload
- * @head: counts from the shard's first
- * @k:    [64, d], row stride in floats
+ * chunk_encode() - encode the keys or values of one head into their block of @payload
+ * @head:   counted from the first head of the shard
+ * @x:      [64, d], row stride in floats
+ * @counts: of this side; added to
+ * @w:      values are predicted from the K codes in it: encode the keys of every head of the layer first
  *
  * Return: 0; -EINVAL: a number is not finite.
  */
-int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, const float *k,
-                      size_t row_stride, uint8_t *payload, struct encode_counts *counts,
-                      struct chunk_work *w);
+int chunk_encode(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, const float *x,
+                 size_t row_stride, uint8_t *payload, struct encode_counts *counts, struct chunk_work *w);
 
-/* The same for values, after chunk_encode_keys() of every head of the layer, with the same @w. */
-int chunk_encode_values(const struct page_layout *l, uint32_t layer, uint32_t head, const float *v,
-                        size_t row_stride, uint8_t *payload, struct encode_counts *counts,
-                        struct chunk_work *w);
-
-/* Decoded vectors of one head and side, x [64, d] with a row stride. Sinks are not looked at. */
+/* Decodes the block of one head and side to @x [64, d], with a row stride in floats. The sinks are not read.
+ */
 void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
                   enum side side, float *x, size_t row_stride, struct chunk_work *w);

@@ -1,9 +1,9 @@
 /*
- * Encode and decode one head: the order of work. The arithmetic is in ops_*.c and gives the same bits in
- * each.
+ * Encodes and decodes one head; see codec.h. This file has the order of work. The arithmetic is in
+ * cpu/ops_*.c and gives the same bits in each of them.
  *
- * Work goes in groups of 16 tokens, held transposed ([coordinate][16 tokens], one token per lane), so that
- * lanes never mix and a token's codes do not depend on who its neighbours are.
+ * Work goes in groups of 16 tokens, stored transposed ([coordinate][16 tokens], one token per lane). Lanes
+ * never mix, so the codes of a token do not depend on its neighbours.
  */
 #include "gpu/codec.h"
 
@@ -55,8 +55,8 @@ static struct matrix_out codec_out(float *p)
 
 /* ---- encode ---- */
 
-/* x [n, d] to planes [d][GROUP], mean subtracted; lanes from n on are zero. False if a number is not finite.
- */
+/* Transposes x [n, d] to planes [d][GROUP] and subtracts the mean; lanes from n on are zero. False if a
+ * number is not finite. */
 static bool codec_load_centred(const float *x, size_t stride, size_t n, const float *mean, size_t d,
                                float *ret)
 {
@@ -72,7 +72,7 @@ static bool codec_load_centred(const float *x, size_t stride, size_t n, const fl
     return finite;
 }
 
-/* levels_quantise() with the loop unrolled by bits; tests hold the two against each other. */
+/* levels_quantise() with the loop unrolled by bits. The tests compare the two. */
 static inline uint8_t codec_quantise(const struct levels *l, unsigned b, float z)
 {
     unsigned code = 0;
@@ -91,7 +91,8 @@ void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low,
     *ret_high = l->threshold[last - 1] + 2 * (top - l->threshold[last - 1]);
 }
 
-/* z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens. Half-tiles without bits get code 0. */
+/* Quantises z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens. Half-tiles without bits get
+ * code 0. */
 static void codec_quantise_group(const struct table *t, enum side side, const struct codec *c, const float *z,
                                  size_t n, uint8_t *codes, struct encode_counts *counts)
 {
@@ -115,7 +116,7 @@ static void codec_quantise_group(const struct table *t, enum side side, const st
     }
 }
 
-/* codes [r][GROUP] to their levels [r][GROUP]. */
+/* Looks up the levels [r][GROUP] of codes [r][GROUP]. */
 static void codec_lookup_group(const struct table *t, enum side side, const struct codec *c,
                                const uint8_t *codes, float *ret)
 {
@@ -130,7 +131,7 @@ static void codec_lookup_group(const struct table *t, enum side side, const stru
     }
 }
 
-/* codes [n, r] to [r][GROUP]; lanes from n on get code 0. */
+/* Transposes codes [n, r] to [r][GROUP]; lanes from n on get code 0. */
 static void codec_load_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
 {
     for (size_t i = 0; i < r; i++)
@@ -154,11 +155,9 @@ static void codec_look_up(const struct table *t, enum side side, const struct co
     codec_lookup_group(t, side, c, group, ret);
 }
 
-/*
- * sums [rows][GROUP] += m c for tokens at .. at + n - 1, with c the levels of the K codes that V is predicted
- * from: the first columns of m. Head by head, each head's sum added to those before: one order on every
- * machine, and one plane of levels does.
- */
+/* sums [rows][GROUP] += m c for tokens at .. at + n - 1. c are the levels of the K codes that V is
+ * predicted from; they take the first columns of m. The sum of each head is added to those of the heads
+ * before it: the order is the same on every machine, and one plane of levels is enough. */
 static void codec_add_predictors(struct head_view h, const uint8_t *const *codes_k, size_t at, size_t n,
                                  struct matrix_in m, size_t rows, float *levels, float *sums)
 {
@@ -193,6 +192,7 @@ int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, siz
 
         if (!codec_load_centred(k + at * row_stride, row_stride, lanes, h.k->enc_mean, d, p.x))
             return -EINVAL;
+
         codec_project(h.k, d, p.x, p.z);
         codec_quantise_group(h.table, SIDE_K, h.k, p.z, lanes, group, counts);
         codec_store_codes(group, h.k->r, lanes, codes + at * h.k->r);
@@ -213,6 +213,7 @@ int codec_encode_values(struct head_view h, const float *v, size_t row_stride, s
 
         if (!codec_load_centred(v + at * row_stride, row_stride, lanes, h.v->enc_mean, d, p.x))
             return -EINVAL;
+
         codec_project(h.v, d, p.x, p.z);
         if (h.v->enc_k) {
             memset(p.predicted, 0, r * GROUP * sizeof(float));
@@ -236,7 +237,7 @@ static void codec_fill_mean(const float *mean, size_t d, float *sums)
             sums[i * GROUP + t] = mean[i];
 }
 
-/* sums += the columns of the codec's own codes. */
+/* Adds to sums the columns that belong to the codec's own codes. */
 static void codec_add_own(struct head_view h, enum side side, const struct codec *c, const uint8_t *codes,
                           size_t n, struct planes p)
 {

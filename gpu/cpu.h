@@ -1,15 +1,14 @@
-/*
- * Which instruction sets the kernels may use. The compiler's builtin also knows what the operating system
- * enables.
- */
+/* Which instruction sets the kernels may use. The builtin of the compiler also considers what the operating
+ * system enables, which hand-written CPUID code easily gets wrong. */
 #pragma once
 
 enum cpu_capability {
     CPU_AVX2 = 1 << 0,     /* AVX2, FMA, F16C */
     CPU_AVX512 = 1 << 1,   /* F, BW, DQ, VL */
     CPU_VNNI = 1 << 2,     /* AVX-512 VNNI */
-    CPU_AVX_VNNI = 1 << 3, /* the same instructions on 256 bits without AVX-512 */
-    CPU_AMX = 1 << 4,      /* AMX-TILE, AMX-INT8; a process asks the kernel before it uses them (ops.c) */
+    CPU_AVX_VNNI = 1 << 3, /* the same instructions on 256 bits, without AVX-512 */
+    /* AMX-TILE, AMX-INT8; a process must ask the Linux kernel before it uses them (ops.c) */
+    CPU_AMX = 1 << 4,
 };
 
 static inline unsigned cpu_capabilities(void)

@@ -1,11 +1,11 @@
 /*
- * Memory objects that pools are made of, and the kernels that run where they lie. The CPU is one device; a
- * GPU is another. Nothing here knows tenants, pages' keys or messages.
+ * Memory objects that pools are made of. The CPU is one device, a GPU is another. Nothing here depends on
+ * tenants, keys of pages or messages.
  *
- * An extent is one memory object: created by the owner (daemon, or a client in embedded mode), exported as a
- * file descriptor, imported read-only by others. On the CPU it is a memfd: allocated up front, sealed
- * SHRINK|GROW|SEAL, mode 0400, exported read-only, so that another uid that gets the descriptor cannot write,
- * resize or punch it.
+ * An extent is one memory object. Its owner (the daemon, or a client in embedded mode) creates it and
+ * exports it as a file descriptor; other processes import it read-only. On the CPU it is a memfd: allocated
+ * up front, sealed SHRINK|GROW|SEAL, mode 0400, exported read-only, so that a process of another uid that
+ * gets the descriptor cannot write, resize or punch it.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ enum extent_access {
 };
 
 /**
- * extent_new() - create a memory object of @bytes (multiple of the page size) and map it read-write
+ * extent_new() - create a memory object of @bytes (a multiple of the page size) and map it read-write
  * @name:       for /proc/PID/maps, at most 200 characters
  * @access:     what importers may do: EXTENT_READ gives mode 0400, EXTENT_READ_WRITE 0600
  *
@@ -34,29 +34,30 @@ int extent_new(const char *name, size_t bytes, enum extent_access access, struct
                struct errmsg *e);
 
 /**
- * extent_new_kept() - extent_new(), and the writable descriptor for a store that outlives this process
- * @ret_owner_fd: the caller's; never for importers
+ * extent_new_kept() - extent_new() that also returns the writable descriptor, for a store that outlives
+ * this process
+ * @ret_owner_fd: belongs to the caller; never pass it to importers
  */
 int extent_new_kept(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
                     int *ret_owner_fd, struct errmsg *e);
 
 /**
- * extent_adopt() - take an extent back that an earlier process of the same user made with extent_new_kept()
+ * extent_adopt() - map an extent that an earlier process of the same user made with extent_new_kept()
  * @owner_fd: its writable descriptor; transferred, also on failure
  *
- * The contents are as they were left. Return: 0; -EBADMSG: not such an object; errno of the mapping.
+ * The contents are unchanged. Return: 0; -EBADMSG: not such an object; errno of the mapping.
  */
 int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access, struct extent **ret_extent,
                  struct errmsg *e);
 
 /**
- * extent_import() - map somebody's extent
+ * extent_import() - map an extent of another process
  * @fd:             transferred: closed by the extent, also on failure
- * @bytes_expected: what the owner said; the sealed size must agree
+ * @bytes_expected: the size that the owner announced; the sealed size must equal it
  *
  * Checks: a memfd, sealed SHRINK and GROW, size. Mapped MADV_DONTFORK, descriptor CLOEXEC.
  *
- * Return: 0; -EBADMSG if the object is not as promised; errno of the mapping.
+ * Return: 0; -EBADMSG if a check fails; errno of the mapping.
  */
 int extent_import(int fd, size_t bytes_expected, enum extent_access access, struct extent **ret_extent,
                   struct errmsg *e);
@@ -67,8 +68,9 @@ static inline void extent_freep(struct extent **x)
     *x = extent_free(*x);
 }
 
-/* Borrowed: valid while the extent lives. Read-only importers get a mapping without write permission. */
+/* Borrowed: valid while the extent lives. An importer of EXTENT_READ gets a mapping without write
+ * permission. */
 void *extent_data(const struct extent *x);
 size_t extent_bytes(const struct extent *x);
-/* What to hand to importers. Of an EXTENT_READ extent it is open read-only, for its owner too. */
+/* The descriptor for importers. For an EXTENT_READ extent it is open read-only, for its owner too. */
 int extent_fd(const struct extent *x);

@@ -1,4 +1,4 @@
-/* Conversion of runs of numbers; see dtype.h. */
+/* See dtype.h. */
 #include "gpu/dtype.h"
 
 #include <string.h>

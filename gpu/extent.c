@@ -1,9 +1,11 @@
 /*
- * CPU memory objects: memfds that nobody but their owner can write, resize or punch. See device.h.
+ * Memory objects of the CPU; see device.h. They are memfds that only their owner can write, resize or
+ * punch.
  *
- * A memfd's own descriptor is writable, and whoever receives it may map it so: file modes are checked at
- * open, not at mmap. So the owner maps its memory through the writable descriptor, then keeps and exports
- * another one, opened read-only. Mode 0400 stops another uid from opening it anew through /proc.
+ * The descriptor that memfd_create() returns is writable, and a process that receives it may map it
+ * writable: file modes are checked at open, not at mmap. So the owner maps its memory through the writable
+ * descriptor, then stores and exports another one, which it opens read-only. Mode 0400 stops another uid
+ * from opening the object anew through /proc.
  */
 #include "gpu/device.h"
 
@@ -65,14 +67,15 @@ static struct extent *extent_alloc(size_t bytes)
     return x;
 }
 
-/* Forked children must not keep pages of a pool alive, nor see them: they are not the process that was let
- * in. */
+/* A forked child must neither see the pages of a pool nor keep their memory allocated: the daemon granted
+ * access to its parent only. */
 static int extent_map_shared(struct extent *x, int fd, int prot)
 {
     void *p = mmap(NULL, x->bytes, prot, MAP_SHARED, fd, 0);
 
     if (p == MAP_FAILED)
         return -errno;
+
     x->data = p;
     return madvise(x->data, x->bytes, MADV_DONTFORK) < 0 ? -errno : 0;
 }
@@ -84,10 +87,11 @@ static int extent_memfd_open(const char *name, int *ret_fd)
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
 
-    if (fd < 0 && errno == EINVAL) /* kernels before 6.3 do not know the flag */
+    if (fd < 0 && errno == EINVAL) /* kernels before 6.3 reject the flag */
         fd = memfd_create(name, flags);
     if (fd < 0)
         return -errno;
+
     *ret_fd = fd;
     return 0;
 }
@@ -102,8 +106,8 @@ static int extent_allocate(int fd, size_t bytes)
     return r < 0 ? -errno : 0;
 }
 
-/* F_SEAL_SEAL last: after it no seal can be added, so a descriptor that lacks one is refused, not repaired.
- */
+/* F_SEAL_SEAL comes last: after it no seal can be added, so an importer refuses a descriptor that lacks one
+ * and does not try to repair it. */
 static int extent_seal(int fd, enum extent_access access)
 {
     if (fchmod(fd, access == EXTENT_READ ? 0400 : 0600) < 0)
@@ -112,6 +116,7 @@ static int extent_seal(int fd, enum extent_access access)
         return -errno;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) < 0)
         return -errno;
+
     return 0;
 }
 
@@ -124,6 +129,7 @@ static int extent_open_read_only(int fd, int *ret_fd)
     ro = open(path, O_RDONLY | O_CLOEXEC);
     if (ro < 0)
         return -errno;
+
     *ret_fd = ro;
     return 0;
 }
@@ -137,14 +143,16 @@ static int extent_check_request(const char *name, size_t bytes, struct errmsg *e
     if (bytes == 0 || bytes % page != 0 || bytes > SSIZE_MAX)
         return fail(e, -EINVAL, "memory object %s: %zu bytes is not a multiple of the page size %zu", name,
                     bytes, page);
+
     return 0;
 }
 
-/* What importers get: a copy of the owner's descriptor, or one that cannot write. */
+/* The descriptor for importers: a copy of the owner's, or one that cannot write. */
 static int extent_make_export(struct extent *x, int owner, enum extent_access access)
 {
     if (access == EXTENT_READ)
         return extent_open_read_only(owner, &x->fd);
+
     x->fd = fcntl(owner, F_DUPFD_CLOEXEC, 3);
     return x->fd < 0 ? -errno : 0;
 }
@@ -159,25 +167,32 @@ int extent_new_kept(const char *name, size_t bytes, enum extent_access access, s
     r = extent_check_request(name, bytes, e);
     if (r < 0)
         return r;
+
     x = extent_alloc(bytes);
     if (!x)
         return fail(e, -ENOMEM, "memory object %s: out of memory", name);
+
     r = extent_memfd_open(name, &fd);
     if (r < 0)
         return fail(e, r, "memory object %s: memfd_create: %s", name, strerror(-r));
+
     r = extent_allocate(fd, bytes);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot allocate %zu bytes: %s", name, bytes, strerror(-r));
+
     r = extent_map_shared(x, fd, PROT_READ | PROT_WRITE);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot map %zu bytes: %s", name, bytes, strerror(-r));
+
     r = extent_seal(fd, access);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot seal: %s", name, strerror(-r));
+
     r = extent_make_export(x, fd, access);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot open it for others (is /proc mounted?): %s", name,
                     strerror(-r));
+
     *ret_extent = take_ptr(x);
     *ret_owner_fd = take_fd(&fd);
     return 0;
@@ -196,8 +211,8 @@ int extent_new(const char *name, size_t bytes, enum extent_access access, struct
 
 /* ---- importer ---- */
 
-/* The seals make the size that fstat reports final: only then can no access through the mapping fault later.
- */
+/* The seals make the size that fstat() reports final. Without them an access through the mapping could
+ * fault later. */
 static int extent_check_import(int fd, size_t bytes_expected, enum extent_access access, struct errmsg *e)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -214,11 +229,13 @@ static int extent_check_import(int fd, size_t bytes_expected, enum extent_access
     if (bytes_expected == 0 || st.st_size < 0 || (uintmax_t) st.st_size != bytes_expected)
         return fail(e, -EBADMSG, "received memory object has %jd bytes instead of %zu", (intmax_t) st.st_size,
                     bytes_expected);
+
     flags = fcntl(fd, F_GETFL);
     if (flags < 0)
         return fail(e, -errno, "received memory object: F_GETFL: %s", strerror(errno));
     if (access == EXTENT_READ_WRITE && (flags & O_ACCMODE) != O_RDWR)
         return fail(e, -EBADMSG, "received memory object is read-only where a writable one was promised");
+
     return 0;
 }
 
@@ -234,18 +251,21 @@ int extent_import(int fd, size_t bytes_expected, enum extent_access access, stru
         return r;
     if (fcntl(owned, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "received memory object: F_SETFD: %s", strerror(errno));
+
     x = extent_alloc(bytes_expected);
     if (!x)
         return fail(e, -ENOMEM, "received memory object: out of memory");
+
     r = extent_map_shared(x, owned, access == EXTENT_READ ? PROT_READ : PROT_READ | PROT_WRITE);
     if (r < 0)
         return fail(e, r, "received memory object: cannot map %zu bytes: %s", bytes_expected, strerror(-r));
+
     x->fd = take_fd(&owned);
     *ret_extent = take_ptr(x);
     return 0;
 }
 
-/* ---- an owner's successor ---- */
+/* ---- adoption by a later process ---- */
 
 int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access, struct extent **ret_extent,
                  struct errmsg *e)
@@ -263,12 +283,14 @@ int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access,
     x = extent_alloc(bytes_expected);
     if (!x)
         return fail(e, -ENOMEM, "kept memory object: out of memory");
+
     r = extent_map_shared(x, owned, PROT_READ | PROT_WRITE);
     if (r == 0)
         r = extent_make_export(x, owned, access);
     if (r < 0)
         return fail(e, r, "kept memory object: cannot map or open %zu bytes: %s", bytes_expected,
                     strerror(-r));
+
     *ret_extent = take_ptr(x);
     return 0;
 }

@@ -1,8 +1,10 @@
 /*
- * Half-tiles in whole words. Seen as half-words, layout.h's map loses its h: code i of fragment order, i = 2
- * lane + h, owns half-word i of a plane's 64, and field j of it. So field j of a plane is one loop over 64
- * half-words with the same shift and mask. Half-words have 16 bits; in the plane of width 1 they have 8,
- * which its eight fields fill.
+ * Half-tiles, in whole words and code by code; see half_tile.h.
+ *
+ * In half-words the map of page_layout.h no longer depends on h: code i of fragment order, i = 2 lane + h,
+ * owns half-word i of the 64 of a plane, and field j of that half-word. So field j of a plane is one loop
+ * over 64 half-words with the same shift and mask. Half-words have 16 bits; in the plane of width 1 they
+ * have 8, and its eight fields fill them.
  */
 #include "gpu/half_tile.h"
 
@@ -12,10 +14,12 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "words of a half-tile are used as they lie in memory");
 
+/* Appends the bits of the plane below those already in @codes. @p in {2, 4, 8}: a constant where this is
+ * inlined. */
+
 enum { ROW = 64, FIELDS = HALF_TILE_CODES / ROW };
 
-/* Appends the plane's bits below those already in @codes. @p in {2, 4, 8}: a constant where this is inlined.
- */
+/* @drop: number of bits of each code below those of this plane. */
 static inline const uint8_t *half_tile_plane_unpack(const uint8_t *plane, unsigned p, uint8_t *codes)
 {
     unsigned per_word = 16 / p;
@@ -131,5 +135,80 @@ void half_tile_transpose(const uint8_t *codes, uint8_t *ret)
             memcpy(x, y, sizeof(x));
         }
         memcpy(ret + ROW * j, x, sizeof(x));
+    }
+}
+
+/* ---- one code ---- */
+
+struct half_tile_place {
+    size_t byte;    /* of the code's field, inside its plane */
+    unsigned shift; /* inside that byte: no field crosses one */
+};
+
+/*
+ * page_layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte s / 8. So
+ * the field of half h stands 16 bits (planes of u32 words) or 8 bits (the u16 words of the plane of width 1)
+ * above half 0.
+ */
+static struct half_tile_place half_tile_place(unsigned p, enum side side, unsigned token, unsigned coord)
+{
+    unsigned j = token >> 3, in = token & 7;
+    unsigned g = side == SIDE_K ? in : coord;
+    unsigned pair = side == SIDE_K ? coord : in;
+    unsigned lane = 4 * g + (pair >> 1), h = pair & 1;
+    unsigned bit;
+
+    switch (p) {
+    case 8:
+        bit = 8 * (j & 1) + 16 * h;
+        return (struct half_tile_place){4 * ((j >> 1) * 32 + lane) + bit / 8, bit % 8};
+    case 4:
+        bit = 4 * (j & 3) + 16 * h;
+        return (struct half_tile_place){4 * ((j >> 2) * 32 + lane) + bit / 8, bit % 8};
+    case 2:
+        bit = 2 * j + 16 * h;
+        return (struct half_tile_place){4 * lane + bit / 8, bit % 8};
+    default:
+        bit = j + 8 * h;
+        return (struct half_tile_place){2 * lane + bit / 8, bit % 8};
+    }
+}
+
+unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord)
+{
+    const uint8_t *plane = half_tile;
+    unsigned code = 0;
+
+    assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8);
+    for (unsigned p = 8; p > 0; p /= 2) {
+        struct half_tile_place at;
+
+        if (!(b & p))
+            continue;
+        at = half_tile_place(p, side, token, coord);
+        code = code << p | (plane[at.byte] >> at.shift & ((1u << p) - 1));
+        plane += (size_t) p * CHUNK_TOKENS;
+    }
+    return code;
+}
+
+void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
+                   unsigned code)
+{
+    uint8_t *plane = half_tile;
+    unsigned left = b; /* bits of the code not yet written: the top ones go first */
+
+    assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8 && code < 1u << b);
+    for (unsigned p = 8; p > 0; p /= 2) {
+        unsigned mask = (1u << p) - 1;
+        struct half_tile_place at;
+
+        if (!(b & p))
+            continue;
+        left -= p;
+        at = half_tile_place(p, side, token, coord);
+        plane[at.byte] =
+            (uint8_t) ((plane[at.byte] & ~(mask << at.shift)) | (code >> left & mask) << at.shift);
+        plane += (size_t) p * CHUNK_TOKENS;
     }
 }

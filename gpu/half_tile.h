@@ -1,12 +1,12 @@
 /*
- * Whole half-tiles to codes and back, word by word. The scalar form of the same map is half_tile_get().
+ * Half-tiles to codes and back: whole half-tiles word by word, and single codes with half_tile_get() and
+ * half_tile_set(). The map is that of page_layout.h.
  *
- * Fragment order: the order in which the fields of a half-tile come out of its words without a shuffle,
- * codes[64 j + 8 row + col] with j, row, col as layout.h's j, g and 2t + h. That is
+ * Fragment order is the order in which the fields of a half-tile come out of its words without a shuffle:
+ * codes[64 j + 8 row + col] with j, row, col as j, g and 2t + h of page_layout.h. That is
  *
- *     K: row = n & 7, col = c        so codes[8 n + c]: token-major
- *     V: row = c, col = n & 7        so codes[64 (n >> 3) + 8 c + (n & 7)]: eight tokens of a coordinate
- * together
+ *     K: row = n & 7, col = c    so codes[8 n + c]: token-major
+ *     V: row = c, col = n & 7    so codes[64 (n >> 3) + 8 c + (n & 7)]: eight tokens of a coordinate together
  */
 #pragma once
 
@@ -27,3 +27,8 @@ void half_tile_pack(const uint8_t *codes, unsigned b, uint8_t *half_tile);
 
 /* Transposes each of the 8 x 8 blocks of @codes: K's fragment order to V's and back. @ret may be @codes. */
 void half_tile_transpose(const uint8_t *codes, uint8_t *ret);
+
+/* One code of a half-tile, by the map of page_layout.h. For tests and tools. */
+unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord);
+void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
+                   unsigned code);

@@ -1,4 +1,4 @@
-/* Constants of a table for attention; see constants.h. */
+/* See page_constants.h. */
 #include "gpu/page_constants.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ void page_level_table_init(struct level_table *t, const struct levels *l, unsign
     int shift = 0;
 
     if (b > 4) {
-        float largest = fmaxf(fabsf(l->value[0]), fabsf(l->value[n - 1])); /* they ascend */
+        float largest = fmaxf(fabsf(l->value[0]), fabsf(l->value[n - 1])); /* levels ascend */
 
         shift = 9;
         while (ldexpf(largest, shift) > LEVEL_WHOLE_MAX)
@@ -27,7 +27,7 @@ void page_level_table_init(struct level_table *t, const struct levels *l, unsign
 }
 
 /* Weight of node @j of 0..3 at @u in 0..1, counted from node 1 in spacings. */
-static double constants_cubic(unsigned j, double u)
+static double page_constants_cubic(unsigned j, double u)
 {
     double x = 1;
 
@@ -36,9 +36,9 @@ static double constants_cubic(unsigned j, double u)
     return x;
 }
 
-/* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1, where nodes are
- * @angle apart. */
-static double constants_cubic_error(double angle, double first, double step)
+/* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1; nodes are @angle
+ * apart. */
+static double page_constants_cubic_error(double angle, double first, double step)
 {
     double worst = 0;
 
@@ -46,26 +46,25 @@ static double constants_cubic_error(double angle, double first, double step)
         double re = cos(angle * (u + 1)), im = sin(angle * (u + 1));
 
         for (unsigned j = 0; j < FOLD_NODES; j++) {
-            re -= constants_cubic(j, u) * cos(angle * j);
-            im -= constants_cubic(j, u) * sin(angle * j);
+            re -= page_constants_cubic(j, u) * cos(angle * j);
+            im -= page_constants_cubic(j, u) * sin(angle * j);
         }
         worst = fmax(worst, hypot(re, im));
     }
     return worst;
 }
 
-/*
- * Nodes of a plane's own level are right; each level below adds its own error to what it makes of the level
- * above, which is 5/4 of that one's at most (the sum of |cubic| at u = 1/2).
- */
-static double constants_fold_error(double freq, unsigned level)
+/* Nodes of the own level of a plane are exact. Each level below adds its own error to at most 5/4 of the
+ * error of the level above: 5/4 is the sum of |cubic| at u = 1/2. */
+static double page_constants_fold_error(double freq, unsigned level)
 {
     double error = 0;
 
     for (unsigned l = level; l > 0; l--)
         error = 1.25 * error +
-                constants_cubic_error(freq * ldexp(FOLD_SPACING, 2 * (int) l), 0, 1.0 / FOLD_RATIO);
-    return 1.25 * error + constants_cubic_error(freq * FOLD_SPACING, 0.5 / FOLD_SPACING, 1.0 / FOLD_SPACING);
+                page_constants_cubic_error(freq * ldexp(FOLD_SPACING, 2 * (int) l), 0, 1.0 / FOLD_RATIO);
+    return 1.25 * error +
+           page_constants_cubic_error(freq * FOLD_SPACING, 0.5 / FOLD_SPACING, 1.0 / FOLD_SPACING);
 }
 
 static void constants_init_plane(struct page_constants *c, uint32_t i, double freq, unsigned level)
@@ -73,7 +72,7 @@ static void constants_init_plane(struct page_constants *c, uint32_t i, double fr
     double spacing = ldexp(FOLD_SPACING, 2 * (int) level);
 
     c->fold_level[i] = (uint8_t) level;
-    c->fold_error[i] = (float) constants_fold_error(fabs(freq), level);
+    c->fold_error[i] = (float) page_constants_fold_error(fabs(freq), level);
     c->fold_start.cos[i] = cos(freq * (0.5 + 4 * spacing));
     c->fold_start.sin[i] = sin(freq * (0.5 + 4 * spacing));
     c->fold_step.cos[i] = cos(freq * spacing);
@@ -87,9 +86,9 @@ static void constants_init_fold(struct page_constants *c, const struct geometry 
     _Static_assert(FOLD_RATIO == 4, "spacings are 16 4^l");
     for (unsigned j = 0; j < FOLD_NODES; j++) {
         for (unsigned t = 0; t < FOLD_SPACING; t++)
-            c->fold_tokens[j][t] = (float) constants_cubic(j, (t + 0.5) / FOLD_SPACING);
+            c->fold_tokens[j][t] = (float) page_constants_cubic(j, (t + 0.5) / FOLD_SPACING);
         for (unsigned k = 0; k < FOLD_RATIO; k++)
-            c->fold_nodes[k][j] = (float) constants_cubic(j, (double) k / FOLD_RATIO);
+            c->fold_nodes[k][j] = (float) page_constants_cubic(j, (double) k / FOLD_RATIO);
     }
     for (uint32_t i = g->d / 2; i-- > 0;) {
         double freq = i < g->n_rot / 2 ? g->freq[i] : 0;
@@ -103,12 +102,13 @@ static void constants_init_fold(struct page_constants *c, const struct geometry 
 struct page_constants *page_constants_new(const struct table *table)
 {
     const struct geometry *g = &table->geometry;
-    size_t n_angles = (size_t) g->n_rot / 2 * CHUNK_TOKENS; /* both bounded by geometry.h */
+    size_t n_angles = (size_t) g->n_rot / 2 * CHUNK_TOKENS; /* both are bounded by geometry.h */
     size_t bytes = sizeof(struct page_constants) + 2 * n_angles * sizeof(float);
     struct page_constants *c = aligned_alloc(64, (bytes + 63) / 64 * 64);
 
     if (!c)
         return NULL;
+
     for (int side = SIDE_K; side <= SIDE_V; side++) {
         c->levels[side][0] = (struct level_table){.unit = 1};
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)

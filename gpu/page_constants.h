@@ -1,8 +1,6 @@
-/*
- * What attention needs of a table besides the table itself, computed once per page_layout: levels as whole
- * numbers, for kernels that look them up by index and multiply integers, and the cosines and sines of in-page
- * offsets.
- */
+/* What attention needs of a table besides the table itself, computed once per page_layout: levels as whole
+ * numbers, for kernels that look them up by index and multiply integers, and the cosines and sines of
+ * in-page offsets. */
 #pragma once
 
 #include <stdint.h>
@@ -17,17 +15,20 @@ struct level_table {
     _Alignas(64)
         int16_t value[1 << TABLE_BITS_MAX]; /* levels / unit, repeated: index bits above b do not matter */
     _Alignas(16) int8_t narrow[16];         /* the same for b <= 4 */
-    float unit;                             /* what 1 stands for, as dec expects levels */
+    float unit;                             /* value of 1 in units of the levels that dec expects */
 };
 
-/* @b in 1..8. Levels with b <= 4 are whole already; others are rounded to a power of two, 2^-9 at best. */
+/*
+ * @b in 1..8. Levels with b <= 4 are whole numbers already; others are rounded to a power of two, 2^-9 at
+ * best.
+ */
 void page_level_table_init(struct level_table *t, const struct levels *l, unsigned b);
 
 /*
- * Slow RoPE planes turn so little that their part of a score is interpolated (fold.h). Level l has a node
- * every 16 4^l tokens, node k at 16 4^l k - 1/2, and between two nodes Lagrange's cubic through the four
- * around them serves. A plane belongs to the coarsest level over whose spacing it turns by FOLD_ANGLE at
- * most, or else to level 0.
+ * Slow RoPE planes rotate so little that their part of a score is interpolated (fold.h). Level l has a node
+ * every 16 4^l tokens, node k at 16 4^l k - 1/2. Between two nodes the value is Lagrange's cubic through
+ * the four nodes around them. A plane belongs to the coarsest level over whose spacing it rotates by
+ * FOLD_ANGLE at most; if there is none, to level 0.
  */
 enum { FOLD_LEVELS = 4, FOLD_NODES = 4, FOLD_SPACING = 16, FOLD_RATIO = 4 };
 #define FOLD_ANGLE 0.25
@@ -36,7 +37,7 @@ struct page_constants {
     float fold_tokens[FOLD_NODES]
                      [FOLD_SPACING];          /* weight of each node for the tokens between the middle ones */
     float fold_nodes[FOLD_RATIO][FOLD_NODES]; /* the same for node k of the level below, by k % FOLD_RATIO */
-    float fold_error[GEOMETRY_PLANES_MAX];    /* by plane, of the size of its part of a score */
+    float fold_error[GEOMETRY_PLANES_MAX];    /* by plane, relative to the size of its part of a score */
     uint8_t fold_level[GEOMETRY_PLANES_MAX];  /* by plane, ascending; planes without rotation come last */
     struct rope_phase fold_start, fold_step;  /* R(1/2 + 4 spacing), R(-spacing) of a plane's level */
     struct level_table levels[2][TABLE_BITS_MAX + 1]; /* by side and b */

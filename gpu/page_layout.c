@@ -1,7 +1,4 @@
-/*
- * Offsets inside a page, and the one-code-at-a-time form of the half-tile map. Pure arithmetic; what reads
- * whole half-tiles is half_tile.c, which the tests hold against this file.
- */
+/* See page_layout.h. */
 #include "gpu/page_layout.h"
 
 #include <assert.h>
@@ -13,9 +10,7 @@
 #include "base/cleanup.h"
 #include "gpu/page_constants.h"
 
-/* ---- offsets ---- */
-
-static bool layout_sinks_bytes(const struct table *t, struct shard s, size_t *ret_bytes)
+static bool page_layout_sinks_bytes(const struct table *t, struct shard s, size_t *ret_bytes)
 {
     size_t heads, rows;
 
@@ -27,7 +22,7 @@ static bool layout_page_sizes(struct page_layout *l, size_t blocks_bytes)
 {
     size_t sinks;
 
-    if (!layout_sinks_bytes(l->table, l->shard, &sinks) ||
+    if (!page_layout_sinks_bytes(l->table, l->shard, &sinks) ||
         !checked_add(blocks_bytes, sinks, &l->payload_bytes[PAGE_FIRST]))
         return false;
     l->payload_bytes[PAGE_REST] = blocks_bytes;
@@ -58,9 +53,11 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
         return -EINVAL;
     if (!checked_mul(g->n_layers, shard.n_heads, &n_blocks) || !checked_add(n_blocks, 1, &n_off))
         return -EOVERFLOW;
+
     off = calloc(n_off, sizeof(*off));
     if (!off)
         return -ENOMEM;
+
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < shard.n_heads; head++) {
             const struct codec *v = table_codec(table, layer, shard.first_head + head, SIDE_V);
@@ -75,9 +72,11 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
     off[i] = at;
     if (!layout_page_sizes(&layout, at))
         return -EOVERFLOW;
+
     layout.constants = page_constants_new(table);
     if (!layout.constants)
         return -ENOMEM;
+
     layout.block_off = take_ptr(off);
     *l = layout;
     return 0;
@@ -97,79 +96,4 @@ size_t page_sink_off(const struct page_layout *l, uint32_t layer, uint32_t head,
 
     assert(layer < l->table->geometry.n_layers && head < l->shard.n_heads);
     return l->sinks_off + index * l->table->n_sink * row_bytes;
-}
-
-/* ---- the map ---- */
-
-struct page_layout_place {
-    size_t byte;    /* of the code's field, inside its plane */
-    unsigned shift; /* inside that byte: no field crosses one */
-};
-
-/*
- * layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte s / 8. So the
- * field of half h stands 16 bits (planes of u32 words) or 8 bits (the u16 words of the plane of width 1)
- * above half 0.
- */
-static struct page_layout_place layout_place_of(unsigned p, enum side side, unsigned token, unsigned coord)
-{
-    unsigned j = token >> 3, in = token & 7;
-    unsigned g = side == SIDE_K ? in : coord;
-    unsigned pair = side == SIDE_K ? coord : in;
-    unsigned lane = 4 * g + (pair >> 1), h = pair & 1;
-    unsigned bit;
-
-    switch (p) {
-    case 8:
-        bit = 8 * (j & 1) + 16 * h;
-        return (struct page_layout_place){4 * ((j >> 1) * 32 + lane) + bit / 8, bit % 8};
-    case 4:
-        bit = 4 * (j & 3) + 16 * h;
-        return (struct page_layout_place){4 * ((j >> 2) * 32 + lane) + bit / 8, bit % 8};
-    case 2:
-        bit = 2 * j + 16 * h;
-        return (struct page_layout_place){4 * lane + bit / 8, bit % 8};
-    default:
-        bit = j + 8 * h;
-        return (struct page_layout_place){2 * lane + bit / 8, bit % 8};
-    }
-}
-
-unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord)
-{
-    const uint8_t *plane = half_tile;
-    unsigned code = 0;
-
-    assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8);
-    for (unsigned p = 8; p > 0; p /= 2) {
-        struct page_layout_place at;
-
-        if (!(b & p))
-            continue;
-        at = layout_place_of(p, side, token, coord);
-        code = code << p | (plane[at.byte] >> at.shift & ((1u << p) - 1));
-        plane += (size_t) p * CHUNK_TOKENS;
-    }
-    return code;
-}
-
-void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
-                   unsigned code)
-{
-    uint8_t *plane = half_tile;
-    unsigned left = b; /* bits of the code not yet written: the top ones go first */
-
-    assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8 && code < 1u << b);
-    for (unsigned p = 8; p > 0; p /= 2) {
-        unsigned mask = (1u << p) - 1;
-        struct page_layout_place at;
-
-        if (!(b & p))
-            continue;
-        left -= p;
-        at = layout_place_of(p, side, token, coord);
-        plane[at.byte] =
-            (uint8_t) ((plane[at.byte] & ~(mask << at.shift)) | (code >> left & mask) << at.shift);
-        plane += (size_t) p * CHUNK_TOKENS;
-    }
 }

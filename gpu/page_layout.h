@@ -1,22 +1,28 @@
 /*
- * Where everything lies inside a page. Pure arithmetic over a table and a shard; gpu/README.md draws it to
+ * The place of everything inside a page. Pure arithmetic over a table and a shard; gpu/README.md draws it to
  * the bit.
  *
- * page    = header (PAGE_HEADER_BYTES, proto/page.h) + payload
- * payload = for each layer, for each head of the shard: [K half-tiles][V half-tiles]
- *           class first: then the sinks, [layer][head][side][n_sink][d] binary16 of x - mean
+ *     page    = header (PAGE_HEADER_BYTES, proto/page.h) + payload
+ *     payload = for each layer, for each head of the shard: [K half-tiles][V half-tiles]
+ *               class first: then the sinks, [layer][head][side][n_sink][d] binary16 of x - mean
  *
  * Half-tile: 64 tokens x 8 coordinates at b bits, 64 b bytes: planes of 8, 4, 2, 1 bits, widest first,
- * holding the code's bits from the most significant down (b = 7: 4, 2, 1). Inside a plane of width p, for
- * token n and coordinate c: K                 V j        n >> 3            n >> 3           field g        n
- * & 7             c                row of the matrix fragment t, h     c >> 1, c & 1     (n & 7) >> 1, n & 1
- *     lane     4 g + t
+ * holding the bits of the code from the most significant down (b = 7: 4, 2, 1). Inside a plane of width p,
+ * for token n and coordinate c:
+ *
+ *                                      K                V
+ *     field j                          n >> 3           n >> 3
+ *     row g of the matrix fragment     n & 7            c
+ *     t, h                             c >> 1, c & 1    (n & 7) >> 1, n & 1
+ *     lane                             4 g + t          4 g + t
+ *
  *     p = 8    u32 word [j >> 1][lane], shift 8 (j & 1) + 16 h
  *     p = 4    u32 word [j >> 2][lane], shift 4 (j & 3) + 16 h
  *     p = 2    u32 word [lane],         shift 2 j + 16 h
  *     p = 1    u16 word [lane],         shift j + 8 h
- * little-endian. These are the A fragments of a 16x8x16 matrix instruction: tokens as rows for K, coordinates
- * as rows for V.
+ *
+ * Words are little-endian. These are the A fragments of a 16x8x16 matrix instruction: tokens are rows for K,
+ * coordinates are rows for V.
  */
 #pragma once
 
@@ -56,17 +62,18 @@ struct page_layout {
 };
 
 /**
- * page_layout_init() - compute the layout of @table for @shard
- * Return: 0; -EINVAL: the shard is outside the table's heads, or lacks heads that its values are predicted
- * from, see page_layout_lacks_heads(); -EOVERFLOW; -ENOMEM.
+ * page_layout_init() - compute the layout of @table for @shard Return: 0; -EINVAL: the shard is outside the
+ * heads of the table, or lacks heads that its values are predicted from, see page_layout_lacks_heads();
+ * -EOVERFLOW; -ENOMEM.
  */
 int page_layout_init(struct page_layout *l, const struct table *table, struct shard shard);
 
-/* Whether V of a head of @shard is predicted from heads outside it: its pages could not be read alone. */
+/* Whether V of a head of @shard is predicted from heads outside it, so that pages of @shard could not be
+ * decoded alone. */
 bool page_layout_lacks_heads(const struct table *table, struct shard shard);
 void page_layout_deinit(struct page_layout *l);
 
-/* @head counts from the shard's first. */
+/* @head is counted from the first head of the shard. */
 static inline size_t page_block_off(const struct page_layout *l, uint32_t layer, uint32_t head)
 {
     return l->block_off[layer * l->shard.n_heads + head];
@@ -80,8 +87,3 @@ static inline size_t page_v_off(const struct codec *k)
 
 /* Offset, in a payload of class first, of the binary16 sink rows [n_sink, d] of one (layer, head, side). */
 size_t page_sink_off(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side);
-
-/* One code of a half-tile, by the map above. For tests, tools and the reference kernels. */
-unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord);
-void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
-                   unsigned code);

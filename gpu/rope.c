@@ -1,4 +1,4 @@
-/* Rotary angles; see rope.h. */
+/* See rope.h. */
 #include "gpu/rope.h"
 
 #include <math.h>

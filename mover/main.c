@@ -17,7 +17,7 @@
 #include "mover/serve.h"
 #include "proto/mover_wire.h"
 
-/* libc finds it by its name, which must not be hidden. */
+/* libc looks this symbol up by name: it must be visible. */
 __attribute__((visibility("default"))) const char *argp_program_version = "kvcobra-mover " KVCOBRA_VERSION;
 
 enum { EXIT_USAGE = 2 };
@@ -26,11 +26,11 @@ static const char doc[] = "Make, check and copy GPU memory for kvcobrad."
                           "\v"
                           "kvcobrad starts kvcobra-mover when a GPU is configured (see \"gpu\" in "
                           "kvcobrad.conf(5)) and talks to it over descriptor 3. "
-                          "There is nothing to do with it by hand.";
+                          "Do not start it by hand.";
 
 static const struct argp argp = {.doc = doc};
 
-static bool kvcobra_mover_is_started_by_daemon(void)
+static bool main_is_started_by_daemon(void)
 {
     int domain = 0, type = 0;
     socklen_t bytes = sizeof(int);
@@ -39,16 +39,16 @@ static bool kvcobra_mover_is_started_by_daemon(void)
            getsockopt(MOVER_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_SEQPACKET;
 }
 
-/* Nothing of the daemon's but the socket, no more rights than it has, no core file with what others keep in
- * GPU memory. */
-static int kvcobra_mover_lock_down(void)
+/* Closes the daemon's descriptors except for the socket, forbids new privileges, and prevents core files,
+ * which could hold GPU memory of clients. */
+static int main_give_up_privileges(void)
 {
-    /* Not 0, which the kernel takes for "no limit" where cores are piped to a program; 1 is "none" there too.
+    /* Not 0: where cores are piped to a program, the kernel takes 0 for "no limit" and 1 for "none".
      */
     const struct rlimit no_core = {1, 1};
 
-    /* The daemon's death closes the socket, which is read between requests; this one comes also while the
-     * driver works. */
+    /* The daemon's exit closes the socket, which is read between requests only; the signal also arrives while
+     * the driver works. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
     if (close_range(MOVER_SOCKET_FD + 1, ~0U, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0 ||
@@ -56,6 +56,7 @@ static int kvcobra_mover_lock_down(void)
         return -errno;
     if (unsetenv("NOTIFY_SOCKET") < 0 || unsetenv("WATCHDOG_USEC") < 0 || unsetenv("WATCHDOG_PID") < 0)
         return -errno;
+
     return 0;
 }
 
@@ -66,14 +67,14 @@ int main(int argc, char **argv)
 
     argp_err_exit_status = EXIT_USAGE;
     (void) argp_parse(&argp, argc, argv, 0, NULL, NULL);
-    if (!kvcobra_mover_is_started_by_daemon()) {
-        fprintf(stderr, "kvcobra-mover: kvcobrad starts it when a GPU is configured; there is nothing to do "
-                        "with it by hand\n");
+    if (!main_is_started_by_daemon()) {
+        fprintf(stderr, "kvcobra-mover: kvcobrad starts it when a GPU is configured; do not start it by "
+                        "hand\n");
         return EXIT_USAGE;
     }
-    r = kvcobra_mover_lock_down();
+    r = main_give_up_privileges();
     if (r < 0) {
-        fprintf(stderr, "kvcobra-mover: cannot lock itself down: %s\n", strerror(-r));
+        fprintf(stderr, "kvcobra-mover: cannot give up its privileges: %s\n", strerror(-r));
         return EXIT_FAILURE;
     }
     r = serve(MOVER_SOCKET_FD, &e);

@@ -1,26 +1,26 @@
-/* Making, checking and copying; see move.h. */
+/* Creates, checks and copies extents; see move.h. */
 #include "mover/move.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "proto/page.h"
+#include "base/fd_io.h"
+#include "proto/crc32c.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
-static uint8_t piece[PIECE_BYTES]; /* between device and file; the process has one thread */
+static uint8_t piece[PIECE_BYTES]; /* buffer between device and file; the process has one thread */
 
-static size_t move_piece_of(uint64_t left)
+static size_t move_piece_bytes(uint64_t left)
 {
     return left < PIECE_BYTES ? (size_t) left : PIECE_BYTES;
 }
 
-int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errmsg *e)
+int move_create(struct mover_device *device, uint64_t bytes, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
     _cleanup_(closep) int fd = -1;
@@ -29,14 +29,19 @@ int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errms
     r = cuda_extent_new(device->space, bytes, &fd, e);
     if (r < 0)
         return r;
+
     copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
-        return fail(e, -errno, "cannot copy a descriptor: %s", strerror(errno));
+        return fail(e, -errno, "cannot duplicate a descriptor: %s", strerror(errno));
+
     r = cuda_extent_import(device->space, copy, bytes, CU_ACCESS_READ_WRITE, &x, e);
-    if (r == 0)
-        r = cuda_extent_clear(x, e);
     if (r < 0)
         return r;
+
+    r = cuda_extent_clear(x, e);
+    if (r < 0)
+        return r;
+
     *ret_fd = take_fd(&fd);
     return 0;
 }
@@ -44,9 +49,10 @@ int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errms
 static int move_check_range(const struct range *range, uint64_t extent_bytes, struct errmsg *e)
 {
     if (!range_inside(range->offset, range->bytes, extent_bytes))
-        return fail(e, -EINVAL, "%llu bytes at %llu of a GPU extent of %llu",
+        return fail(e, -EINVAL, "the range of %llu bytes at %llu is outside a GPU extent of %llu bytes",
                     (unsigned long long) range->bytes, (unsigned long long) range->offset,
                     (unsigned long long) extent_bytes);
+
     return 0;
 }
 
@@ -55,11 +61,12 @@ static int move_checksum(struct cuda_extent *x, const struct range *range, uint3
     uint32_t crc = 0;
 
     for (uint64_t done = 0; done < range->bytes;) {
-        size_t n = move_piece_of(range->bytes - done);
+        size_t n = move_piece_bytes(range->bytes - done);
         int r = cuda_extent_read(x, range->offset + done, piece, n, e);
 
         if (r < 0)
             return r;
+
         crc = crc32c_continue(crc, piece, n);
         done += n;
     }
@@ -67,54 +74,60 @@ static int move_checksum(struct cuda_extent *x, const struct range *range, uint3
     return 0;
 }
 
-int move_check(struct device *device, int fd, uint64_t extent_bytes, const struct range *ranges, size_t n,
-               uint32_t *ret_crc, struct errmsg *e)
+int move_check(struct mover_device *device, int fd, uint64_t extent_bytes, const struct range *ranges,
+               size_t n, uint32_t *ret_crc, struct errmsg *e)
 {
     _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
     _cleanup_(closep) int owned = fd;
-    int r = 0;
+    int r;
 
-    for (size_t i = 0; r == 0 && i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         r = move_check_range(&ranges[i], extent_bytes, e);
-    if (r == 0)
-        r = cuda_extent_import(device->space, take_fd(&owned), extent_bytes, CU_ACCESS_READ, &x, e);
-    for (size_t i = 0; r == 0 && i < n; i++)
+        if (r < 0)
+            return r;
+    }
+
+    r = cuda_extent_import(device->space, take_fd(&owned), extent_bytes, CU_ACCESS_READ, &x, e);
+    if (r < 0)
+        return r;
+
+    for (size_t i = 0; i < n; i++) {
         r = move_checksum(x, &ranges[i], &ret_crc[i], e);
-    return r;
-}
-
-/* All @n bytes, or -EBADMSG. */
-static int move_read_file(int file, uint64_t offset, size_t n, struct errmsg *e)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(file, piece + done, n - done, (off_t) (offset + done));
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return fail(e, -EBADMSG, "cannot read what is to be copied to the GPU: %s",
-                        got < 0 ? strerror(errno) : "the file is shorter");
-        done += (size_t) got;
+        if (r < 0)
+            return r;
     }
     return 0;
 }
 
-static int move_write_file(int file, uint64_t offset, size_t n, struct errmsg *e)
+/* Copies one piece of the file to the same offset in the range. */
+static int move_piece_in(struct cuda_extent *x, int file, const struct range *range, uint64_t done, size_t n,
+                         struct errmsg *e)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t put = pwrite(file, piece + done, n - done, (off_t) (offset + done));
+    int r = fd_pread_all(file, piece, n, done);
 
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return fail(e, -EBADMSG, "cannot write what was copied from the GPU: %s",
-                        strerror(put < 0 ? errno : ENOSPC));
-        done += (size_t) put;
-    }
+    if (r < 0)
+        return fail(e, -EBADMSG, "cannot read the file to be copied to the GPU: %s",
+                    r == -ENODATA ? "it ends before the range does" : strerror(-r));
+
+    return cuda_extent_write(x, range->offset + done, piece, n, e);
+}
+
+static int move_piece_out(struct cuda_extent *x, int file, const struct range *range, uint64_t done, size_t n,
+                          struct errmsg *e)
+{
+    int r = cuda_extent_read(x, range->offset + done, piece, n, e);
+
+    if (r < 0)
+        return r;
+
+    r = fd_pwrite_all(file, piece, n, done);
+    if (r < 0)
+        return fail(e, -EBADMSG, "cannot write the file copied from the GPU: %s", strerror(-r));
+
     return 0;
 }
 
-int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct range *range, int file,
+int move_copy(struct mover_device *device, int fd, uint64_t extent_bytes, const struct range *range, int file,
               bool to_extent, struct errmsg *e)
 {
     _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
@@ -122,16 +135,22 @@ int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct
     int access = to_extent ? CU_ACCESS_READ_WRITE : CU_ACCESS_READ;
     int r = move_check_range(range, extent_bytes, e);
 
-    if (r == 0)
-        r = cuda_extent_import(device->space, take_fd(&owned), extent_bytes, access, &x, e);
-    for (uint64_t done = 0; r == 0 && done < range->bytes; done += PIECE_BYTES) {
-        size_t n = move_piece_of(range->bytes - done);
+    if (r < 0)
+        return r;
 
-        r = to_extent ? move_read_file(file, done, n, e)
-                      : cuda_extent_read(x, range->offset + done, piece, n, e);
-        if (r == 0)
-            r = to_extent ? cuda_extent_write(x, range->offset + done, piece, n, e)
-                          : move_write_file(file, done, n, e);
+    r = cuda_extent_import(device->space, take_fd(&owned), extent_bytes, access, &x, e);
+    if (r < 0)
+        return r;
+
+    for (uint64_t done = 0; done < range->bytes; done += PIECE_BYTES) {
+        size_t n = move_piece_bytes(range->bytes - done);
+
+        if (to_extent)
+            r = move_piece_in(x, file, range, done, n, e);
+        else
+            r = move_piece_out(x, file, range, done, n, e);
+        if (r < 0)
+            return r;
     }
-    return r;
+    return 0;
 }

@@ -31,8 +31,8 @@ struct nvml {
     const char *(*error)(int);
     int (*by_uuid)(const char *, nvml_device *);
     list_call processes;
-    list_call mps_processes;                         /* NULL: the library has none of it */
-    int (*process_name)(unsigned, char *, unsigned); /* likewise */
+    list_call mps_processes;                         /* NULL: missing in the library */
+    int (*process_name)(unsigned, char *, unsigned); /* NULL: missing in the library */
 };
 
 struct nvml *nvml_close(struct nvml *n)
@@ -62,6 +62,7 @@ int nvml_open(struct nvml **ret_nvml, struct errmsg *e)
 
     if (!n)
         return fail(e, -ENOMEM, "out of memory");
+
     n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!n->library)
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: %s", dlerror());
@@ -78,12 +79,13 @@ int nvml_open(struct nvml **ret_nvml, struct errmsg *e)
     if (r != NVML_SUCCESS)
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: libnvidia-ml does not start: %s",
                     n->error(r));
+
     n->started = true;
     *ret_nvml = take_ptr(n);
     return 0;
 }
 
-/* The driver's UUID says "GPU-" of instances too; this library's says "MIG-" of them. */
+/* UUIDs of MIG instances begin with "GPU-" in the driver and with "MIG-" in this library. */
 static int nvml_find_device(const struct nvml *n, const struct cu_uuid *uuid, nvml_device *ret)
 {
     char text[CUDA_UUID_CHARS];
@@ -93,6 +95,7 @@ static int nvml_find_device(const struct nvml *n, const struct cu_uuid *uuid, nv
     r = n->by_uuid(text, ret);
     if (r == NVML_SUCCESS)
         return r;
+
     memcpy(text, "MIG", 3);
     return n->by_uuid(text, ret) == NVML_SUCCESS ? NVML_SUCCESS : r;
 }
@@ -104,11 +107,12 @@ bool nvml_has_mps(struct nvml *n, const struct cu_uuid *uuid)
 
     if (!n->mps_processes || nvml_find_device(n, uuid, &device) != NVML_SUCCESS)
         return false;
-    return n->mps_processes(device, &count, NULL) != NVML_SUCCESS ? count > 0
-                                                                  : false; /* no room for any: too small */
+
+    /* with room for none, the call fails if there are any, and sets their number */
+    return n->mps_processes(device, &count, NULL) != NVML_SUCCESS && count > 0;
 }
 
-/* The server itself is a process with a context. */
+/* The MPS server is a process with a context. */
 static bool nvml_is_mps_server(const struct nvml *n, unsigned pid)
 {
     static const char server[] = "nvidia-cuda-mps-server";
@@ -117,6 +121,7 @@ static bool nvml_is_mps_server(const struct nvml *n, unsigned pid)
 
     if (!n->process_name || n->process_name(pid, name, sizeof(name)) != NVML_SUCCESS)
         return false;
+
     name[sizeof(name) - 1] = '\0';
     base = strrchr(name, '/');
     return strncmp(base ? base + 1 : name, server, sizeof(server) - 1) == 0;
@@ -130,13 +135,15 @@ static int nvml_check_list(const struct nvml *n, const struct nvml_process *list
     for (unsigned i = 0; i < count; i++) {
         if (nvml_is_mps_server(n, list[i].pid))
             return fail(e, -EOPNOTSUPP,
-                        "processes on a GPU cannot be listed: an MPS server works there for others");
+                        "processes on a GPU cannot be listed: an MPS server runs the work of its clients");
+
         has_us |= list[i].pid == (unsigned) getpid();
     }
     if (!has_us)
         return fail(e, -EOPNOTSUPP,
-                    "processes on a GPU cannot be listed: the driver numbers processes otherwise than this "
+                    "processes on a GPU cannot be listed: the driver counts processes in another "
                     "PID namespace");
+
     return 0;
 }
 
@@ -154,13 +161,15 @@ int nvml_processes(struct nvml *n, const struct cu_uuid *uuid, uint32_t *pids, s
         return fail(e, -EOPNOTSUPP, "the processes on a GPU cannot be listed: %s", n->error(r));
     if (nvml_has_mps(n, uuid))
         return fail(e, -EOPNOTSUPP,
-                    "processes on a GPU cannot be listed: an MPS server works there for others");
+                    "processes on a GPU cannot be listed: an MPS server runs the work of its clients");
+
     r = nvml_check_list(n, list, count, e);
     if (r < 0)
         return r;
     if (count > max)
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: there are %u, more than %zu", count,
                     max);
+
     for (unsigned i = 0; i < count; i++)
         pids[i] = list[i].pid;
     *ret_n = count;

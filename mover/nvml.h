@@ -1,7 +1,7 @@
 /*
- * Which processes use a GPU, by NVIDIA's management library, opened at run time: memory that a dead process
- * could reach is used again only when the driver does not list it any more (DESIGN section 4). Without the
- * library nothing can be listed, which is no error of the mover's.
+ * Lists the processes that use a GPU, with NVIDIA's management library, which is opened at run time: memory
+ * of an exited process is reused only after the driver has stopped listing that process (DESIGN section 4).
+ * Without the library nothing can be listed; the mover works nevertheless.
  */
 #pragma once
 
@@ -13,7 +13,8 @@
 
 struct nvml;
 
-/* Return: 0; -EOPNOTSUPP with a sentence: no library, one without what we need, or it does not start. */
+/* Return: 0; -EOPNOTSUPP with a sentence: no library, a library without the functions used here, or one that
+ * does not start. */
 int nvml_open(struct nvml **ret_nvml, struct errmsg *e);
 struct nvml *nvml_close(struct nvml *n);
 static inline void nvml_closep(struct nvml **n)
@@ -26,10 +27,9 @@ static inline void nvml_closep(struct nvml **n)
  * @uuid:     of a device or of a MIG instance
  * @pids:     [max] borrowed
  *
- * Return: 0; -EOPNOTSUPP, with a sentence, where there is no answer or it would not be the truth: an MPS
- * server works in the name of others, this process, which has a context there, is not among them (another PID
- * namespace), there are more than
- * @max, or the library fails.
+ * Return: 0; -EOPNOTSUPP, with a sentence, if the list would be missing or wrong: an MPS server runs the work
+ * of its clients; this process, which has a context on the device, is not in the list (another PID
+ * namespace); there are more than @max processes; the library fails.
  */
 int nvml_processes(struct nvml *n, const struct cu_uuid *uuid, uint32_t *pids, size_t max, size_t *ret_n,
                    struct errmsg *e);

@@ -1,4 +1,4 @@
-/* Requests and answers; see serve.h. */
+/* Requests and replies; see serve.h. */
 #include "mover/serve.h"
 
 #include <dlfcn.h>
@@ -7,17 +7,17 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "mover/devices.h"
+#include "mover/mover_devices.h"
 #include "mover/move.h"
 #include "proto/mover_wire.h"
 
-/* One request while it is answered. */
-struct serve_turn {
+/* One request and its reply. */
+struct serve_call {
     const Kvcobra__MoverRequest *request;
-    struct wire_packet *packet; /* descriptors that came; those taken are -1 */
-    struct devices *devices;
+    struct wire_packet *packet; /* received descriptors; those taken over are -1 */
+    struct mover_devices *devices;
     struct errmsg error;
-    int fd; /* goes with the answer; -1: none */
+    int fd; /* sent with the reply; -1: none */
     Kvcobra__MoverReply reply;
     union {
         Kvcobra__MoverOpened open;
@@ -30,173 +30,207 @@ struct serve_turn {
     uint32_t values[WIRE_ITEMS_MAX]; /* checksums, processes */
 };
 
-/* How many descriptors a request brings. */
-static int serve_expect_fds(struct serve_turn *t, size_t n)
+/* Refuses a request with another number of descriptors than @n. */
+static int serve_expect_fds(struct serve_call *c, size_t n)
 {
-    if (t->packet->n_fds != n)
-        return fail(&t->error, -EINVAL, "%zu descriptors came where %zu belong", t->packet->n_fds, n);
+    if (c->packet->n_fds != n)
+        return fail(&c->error, -EINVAL, "%zu descriptors came with the request, %zu belong to it",
+                    c->packet->n_fds, n);
+
     return 0;
 }
 
-static int serve_open_device(struct serve_turn *t)
+static int serve_open_device(struct serve_call *c)
 {
-    const Kvcobra__MoverOpen *m = t->request->open;
-    Kvcobra__MoverOpened *o = &t->body.open;
-    struct device *device;
+    const Kvcobra__MoverOpen *m = c->request->open;
+    Kvcobra__MoverOpened *o = &c->body.open;
+    struct mover_device *device;
     size_t n;
-    int r = serve_expect_fds(t, 0);
+    int r = serve_expect_fds(c, 0);
 
-    if (r == 0)
-        r = devices_open(t->devices, m->device, m->uuid, m->bytes, &device, &t->error);
     if (r < 0)
         return r;
-    cuda_uuid_format(&device->info.uuid, t->uuid);
+
+    r = mover_devices_open(c->devices, m->device, m->uuid, m->bytes, &device, &c->error);
+    if (r < 0)
+        return r;
+
+    cuda_uuid_format(&device->info.uuid, c->uuid);
     kvcobra__mover_opened__init(o);
-    o->uuid = t->uuid;
+    o->uuid = c->uuid;
     o->name = device->info.name;
     o->bytes = device->info.bytes;
     o->granularity = device->info.granularity;
     o->compute = (uint32_t) device->info.compute;
-    o->driver_version = (uint32_t) t->devices->driver->version;
-    o->is_shared = devices_is_shared(t->devices, device);
-    o->lists_processes = devices_list_processes(t->devices, device, t->values, WIRE_ITEMS_MAX, &n, NULL) == 0;
-    t->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_OPEN;
-    t->reply.open = o;
+    o->driver_version = (uint32_t) c->devices->driver->version;
+    o->is_shared = mover_devices_is_shared(c->devices, device);
+    o->lists_processes =
+        mover_devices_list_processes(c->devices, device, c->values, WIRE_ITEMS_MAX, &n, NULL) == 0;
+    c->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_OPEN;
+    c->reply.open = o;
     return 0;
 }
 
-static int serve_create(struct serve_turn *t)
+static int serve_create(struct serve_call *c)
 {
-    const Kvcobra__MoverCreate *m = t->request->create;
-    struct device *device;
-    int r = serve_expect_fds(t, 0);
+    const Kvcobra__MoverCreate *m = c->request->create;
+    struct mover_device *device;
+    int r = serve_expect_fds(c, 0);
 
-    if (r == 0)
-        r = devices_find(t->devices, m->device, &device, &t->error);
-    if (r == 0)
-        r = move_create(device, m->bytes, &t->fd, &t->error);
     if (r < 0)
         return r;
-    kvcobra__mover_created__init(&t->body.create);
-    t->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_CREATE;
-    t->reply.create = &t->body.create;
+
+    r = mover_devices_find(c->devices, m->device, &device, &c->error);
+    if (r < 0)
+        return r;
+
+    r = move_create(device, m->bytes, &c->fd, &c->error);
+    if (r < 0)
+        return r;
+
+    kvcobra__mover_created__init(&c->body.create);
+    c->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_CREATE;
+    c->reply.create = &c->body.create;
     return 0;
 }
 
-static int serve_check(struct serve_turn *t)
+static int serve_check(struct serve_call *c)
 {
-    const Kvcobra__MoverCheck *m = t->request->check;
-    struct range ranges[WIRE_ITEMS_MAX]; /* unpacking allows no more */
-    struct device *device;
-    int r = serve_expect_fds(t, 1);
+    const Kvcobra__MoverCheck *m = c->request->check;
+    struct range ranges[WIRE_ITEMS_MAX]; /* mover_request_unpack() allows no more */
+    struct mover_device *device;
+    int r = serve_expect_fds(c, 1);
 
-    if (r == 0)
-        r = devices_find(t->devices, m->device, &device, &t->error);
     if (r < 0)
         return r;
+
+    r = mover_devices_find(c->devices, m->device, &device, &c->error);
+    if (r < 0)
+        return r;
+
     for (size_t i = 0; i < m->n_ranges; i++)
         ranges[i] = (struct range){m->ranges[i]->offset, m->ranges[i]->bytes};
-    r = move_check(device, take_fd(&t->packet->fds[0]), m->extent_bytes, ranges, m->n_ranges, t->values,
-                   &t->error);
+    r = move_check(device, take_fd(&c->packet->fds[0]), m->extent_bytes, ranges, m->n_ranges, c->values,
+                   &c->error);
     if (r < 0)
         return r;
-    kvcobra__mover_checked__init(&t->body.check);
-    t->body.check.crc32c = t->values;
-    t->body.check.n_crc32c = m->n_ranges;
-    t->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_CHECK;
-    t->reply.check = &t->body.check;
+
+    kvcobra__mover_checked__init(&c->body.check);
+    c->body.check.crc32c = c->values;
+    c->body.check.n_crc32c = m->n_ranges;
+    c->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_CHECK;
+    c->reply.check = &c->body.check;
     return 0;
 }
 
-static int serve_copy(struct serve_turn *t)
+static int serve_copy(struct serve_call *c)
 {
-    const Kvcobra__MoverCopy *m = t->request->copy;
+    const Kvcobra__MoverCopy *m = c->request->copy;
     const struct range range = {m->offset, m->bytes};
-    struct device *device;
-    int r = serve_expect_fds(t, 2);
+    struct mover_device *device;
+    int r = serve_expect_fds(c, 2);
 
-    if (r == 0)
-        r = devices_find(t->devices, m->device, &device, &t->error);
-    if (r == 0)
-        r = move_copy(device, take_fd(&t->packet->fds[0]), m->extent_bytes, &range, t->packet->fds[1],
-                      m->to_extent, &t->error);
     if (r < 0)
         return r;
-    kvcobra__mover_copied__init(&t->body.copy);
-    t->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_COPY;
-    t->reply.copy = &t->body.copy;
+
+    r = mover_devices_find(c->devices, m->device, &device, &c->error);
+    if (r < 0)
+        return r;
+
+    r = move_copy(device, take_fd(&c->packet->fds[0]), m->extent_bytes, &range, c->packet->fds[1],
+                  m->to_extent, &c->error);
+    if (r < 0)
+        return r;
+
+    kvcobra__mover_copied__init(&c->body.copy);
+    c->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_COPY;
+    c->reply.copy = &c->body.copy;
     return 0;
 }
 
-static int serve_list_processes(struct serve_turn *t)
+static int serve_list_processes(struct serve_call *c)
 {
-    const Kvcobra__MoverProcesses *m = t->request->processes;
-    struct device *device;
+    const Kvcobra__MoverProcesses *m = c->request->processes;
+    struct mover_device *device;
     size_t n;
-    int r = serve_expect_fds(t, 0);
+    int r = serve_expect_fds(c, 0);
 
-    if (r == 0)
-        r = devices_find(t->devices, m->device, &device, &t->error);
-    if (r == 0)
-        r = devices_list_processes(t->devices, device, t->values, WIRE_ITEMS_MAX, &n, &t->error);
     if (r < 0)
         return r;
-    kvcobra__mover_listed__init(&t->body.processes);
-    t->body.processes.pids = t->values;
-    t->body.processes.n_pids = n;
-    t->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_PROCESSES;
-    t->reply.processes = &t->body.processes;
+
+    r = mover_devices_find(c->devices, m->device, &device, &c->error);
+    if (r < 0)
+        return r;
+
+    r = mover_devices_list_processes(c->devices, device, c->values, WIRE_ITEMS_MAX, &n, &c->error);
+    if (r < 0)
+        return r;
+
+    kvcobra__mover_listed__init(&c->body.processes);
+    c->body.processes.pids = c->values;
+    c->body.processes.n_pids = n;
+    c->reply.body_case = KVCOBRA__MOVER_REPLY__BODY_PROCESSES;
+    c->reply.processes = &c->body.processes;
     return 0;
 }
 
-static int serve_handle(struct serve_turn *t)
+static int serve_handle(struct serve_call *c)
 {
-    switch (t->request->body_case) {
+    switch (c->request->body_case) {
     case KVCOBRA__MOVER_REQUEST__BODY_OPEN:
-        return serve_open_device(t);
+        return serve_open_device(c);
     case KVCOBRA__MOVER_REQUEST__BODY_CREATE:
-        return serve_create(t);
+        return serve_create(c);
     case KVCOBRA__MOVER_REQUEST__BODY_CHECK:
-        return serve_check(t);
+        return serve_check(c);
     case KVCOBRA__MOVER_REQUEST__BODY_COPY:
-        return serve_copy(t);
+        return serve_copy(c);
     case KVCOBRA__MOVER_REQUEST__BODY_PROCESSES:
-        return serve_list_processes(t);
+        return serve_list_processes(c);
     default:
-        return fail(&t->error, -EOPNOTSUPP, "this mover does not know the request");
+        return fail(&c->error, -EOPNOTSUPP, "unknown request");
     }
 }
 
 /* Return: 0; errno of the socket. */
-static int serve_send_reply(int socket, struct serve_turn *t, int err, uint8_t *packet)
+static int serve_send_reply(int socket, struct serve_call *c, int err, uint8_t *packet)
 {
     ssize_t n;
 
-    t->reply.id = t->request->id;
-    t->reply.err = err;
+    c->reply.id = c->request->id;
+    c->reply.err = err;
     if (err < 0)
-        t->reply.message = t->error.text;
-    n = mover_reply_pack(&t->reply, packet);
-    return n < 0 ? (int) n : wire_send(socket, packet, (size_t) n, &t->fd, t->fd >= 0 ? 1 : 0);
+        c->reply.message = c->error.text;
+    n = mover_reply_pack(&c->reply, packet);
+    if (n < 0)
+        return (int) n;
+
+    return wire_send(socket, packet, (size_t) n, &c->fd, c->fd >= 0 ? 1 : 0);
 }
 
 /* Return: 0; -EIO: the context is lost; errno of the socket. */
-static int serve_take_turn(int socket, struct devices *devices, const Kvcobra__MoverRequest *request,
-                           struct wire_packet *p, uint8_t *packet, struct errmsg *e)
+static int serve_request(int socket, struct mover_devices *devices, const Kvcobra__MoverRequest *request,
+                         struct wire_packet *p, uint8_t *packet, struct errmsg *e)
 {
-    struct serve_turn t = {
+    struct serve_call c = {
         .request = request, .packet = p, .devices = devices, .fd = -1, .reply = KVCOBRA__MOVER_REPLY__INIT};
-    int err = serve_handle(&t), r;
+    int err = serve_handle(&c), r;
 
-    r = serve_send_reply(socket, &t, err, packet);
-    closep(&t.fd);
+    r = serve_send_reply(socket, &c, err, packet);
+    closep(&c.fd);
     if (r < 0)
-        return fail(e, r, "cannot answer: %s", strerror(-r));
-    return err == -EIO ? fail(e, err, "%s", t.error.text) : 0;
+        return fail(e, r, "cannot send a reply: %s", strerror(-r));
+
+    return err == -EIO ? fail(e, err, "%s", c.error.text) : 0;
 }
 
-/* Whether a driver that failed to start stays in this process: such a one may not start again here. */
-static bool serve_has_failed_driver(const struct devices *d)
+static void serve_request_freep(Kvcobra__MoverRequest **request)
+{
+    mover_request_free(*request);
+}
+
+/* Whether a driver that failed to start stays loaded: it may not start a second time in the same process. */
+static bool serve_has_failed_driver(const struct mover_devices *d)
 {
     void *library = d->driver ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 
@@ -205,32 +239,42 @@ static bool serve_has_failed_driver(const struct devices *d)
     return library;
 }
 
-int serve(int socket, struct errmsg *e)
+/*
+ * Return: 0; 1: the caller must end this process, since the driver cannot start a second time in it;
+ * -EBADMSG; -EIO: the context is lost; errno of the socket.
+ */
+static int serve_one(int socket, struct mover_devices *devices, struct errmsg *e)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
-    struct devices devices = {0};
+    _cleanup_(serve_request_freep) Kvcobra__MoverRequest *request = NULL;
+    _cleanup_(wire_packet_close_fds) struct wire_packet p = {0};
     int r;
 
-    do {
-        Kvcobra__MoverRequest *request = NULL;
-        struct wire_packet p = {0};
+    r = wire_receive(socket, packet, &p);
+    if (r < 0)
+        return fail(e, r, "cannot read a request: %s", strerror(-r));
 
-        r = wire_receive(socket, packet, &p);
-        if (r < 0) {
-            (void) fail(e, r, "cannot read a request: %s", strerror(-r));
-            break;
-        }
-        r = mover_request_unpack(packet, p.bytes, &request);
-        if (r < 0)
-            (void) fail(e, -EBADMSG, "what came is no request");
-        else
-            r = serve_take_turn(socket, &devices, request, &p, packet, e);
-        mover_request_free(request);
-        wire_packet_close_fds(&p);
-        if (r == 0 && serve_has_failed_driver(&devices))
-            break;
-    } while (r == 0);
-    if (r != -EIO)
-        devices_close(&devices); /* a lost context is the kernel's to clean up */
-    return r == -EPIPE || r == -ECONNRESET ? 0 : r;
+    r = mover_request_unpack(packet, p.bytes, &request);
+    if (r < 0)
+        return fail(e, r, "a packet is not a request");
+
+    r = serve_request(socket, devices, request, &p, packet, e);
+    if (r < 0)
+        return r;
+
+    return serve_has_failed_driver(devices);
+}
+
+int serve(int socket, struct errmsg *e)
+{
+    struct mover_devices devices = {0};
+    int r;
+
+    do
+        r = serve_one(socket, &devices, e);
+    while (r == 0);
+
+    if (r != -EIO) /* the kernel cleans up after a lost context */
+        mover_devices_close(&devices);
+    return r == -EPIPE || r == -ECONNRESET || r > 0 ? 0 : r;
 }

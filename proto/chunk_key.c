@@ -1,4 +1,4 @@
-/* The name of a chunk: keyed BLAKE2b-128 over a fixed, length-prefixed encoding (proto/README.md draws it).
+/* The key of a chunk: keyed BLAKE2b-128 over a fixed, length-prefixed encoding (proto/README.md draws it).
  */
 #include <assert.h>
 #include <endian.h>
@@ -23,7 +23,7 @@ static void key_add_bytes(crypto_generichash_state *st, const void *p, size_t by
         (void) crypto_generichash_update(st, p, bytes);
 }
 
-/* Updates of BLAKE2b cannot fail: libsodium returns int for symmetry with hashes that can. */
+/* Updates of BLAKE2b cannot fail; libsodium's int result exists for other hashes. */
 void chunk_key_derive(const uint8_t index_key[static INDEX_KEY_BYTES], const struct chunk_identity *id,
                       const struct chunk_key *parent, const uint32_t tokens[static 64],
                       struct chunk_key *ret_key)

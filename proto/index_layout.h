@@ -1,4 +1,6 @@
-/* The bytes of the index object, shared by its reader and its writer; internal to proto/. index.h draws them.
+/*
+ * The bytes of the index object, for index_read.c and index_write.c only. Clients and daemon use index.h,
+ * which also draws these bytes.
  */
 #pragma once
 
@@ -11,7 +13,7 @@
 #define INDEX_USED_MASK 0xffu
 #define INDEX_CLASS_BITS 8
 #define INDEX_OVERFLOWED                                                                                     \
-    0x80000000u /* in `used`: an insertion went past this bucket; lookups go on to the next */
+    0x80000000u /* in `used`: an insertion skipped this full bucket; lookups continue with the next */
 
 struct index_head {
     uint32_t magic;
@@ -32,7 +34,7 @@ struct index_bucket {
 };
 _Static_assert(sizeof(struct index_bucket) == 256, "index bucket");
 
-/* The bucket that probe @i of a key looks at: one by each half of the key, then those behind the second. */
+/* The bucket of probe @i of a key: one by each half of the key, then those behind the second. */
 static inline uint64_t index_probe(const uint64_t key[2], unsigned i, uint64_t n_buckets)
 {
     uint64_t home = (key[i > 0] >> 32) * n_buckets >> 32; /* n_buckets fits 32 bits */
@@ -41,10 +43,10 @@ static inline uint64_t index_probe(const uint64_t key[2], unsigned i, uint64_t n
 }
 
 /*
- * The seqlock. Every word of a bucket is read and written atomically, so nothing tears and the compiler may
- * not read twice. Data words use acquire loads and release stores instead of relaxed ones between fences:
+ * The seqlock. Every word of a bucket is read and written atomically: no word tears, and the compiler reads
+ * each once. Data words use acquire loads and release stores instead of relaxed ones between fences:
  *   - a release store of a data word keeps the odd sequence before it,
- *   - an acquire load of a data word keeps the second look at the sequence after it.
+ *   - an acquire load of a data word keeps the second load of the sequence after it.
  * On x86-64 both are plain moves, and ThreadSanitizer understands them (it does not understand fences).
  */
 #define INDEX_LOAD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)

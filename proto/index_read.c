@@ -1,6 +1,6 @@
 /*
- * The index as a client reads it: no system call, no lock, no trust. Whatever the object holds, a lookup
- * touches only the object and ends after a bounded number of reads.
+ * Reads the index in a client: no system call, no lock, no trust in the object. A lookup reads only inside
+ * the object and ends after a bounded number of reads, whatever bytes it holds. See index.h.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,20 +17,23 @@ int index_reader_init(struct index_reader *r, const void *object, size_t bytes, 
 
     if (bytes < sizeof(h) + sizeof(struct index_bucket))
         return fail(e, -EBADMSG, "index object: %zu bytes are too few", bytes);
+
     memcpy(&h, object, sizeof(h));
     if (h.magic != INDEX_MAGIC || h.version != INDEX_VERSION)
         return fail(e, -EBADMSG, "index object: magic %08x version %u, this library reads version %u",
                     h.magic, h.version, INDEX_VERSION);
+
     room = (bytes - sizeof(h)) / sizeof(struct index_bucket);
     if (h.n_buckets == 0 || h.n_buckets > room || h.n_buckets > UINT32_MAX)
         return fail(e, -EBADMSG, "index object: %" PRIu64 " buckets in %zu bytes", h.n_buckets, bytes);
+
     *r = (struct index_reader){.object = object, .bytes = bytes, .n_buckets = h.n_buckets};
     return 0;
 }
 
-/* One consistent look at a bucket. */
-static enum index_result index_read_look(const struct index_bucket *b, const uint64_t key[2],
-                                         struct index_hit *ret_hit, bool *ret_overflowed)
+/* One consistent read of a bucket. */
+static enum index_result index_read_bucket(const struct index_bucket *b, const uint64_t key[2],
+                                           struct index_hit *ret_hit, bool *ret_overflowed)
 {
     for (unsigned attempt = 0; attempt < INDEX_RETRIES_MAX; attempt++) {
         enum index_result result = INDEX_MISS;
@@ -53,7 +56,7 @@ static enum index_result index_read_look(const struct index_bucket *b, const uin
             result = INDEX_FOUND;
             break;
         }
-        /* after the acquire loads above, so an entry that changed meanwhile shows here */
+        /* after the acquire loads above: a change of the entry meanwhile has changed the sequence */
         if (__atomic_load_n(&b->sequence, __ATOMIC_RELAXED) != before)
             continue;
         *ret_overflowed = used & INDEX_OVERFLOWED;
@@ -74,10 +77,11 @@ enum index_result index_lookup(const struct index_reader *r, const struct chunk_
     memcpy(words, key->bytes, sizeof(words));
     if (INDEX_LOAD(head->moved) != 0)
         return INDEX_MOVED;
+
     for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
         const struct index_bucket *b = &buckets[index_probe(words, i, r->n_buckets)];
         bool overflowed = false;
-        enum index_result result = index_read_look(b, words, ret_hit, &overflowed);
+        enum index_result result = index_read_bucket(b, words, ret_hit, &overflowed);
 
         if (result != INDEX_MISS || !overflowed)
             return result;

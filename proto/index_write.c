@@ -1,6 +1,6 @@
 /*
- * The index as the daemon writes it, from one thread. Entries never move between buckets, so a reader that
- * finds each bucket consistent finds every key that was there throughout its lookup.
+ * Writes the index in the daemon, from one thread. Entries never move between buckets, so a reader with a
+ * consistent copy of each bucket finds every key that stays in the index during its lookup. See index.h.
  */
 #include <assert.h>
 #include <errno.h>
@@ -52,7 +52,7 @@ void index_writer_init(struct index_writer *w, void *object, size_t bytes)
 static void index_write_bucket_open(struct index_bucket *b)
 {
     __atomic_store_n(&b->sequence, b->sequence + 1,
-                     __ATOMIC_RELAXED); /* odd; kept first by the release stores */
+                     __ATOMIC_RELAXED); /* odd; the release stores below keep it first */
 }
 
 static void index_write_bucket_close(struct index_bucket *b)
@@ -60,7 +60,7 @@ static void index_write_bucket_close(struct index_bucket *b)
     INDEX_STORE(b->sequence, b->sequence + 1); /* even; after every data store */
 }
 
-/* Entry of @key in @b, or -1. The writer reads plainly: nobody else writes. */
+/* Entry of @key in @b, or -1. Plain loads: no other thread writes. */
 static int index_write_find(const struct index_bucket *b, const uint64_t key[2])
 {
     for (int i = 0; i < INDEX_BUCKET_ENTRIES; i++)
@@ -101,6 +101,7 @@ static unsigned index_write_choose(const struct index_writer *w, const uint64_t 
 
     if (first < INDEX_BUCKET_ENTRIES || second < INDEX_BUCKET_ENTRIES)
         return first <= second ? 0 : 1;
+
     for (unsigned i = 2; i < INDEX_PROBE_MAX; i++)
         if (index_write_n_used(index_write_bucket(w, key, i)) < INDEX_BUCKET_ENTRIES)
             return i;
@@ -129,6 +130,7 @@ int index_insert(struct index_writer *w, const struct chunk_key *key, const stru
     at = index_write_choose(w, words);
     if (at == INDEX_PROBE_MAX)
         return -ENOSPC;
+
     for (unsigned i = 0; i < at; i++) {
         struct index_bucket *b = index_write_bucket(w, words, i);
 

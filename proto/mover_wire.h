@@ -1,13 +1,15 @@
-/* Packets between kvcobrad and kvcobra-mover (mover.proto), with the limits of wire.h: each side takes the
- * other for hostile. */
+/*
+ * Packets between kvcobrad and kvcobra-mover (mover.proto), with the limits of wire.h: each side treats the
+ * other's bytes as hostile.
+ */
 #pragma once
 
 #include "proto/mover.pb-c.h"
 #include "proto/wire.h"
 
-#define MOVER_SOCKET_FD 3 /* of the mover: its end of the socket pair */
+#define MOVER_SOCKET_FD 3 /* the mover's end of the socket pair */
 
-/* As wire_request_unpack(), wire_reply_unpack() and their kin. */
+/* As the functions of wire.h for requests and replies. */
 int mover_request_unpack(const void *packet, size_t bytes, Kvcobra__MoverRequest **ret);
 int mover_reply_unpack(const void *packet, size_t bytes, Kvcobra__MoverReply **ret);
 void mover_request_free(Kvcobra__MoverRequest *m);

@@ -1,11 +1,9 @@
-/* The page header and its checksum; see page.h. */
+/* The page header in memory and as bytes; see page.h. */
 #include "proto/page.h"
 
 #include <assert.h>
 #include <endian.h>
 #include <errno.h>
-#include <isa-l/crc.h>
-#include <limits.h>
 #include <string.h>
 
 #include "base/errmsg.h"
@@ -74,28 +72,6 @@ static uint64_t page_get64(const uint8_t *p)
     return le64toh(le);
 }
 
-uint32_t crc32c_continue(uint32_t crc, const void *data, size_t bytes)
-{
-    /* ISA-L's interface: not const though it only reads, int lengths, and neither inversion of the published
-     * CRC */
-    unsigned char *p = (unsigned char *) data;
-
-    crc = ~crc;
-    while (bytes > 0) {
-        int n = bytes < INT_MAX ? (int) bytes : INT_MAX;
-
-        crc = crc32_iscsi(p, n, crc);
-        p += n;
-        bytes -= (size_t) n;
-    }
-    return ~crc;
-}
-
-uint32_t crc32c(const void *data, size_t bytes)
-{
-    return crc32c_continue(0, data, bytes);
-}
-
 void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128])
 {
     uint8_t b[128] = {0};
@@ -120,7 +96,7 @@ void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128
 int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_header, struct errmsg *e)
 {
     static const uint8_t zero[OFF_HEADER_CRC - OFF_ZERO];
-    uint8_t b[128]; /* the other side may still be writing: what is checked is what is used */
+    uint8_t b[128]; /* a copy, since another process may still write to @bytes */
     struct page_header h = {0};
 
     memcpy(b, bytes, sizeof(b));
@@ -128,12 +104,14 @@ int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_he
         return fail(e, -EBADMSG, "page header: magic is %08x, not a page", page_get32(b + OFF_MAGIC));
     if (page_get32(b + OFF_HEADER_CRC) != crc32c(b, OFF_HEADER_CRC))
         return fail(e, -EBADMSG, "page header: its checksum does not match, the page is damaged");
+
     h.format_version = page_get16(b + OFF_VERSION);
     if (h.format_version != PAGE_FORMAT_VERSION)
         return fail(e, -EBADMSG, "page header: format version %u, this library reads %u", h.format_version,
                     PAGE_FORMAT_VERSION);
     if (memcmp(b + OFF_ZERO, zero, sizeof(zero)) != 0)
         return fail(e, -EBADMSG, "page header: reserved bytes are not zero");
+
     h.codec_id = page_get16(b + OFF_CODEC);
     memcpy(h.table_digest, b + OFF_TABLE, sizeof(h.table_digest));
     memcpy(h.model_digest, b + OFF_MODEL, sizeof(h.model_digest));

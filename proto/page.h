@@ -1,11 +1,13 @@
 /*
- * The 128 bytes before every payload, and the key that finds a page. Same bytes in arena, pool, disk and
- * shared tier.
+ * The 128-byte header of a page, and the key that finds a page. The bytes are the same in arena, pool, disk
+ * and shared tier.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "proto/crc32c.h" /* of header and payload */
 
 struct errmsg;
 
@@ -43,11 +45,7 @@ void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128
 /* Return: 0; -EBADMSG (magic, version, CRC, reserved bytes) with a sentence. */
 int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_header, struct errmsg *e);
 
-uint32_t crc32c(const void *data, size_t bytes);
-uint32_t crc32c_continue(uint32_t crc, const void *data,
-                         size_t bytes); /* @crc: of what stands before; 0 of nothing */
-
-struct chunk_identity {          /* what a chunk key covers besides parent and tokens */
+struct chunk_identity {          /* input of a chunk key besides parent and tokens */
     const uint8_t *table_digest; /* [32] */
     const uint8_t *model_digest; /* [32] */
     uint32_t first_head, n_heads;

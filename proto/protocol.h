@@ -1,14 +1,17 @@
-/* Every limit of the protocol. tests/unit/proto encodes the worst case of each message and compares. */
+/*
+ * Every limit of the protocol, for both ends. tests/unit/proto/test_wire.c encodes the worst case of each
+ * message within them and compares it with the size of a packet.
+ */
 #pragma once
 
 #define PROTO_VERSION 1
-#define PROTO_VERSION_MIN 1 /* version N serves N-1; there is none before 1 */
+#define PROTO_VERSION_MIN 1 /* a daemon of version N serves N-1 too; 1 is the first */
 
 #define WIRE_PACKET_BYTES_MAX 65536
 #define WIRE_FDS_MAX 4         /* per packet */
 #define WIRE_ITEMS_MAX 512     /* per message; ReserveItem .. LeaseItem */
 #define WIRE_LIST_ITEMS_MAX 64 /* per page of LIST and STATUS */
-#define WIRE_DEVICES_MAX 17    /* of a daemon: the host's memory and 16 GPUs */
+#define WIRE_DEVICES_MAX 17    /* of a daemon: host memory and 16 GPUs */
 #define WIRE_PRODUCT_BYTES_MAX 127
 #define WIRE_TEXT_BYTES_MAX 512 /* sentence in a reply, reason of a rejection */
 #define WIRE_CLIENT_NAME_BYTES_MAX 64

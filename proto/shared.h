@@ -1,9 +1,9 @@
 /*
  * The two small shared pages.
  *
- * Control page: one per tenant, read-only to clients, written by the daemon's loop thread. Says which table
- * new sequences of a model use; swapping tables is one 64-bit store. Session page: one per session, written
- * by the client, copied and distrusted by the daemon.
+ * Control page: one per tenant, read-only to clients, written by the daemon's loop thread. Holds the table
+ * that new sequences of a model use; swapping tables is one 64-bit store. Session page: one per session,
+ * written by the client. The daemon copies it and trusts none of it.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 #define CONTROL_MAGIC 0x4c54434bu /* "KCTL" */
 #define CONTROL_PAGE_BYTES 65536
 #define CONTROL_MODELS_MAX 16
-#define CONTROL_DIGESTS_MAX 64 /* per model, append-only; then a new control page is built */
+#define CONTROL_DIGESTS_MAX 64 /* per model, append-only; when full, the daemon builds a new control page */
 #define SESSION_PAGE_BYTES 4096
 
 /*
@@ -35,8 +35,8 @@ struct control_model {
 
 /*
  * shadow word: share in millionths << 8 | entry + 1 in the model's digests; 0: no shadow. A share of new
- * chunks is encoded with that table too, for comparison. Behind the models: readers from before it was there
- * do not look at it.
+ * chunks is encoded with that table too, for comparison. Placed behind the models, where older readers do not
+ * look.
  */
 #define CONTROL_SHADOW_PPM_MAX 1000000u
 
@@ -44,9 +44,9 @@ struct control_page {
     uint32_t magic;
     uint32_t version;
     uint8_t boot_id[BOOT_ID_BYTES];
-    _Atomic uint64_t moved; /* non-zero: obsolete, OPEN_MODEL again */
-    _Atomic uint64_t
-        pressure; /* extent whose pages a lender asks back: release them, take no new ones; 0: none */
+    _Atomic uint64_t moved; /* non-zero: obsolete, send OPEN_MODEL for the new one */
+    /* extent to be reclaimed for its lender: release its pages and take no new ones; 0: none */
+    _Atomic uint64_t reclaim;
     uint8_t reserved[24];
     struct control_model models[CONTROL_MODELS_MAX];
     _Atomic uint64_t shadow[CONTROL_MODELS_MAX];
@@ -68,7 +68,7 @@ static inline unsigned control_canary(uint64_t word)
     return (unsigned) (word >> 8 & 255);
 }
 
-/* Of 256 new sequences, how many use the canary. */
+/* The number of 256 new sequences that use the canary. */
 static inline unsigned control_canary_share(uint64_t word)
 {
     return (unsigned) (word >> 16 & 255);
@@ -80,7 +80,7 @@ static inline uint64_t control_revision(uint64_t word)
 }
 
 struct session_page {
-    _Atomic uint64_t renewals; /* raised by any library call; keeps grants alive without a message */
+    _Atomic uint64_t renewals; /* every library call raises it: grants stay alive without a message */
     _Atomic uint64_t chunks_hit;
     _Atomic uint64_t chunks_missed;
     uint8_t reserved[SESSION_PAGE_BYTES - 24];

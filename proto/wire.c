@@ -14,7 +14,7 @@
 /* ---- messages ---- */
 
 /*
- * What protobuf-c may take for one packet. Freed bytes are not given back to the budget: it bounds the work
+ * Heap that protobuf-c may take for one packet. Freed bytes still count, so that the budget bounds the work
  * too. Blocks come from malloc(), so that a message can outlive the budget and be freed with protobuf-c's own
  * allocator.
  */
@@ -52,12 +52,15 @@ int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size
 
     if (bytes == 0 || bytes > WIRE_PACKET_BYTES_MAX)
         return -EBADMSG;
+
     r = wire_limits_check(type, packet, bytes);
     if (r < 0)
         return r;
+
     m = protobuf_c_message_unpack(type, &allocator, bytes, packet);
     if (!m)
         return budget.refused ? -ENOMEM : -EBADMSG;
+
     *ret = m;
     return 0;
 }
@@ -90,6 +93,7 @@ ssize_t wire_pack(const ProtobufCMessage *m, void *buf)
 
     if (bytes > WIRE_PACKET_BYTES_MAX)
         return -EMSGSIZE;
+
     return (ssize_t) protobuf_c_message_pack(m, buf);
 }
 
@@ -105,7 +109,7 @@ ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf)
 
 /* ---- packets ---- */
 
-/* cmsghdr wants its own alignment, which a plain byte array does not promise. */
+/* Gives the buffer the alignment of struct cmsghdr. */
 union send_control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
@@ -138,7 +142,7 @@ int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size
     do
         n = sendmsg(socket, &msg, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : 0; /* SEQPACKET sends all or nothing */
+    return n < 0 ? -errno : 0; /* a SOCK_SEQPACKET socket sends all bytes or none */
 }
 
 bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
@@ -164,7 +168,7 @@ bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
                 memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
                 if (p->n_fds < WIRE_FDS_MAX) {
                     p->fds[p->n_fds++] = fd;
-                } else { /* without credentials their space holds descriptors too */
+                } else { /* without credentials, descriptors may fill their space too */
                     (void) close(fd);
                     ok = false;
                 }
@@ -193,6 +197,7 @@ int wire_receive(int socket, void *buf, struct wire_packet *ret)
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
+
     whole = wire_packet_take_control(&msg, &p) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
     if (n == 0 || !whole) {
         wire_packet_close_fds(&p);

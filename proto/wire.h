@@ -1,6 +1,7 @@
 /*
- * One protobuf-c message per SEQPACKET packet, file descriptors beside it. Used by both ends; blocking is the
- * caller's choice (flags of the socket). Everything received is hostile until unpacked here.
+ * One protobuf-c message per SOCK_SEQPACKET packet, with file descriptors. Client and daemon use it; the
+ * flags of the socket decide whether calls block. Everything received is hostile until a function here has
+ * unpacked it.
  */
 #pragma once
 
@@ -30,7 +31,7 @@ void wire_reply_free(Kvcobra__Reply *m);
 ssize_t wire_request_pack(const Kvcobra__Request *m, void *buf);
 ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf);
 
-/* The same for messages of any type, for the wrappers that name one. */
+/* The same for messages of any type; the wrappers above and mover_wire.h call these. */
 int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes,
                 ProtobufCMessage **ret);
 ssize_t wire_pack(const ProtobufCMessage *m, void *buf);
@@ -53,11 +54,11 @@ struct wire_packet {
 /**
  * wire_receive() - one packet into @buf of WIRE_PACKET_BYTES_MAX
  * Return: 0 with ret->bytes > 0; -EPIPE at end of stream; -EAGAIN; -EBADMSG on truncation of data or control
- * (MSG_TRUNC, MSG_CTRUNC; all fds that came are closed).
+ * (MSG_TRUNC, MSG_CTRUNC; all received descriptors are closed).
  */
 int wire_receive(int socket, void *buf, struct wire_packet *ret);
 void wire_packet_close_fds(struct wire_packet *p);
 
-/* For event loops that receive by other means: adds the credentials and descriptors of @msg to @p, which then
- * owns them. False if there are more descriptors than a packet may have; those are closed. */
+/* For event loops that do not receive with recvmsg(): adds the credentials and descriptors of @msg to @p,
+ * which then owns them. False if there are more descriptors than a packet may have; those are closed. */
 bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p);

@@ -1,11 +1,9 @@
 /*
- * How large a message may be inside: a walk over the wire format, before anything is allocated for it.
- *
- * Decoding is where small inputs become big allocations: two bytes on the wire make a submessage of fifty in
- * memory. So every packet is walked first, guided by the generated descriptors, with an explicit stack (the
- * schema has no recursion; its depth is the depth of the stack). The walk counts repeated items against the
- * limits of proto/protocol.h, limits strings, and refuses what a canonical encoder never writes: groups,
- * field number 0, a second body.
+ * Checks the sizes inside a message by a walk over the wire format, before anything is allocated: two bytes
+ * on the wire can make a submessage of fifty bytes in memory. The walk follows the generated descriptors with
+ * an explicit stack, whose depth is that of the schema (which has no recursion). It counts repeated items
+ * against the limits of proto/protocol.h, limits strings, and refuses forms that our encoders never write:
+ * groups, field number 0, a second body.
  */
 #include "proto/wire_limits.h"
 
@@ -22,7 +20,7 @@ enum {
     WIRE_LENGTH = 2,
     WIRE_FIXED32 = 5,
 
-    DEPTH_MAX = 4, /* Request > OpenModel > Geometry, Reply > StatusReply > TenantStatus, and one to spare */
+    DEPTH_MAX = 4, /* Request > OpenModel > Geometry, Reply > StatusReply > TenantStatus, and one more */
     FIELDS_PER_MESSAGE = 64,
     FREQ_ITEMS_MAX = 128, /* rotary planes of the largest head dimension */
 };
@@ -31,7 +29,7 @@ struct frame {
     const ProtobufCMessageDescriptor *type;
     const uint8_t *p, *end;
     uint32_t counts[FIELDS_PER_MESSAGE]; /* by index in type->fields */
-    uint32_t n_bodies;                   /* members of a oneof seen */
+    uint32_t n_bodies;                   /* members of the oneof found so far */
 };
 
 static int wire_limits_read_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
@@ -43,6 +41,7 @@ static int wire_limits_read_varint(const uint8_t **p, const uint8_t *end, uint64
 
         if (*p == end)
             return -EBADMSG;
+
         byte = *(*p)++;
         v |= (uint64_t) (byte & 0x7f) << shift;
         if (!(byte & 0x80)) {
@@ -79,6 +78,7 @@ static int wire_limits_read_value(struct frame *f, unsigned wire_type, const uin
     }
     if (r < 0 || n > (uint64_t) (f->end - f->p))
         return -EBADMSG;
+
     *ret_value = f->p;
     *ret_bytes = (size_t) n;
     f->p += n;
@@ -97,6 +97,7 @@ static uint32_t wire_limits_items_max(const ProtobufCFieldDescriptor *field)
         return WIRE_LIST_ITEMS_MAX;
     if (field->descriptor == &kvcobra__device_status__descriptor)
         return WIRE_DEVICES_MAX;
+
     return WIRE_ITEMS_MAX;
 }
 
@@ -110,6 +111,7 @@ static size_t wire_limits_packed_items(const ProtobufCFieldDescriptor *field, co
         return bytes / 8;
     if (field->type == PROTOBUF_C_TYPE_FIXED32)
         return bytes / 4;
+
     for (size_t i = 0; i < bytes; i++)
         n += !(p[i] & 0x80);
     return n;
@@ -126,6 +128,7 @@ static int wire_limits_count_repeated(struct frame *f, const ProtobufCFieldDescr
         items = wire_limits_packed_items(field, value, bytes);
     if (items > wire_limits_items_max(field) - *count)
         return -E2BIG;
+
     *count += (uint32_t) items;
     return 0;
 }
@@ -142,12 +145,14 @@ static int wire_limits_walk_field(struct frame *f, struct frame *ret_sub)
     r = wire_limits_read_varint(&f->p, f->end, &tag);
     if (r < 0 || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
         return -EBADMSG;
+
     r = wire_limits_read_value(f, tag & 7, &value, &bytes);
     if (r < 0)
         return r;
+
     field = protobuf_c_message_descriptor_get_field(f->type, (unsigned) (tag >> 3));
     if (!field)
-        return 0; /* of a newer version; the allocator's budget limits how many are kept */
+        return 0; /* a field of a newer version; the allocator's budget limits their number */
     if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && ++f->n_bodies > 1)
         return -EBADMSG;
     if (field->label == PROTOBUF_C_LABEL_REPEATED) {
@@ -155,7 +160,7 @@ static int wire_limits_walk_field(struct frame *f, struct frame *ret_sub)
         if (r < 0)
             return r;
     } else if (field->type == PROTOBUF_C_TYPE_MESSAGE && ++f->counts[field - f->type->fields] > 1) {
-        return -EBADMSG; /* merging two halves of a message is legal protobuf and nothing we send */
+        return -EBADMSG; /* a message in two halves is legal protobuf, but no encoder of ours writes it */
     }
     if (field->type == PROTOBUF_C_TYPE_STRING && bytes > WIRE_TEXT_BYTES_MAX)
         return -E2BIG;
@@ -176,10 +181,12 @@ int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *pac
         int r;
 
         if (f->type->n_fields > FIELDS_PER_MESSAGE)
-            return -EBADMSG; /* the schema outgrew this file; test_wire walks every message */
+            return -EBADMSG; /* the schema has become deeper; test_wire.c walks every message and would fail
+                              */
         if (f->p == f->end) {
             if (depth == 0)
                 return 0;
+
             depth--;
             continue;
         }
@@ -189,6 +196,7 @@ int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *pac
         if (sub.type) {
             if (depth + 1 == DEPTH_MAX)
                 return -EBADMSG;
+
             stack[++depth] = sub;
         }
     }

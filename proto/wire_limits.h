@@ -1,4 +1,7 @@
-/* Checks a packet's inner sizes before it is unpacked; internal to proto/. */
+/*
+ * Checks the sizes inside a packet before it is unpacked; internal to proto/: wire.c calls it, so that no
+ * caller can forget it.
+ */
 #pragma once
 
 #include <stddef.h>

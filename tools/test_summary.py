@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Sums up meson test logs: the last line printed is 'N passed, N failed, N skipped'; exit 1 if anything failed.
+"""Adds up meson test logs and prints 'N passed, N failed, N skipped' as the last line; exit status 1 if a test failed.
 
-A test program that counts its own cases ends with such a line too, and its cases are counted; any other test is one.
-A program that failed without a failed case (a crash, a time-out, a leak found at exit) counts as one failure more.
+A test program that ends with such a line counts with its cases; any other test counts as one. A program that failed without
+a failed case (a crash, a time-out, a leak found at exit) counts as one more failure.
 """
 import json
 import re

@@ -62,7 +62,7 @@ void connection_lose(struct connection *c)
         c->backoff.n_failed = 0;
 }
 
-void reply_free(struct reply *r)
+void reply_deinit(struct reply *r)
 {
     wire_packet_close_fds(&r->packet);
     wire_reply_free(r->message);
@@ -108,7 +108,7 @@ static int connection_send_packet(struct connection *c, size_t bytes, const int 
 
 static int connection_receive_reply(struct connection *c, int64_t deadline_ms, struct reply *ret)
 {
-    struct reply reply = {.message = NULL};
+    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     int r;
 
     do {
@@ -120,11 +120,11 @@ static int connection_receive_reply(struct connection *c, int64_t deadline_ms, s
     if (r < 0)
         return r;
     r = wire_reply_unpack(c->packet, reply.packet.bytes, &reply.message);
-    if (r < 0) {
-        wire_packet_close_fds(&reply.packet);
+    if (r < 0)
         return r == -ENOMEM ? r : -EPROTO;
-    }
+
     *ret = reply;
+    reply = (struct reply){.message = NULL};
     return 0;
 }
 
@@ -165,7 +165,7 @@ int connection_request(struct connection *c, Kvcobra__Request *request, const in
                        Kvcobra__Reply__BodyCase body, struct reply *ret, struct errmsg *e)
 {
     int64_t deadline_ms = clock_ms() + c->request_ms + c->grace_ms;
-    struct reply reply;
+    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     ssize_t bytes;
     int r;
 
@@ -182,30 +182,25 @@ int connection_request(struct connection *c, Kvcobra__Request *request, const in
         r = connection_receive_reply(c, deadline_ms, &reply);
     if (r < 0)
         return connection_lost(c, r, e);
-    if (!connection_reply_makes_sense(c, request, reply.message, body)) {
-        reply_free(&reply);
+    if (!connection_reply_makes_sense(c, request, reply.message, body))
         return connection_lost(c, -EPROTO, e);
-    }
     if (c->next_id++ == 1)
         memcpy(c->boot_id, reply.message->boot_id.data, BOOT_ID_BYTES);
     if (reply.message->err < 0) {
         r = reply.message->err;
-        (void) fail(e, r, "%s", reply.message->message[0] ? reply.message->message : strerror(-r));
-        reply_free(&reply);
-        return r;
+        return fail(e, r, "%s", reply.message->message[0] ? reply.message->message : strerror(-r));
     }
+
     *ret = reply;
+    reply = (struct reply){.message = NULL};
     return 0;
 }
 
 int connection_tell(struct connection *c, Kvcobra__Request *request, struct errmsg *e)
 {
-    struct reply reply;
-    int r = connection_request(c, request, NULL, 0, KVCOBRA__REPLY__BODY__NOT_SET, &reply, e);
+    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
 
-    if (r == 0)
-        reply_free(&reply);
-    return r;
+    return connection_request(c, request, NULL, 0, KVCOBRA__REPLY__BODY__NOT_SET, &reply, e);
 }
 
 void connection_bye(struct connection *c)
@@ -258,7 +253,7 @@ static int connection_hello(struct connection *c, struct errmsg *e)
     Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     const Kvcobra__HelloReply *got;
-    struct reply reply;
+    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     int r;
 
     hello.version_min = PROTO_VERSION_MIN;
@@ -283,7 +278,6 @@ static int connection_hello(struct connection *c, struct errmsg *e)
     c->items_per_message = WIRE_ITEMS_MAX;
     if (got->limits && got->limits->items_per_message > 0 && got->limits->items_per_message < WIRE_ITEMS_MAX)
         c->items_per_message = got->limits->items_per_message;
-    reply_free(&reply);
     return r;
 }
 
@@ -305,7 +299,7 @@ static int connection_confirm(struct connection *c, struct errmsg *e)
     Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     const Kvcobra__ConfirmReply *got;
-    struct reply reply;
+    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     int r;
 
     request.body_case = KVCOBRA__REQUEST__BODY_CONFIRM;
@@ -324,7 +318,6 @@ static int connection_confirm(struct connection *c, struct errmsg *e)
         c->resumed = got->resumed;
         c->extent_bytes = got->device ? got->device->extent_bytes : 0;
     }
-    reply_free(&reply);
     return r;
 }
 

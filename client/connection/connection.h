@@ -91,7 +91,7 @@ void connection_lose(struct connection *c);
  * @request:  id and timeout are set here
  * @fds:      borrowed, sent along
  * @body:     the reply's body case that success must have; KVCOBRA__REPLY__BODY__NOT_SET: none
- * @ret:      reply_free() it; untouched on failure
+ * @ret:      starts empty, _cleanup_(reply_deinit); untouched on failure
  *
  * Return: 0; the daemon's errno with its sentence; -ENOTCONN: the connection is lost (or never was); -EPROTO:
  * an answer that makes no sense, the connection is lost; -EMSGSIZE.
@@ -105,7 +105,14 @@ int connection_tell(struct connection *c, Kvcobra__Request *request, struct errm
 /* Says goodbye, if there is somebody to say it to. */
 void connection_bye(struct connection *c);
 
-void reply_free(struct reply *r);
+/* An empty reply, {.message = NULL}, is fine: for _cleanup_(). */
+void reply_deinit(struct reply *r);
+
+/* The same for callers that deinitialise by hand. */
+static inline void reply_free(struct reply *r)
+{
+    reply_deinit(r);
+}
 
 /* Descriptor @i of the reply, now the caller's; -1 if the reply brought fewer. */
 int reply_take_fd(struct reply *r, size_t i);

@@ -1,26 +1,62 @@
 /*
- * Option and result structs that carry their own size, so that programs and libraries of different versions
- * meet.
+ * Structs of the public headers that begin with their size, so that programs and libraries of different
+ * versions work together. kvcobra.h states the rule for callers; every struct_bytes and item_bytes is read
+ * here and nowhere else.
  *
- * Read: a caller older than the library gives fewer bytes (the rest is zero: the default), a newer one gives
- * more, which is fine while the part we do not know is zero. Write: the caller gets as much as it has room
- * for; what we do not know is zeroed.
+ * @oldest is always the size that the struct had in the first version that had it: a smaller one is a mistake
+ * of the caller. @name is the struct's name, for the sentence.
  */
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct errmsg;
 
+/* Return: 0; -EINVAL with a sentence (@e may be NULL): @struct_bytes is below @oldest, or above 65536. */
+int options_check(size_t struct_bytes, size_t oldest, const char *name, struct errmsg *e);
+
 /**
  * options_read() - a caller's struct as this library knows it
- * @bytes:  of the struct here
- * @oldest: of the struct in the first version that had it: fewer is not a struct of ours
- * Return: 0; -EINVAL with a sentence naming @name. *ret is untouched on failure.
+ * @bytes: size of the struct in this library
+ * @from:  struct_bytes long, which may be more or less than @bytes
+ *
+ * Members that the caller does not have become 0.
+ *
+ * Return: 0; -EINVAL with a sentence: options_check(), or a member that this library does not know is not 0.
+ * *ret is untouched on failure.
  */
 int options_read(void *ret, size_t bytes, const void *from, size_t oldest, const char *name,
                  struct errmsg *e);
 
-/* The other way; @ret->struct_bytes, set by the caller, stays. */
+/**
+ * options_read_items() - a caller's array as this library knows it
+ * @items:    [n] at a distance of the first item's struct_bytes; @n is above 0
+ * @ret_copy: [n] at a distance of @bytes, free() it; NULL: @items has that distance already
+ *
+ * Return: 0; -EINVAL with a sentence: options_read() of an item, or items that differ in struct_bytes;
+ * -ENOMEM. *ret_copy is untouched on failure.
+ */
+int options_read_items(const void *items, size_t n, size_t bytes, size_t oldest, const char *name,
+                       void **ret_copy, struct errmsg *e);
+
+/* Copies @from, @bytes long in this library, to the caller's *ret. ret->struct_bytes, set by the caller,
+ * keeps its value. Return: 0; -EINVAL: options_check(). */
 int options_write(void *ret, const void *from, size_t bytes, size_t oldest, const char *name,
                   struct errmsg *e);
+
+/* An array that the library returns, made of items of the caller's size. Starts as {.item_bytes = ...}. */
+struct options_list {
+    void *items; /* malloc'ed */
+    size_t n;
+    size_t item_bytes; /* checked by options_check() */
+};
+
+/* Makes room for @n items more. Return: 0; -ENOMEM: nothing changed. */
+int options_list_reserve(struct options_list *l, size_t n);
+
+/* Appends @item, @bytes long in this library; its struct_bytes becomes item_bytes. There must be room. */
+void options_list_add(struct options_list *l, const void *item, size_t bytes);
+
+/* For _cleanup_(). */
+void options_list_deinit(struct options_list *l);

@@ -12,7 +12,7 @@ uint64_t pressure_extent(const struct kvc_model *m)
     if (!model_is_connected(m) || !m->remote.control)
         return 0;
     control = extent_data(m->remote.control);
-    return atomic_load_explicit(&control->pressure, memory_order_relaxed);
+    return atomic_load_explicit(&control->reclaim, memory_order_relaxed);
 }
 
 /* Pages that forks share move once, for all of them. */

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/half.h"
 #include "gpu/attend.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 #include "gpu/cpu/ops.h"
 
 static const struct codec *check_scene_codec_of(const struct check_scene *s, uint32_t head, enum side side)
@@ -248,8 +248,7 @@ static void check_scene_pack_head(struct check_scene *s, uint32_t head, enum sid
         for (uint32_t i = 0; i < s->d; i++)
             s->chunk[t * s->d + i] =
                 t < n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(rows[t * s->d + i]);
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(s->layout, s->layer, head, s->chunk, s->d,
-                                                                   s->pages[chunk], &ignored, &s->work);
+    r = chunk_encode(s->layout, s->layer, head, side, s->chunk, s->d, s->pages[chunk], &ignored, &s->work);
     assert(r == 0); /* rows are finite */
     (void) r;
 }
@@ -300,7 +299,7 @@ int check_scene_init(struct check_scene *s, const struct page_layout *l)
         .n_heads = l->shard.n_heads,
         .d = g->d,
         .group = geometry_group(g),
-        .n_q = PLAN_TILE_QUERIES(geometry_group(g)) + 1,
+        .n_q = LAUNCH_TILE_QUERIES(geometry_group(g)) + 1,
     };
     memcpy(&s->random, l->table->digest, sizeof(s->random));
     check_scene_choose_heads(s);

@@ -180,7 +180,7 @@ void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p);
 
 /**
  * gpu_table() - the table as kernels read it, in device memory: made and checked when it is first asked for
- * @ret: of a struct plan_table; stays until the table is freed
+ * @ret: of a struct device_table; stays until the table is freed
  *
  * The first time waits for the stream: -EBUSY while it is being captured. Return: 0; -EOPNOTSUPP: a shape
  * that no kernel takes, named, or gpu_check_table() found a kernel wrong, then and ever after; as

@@ -17,7 +17,7 @@
 #include "base/cleanup.h"
 #include "client/gpu/check_scene.h"
 #include "client/gpu/gpu.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "proto/page.h"
 
 /*
@@ -37,13 +37,13 @@ enum { READ_FIRST = 2, READ_TOKENS = CHECK_TOKENS - READ_FIRST }; /* from a sink
 
 /* What the host tells kernels, by a poke, and what they answer it in. */
 struct told {
-    struct plan_seq appended, attended;
+    struct device_seq appended, attended;
     const uint8_t *payloads[CHECK_PAGES];
     const uint8_t *summed[2]; /* new rows by side, to make checksums of */
     uint32_t faults, crc32c[2], unused;
 };
 
-_Static_assert(sizeof(struct told) % sizeof(uint32_t) == 0, "cuda_poke() takes words");
+_Static_assert(sizeof(struct told) % sizeof(uint32_t) == 0, "cuda_write_words() takes words");
 
 enum gpu_check_part {
     TOLD,
@@ -62,7 +62,7 @@ enum gpu_check_part {
 
 struct gpu_check_state {
     struct gpu *gpu;
-    const struct plan_table *table;
+    const struct device_table *table;
     struct errmsg *e;
     struct check_scene scene;
     struct told told;
@@ -111,7 +111,7 @@ __attribute__((format(printf, 3, 4))) static int gpu_check_wrong(struct gpu_chec
 
 static uint32_t gpu_check_n_tiles(const struct gpu_check_state *c)
 {
-    return PLAN_TILES(c->scene.group, c->scene.n_q);
+    return LAUNCH_TILES(c->scene.group, c->scene.n_q);
 }
 
 static size_t gpu_check_queries_bytes(const struct check_scene *s)
@@ -124,7 +124,7 @@ static void gpu_check_lay_out(struct gpu_check_state *c)
     const struct check_scene *s = &c->scene;
     size_t width = check_scene_width(s), queries = gpu_check_queries_bytes(s);
     size_t tail = CHECK_ROWS * width * sizeof(uint16_t);
-    size_t partial = PLAN_PARTIAL_FLOATS((size_t) plan_columns_max(s->layout), s->d) * sizeof(float);
+    size_t partial = LAUNCH_PARTIAL_FLOATS((size_t) device_table_columns_max(s->layout), s->d) * sizeof(float);
     const size_t bytes[N_PARTS] = {
         [TOLD] = sizeof(struct told),
         [NEW_K] = s->new_bytes,
@@ -211,7 +211,7 @@ static int gpu_check_compare(struct gpu_check_state *c, const char *kernel, cons
 
 /* ---- steps ---- */
 
-static int gpu_check_poke(struct gpu_check_state *c)
+static int gpu_check_write_words(struct gpu_check_state *c)
 {
     cu_ptr at = gpu_check_part(c, TOLD);
     struct gpu *g = c->gpu;
@@ -222,7 +222,7 @@ static int gpu_check_poke(struct gpu_check_state *c)
         .summed = {gpu_check_pointer(gpu_check_part(c, NEW_K)), gpu_check_pointer(gpu_check_part(c, NEW_V))}};
     for (unsigned i = 0; i < CHECK_PAGES; i++)
         t->payloads[i] = gpu_check_pointer(gpu_check_part(c, i == 0 ? PAGE_0 : PAGE_1));
-    t->appended = (struct plan_seq){
+    t->appended = (struct device_seq){
         .payloads = gpu_check_pointer(at + offsetof(struct told, payloads)),
         .n_claimed = CHECK_PACKED,
         .exact_ld = CHECK_ROWS,
@@ -233,11 +233,11 @@ static int gpu_check_poke(struct gpu_check_state *c)
     t->attended = t->appended;
     t->attended.n_claimed = t->attended.n_pages = CHECK_PAGES;
     t->attended.n_exact = CHECK_EXACT;
-    r = gpu_result(g, cuda_poke(g->kernels, at, t, sizeof(*t), g->stream, c->e), c->e);
+    r = gpu_result(g, cuda_write_words(g->kernels, at, t, sizeof(*t), g->stream, c->e), c->e);
     if (r == 0)
         r = gpu_check_fetch(c, at, sizeof(*t));
     if (r == 0 && memcmp(c->fetched, t, sizeof(*t)) != 0)
-        r = gpu_check_wrong(c, "kvc_poke", "%zu of %zu bytes",
+        r = gpu_check_wrong(c, "kvc_write_words", "%zu of %zu bytes",
                             gpu_check_count_other(c->fetched, t, sizeof(*t)), sizeof(*t));
     return r;
 }
@@ -249,9 +249,9 @@ static int gpu_check_append(struct gpu_check_state *c)
 
     for (unsigned p = 0; r == 0 && p < CHECK_PIECES; p++) {
         bool packs = p + 1 == CHECK_PIECES;
-        struct plan_append a = {
+        struct launch_append a = {
             .table = c->table,
-            .dtype = (enum plan_dtype) c->scene.pieces[p].dtype,
+            .dtype = (enum launch_dtype) c->scene.pieces[p].dtype,
             .layer = c->scene.layer,
             .given = packs,
             .items = {{.seq = gpu_check_pointer(gpu_check_part(c, TOLD) + offsetof(struct told, appended)),
@@ -316,7 +316,7 @@ static int gpu_check_for_wanted(struct gpu_check_state *c,
 
 static int check_append(struct gpu_check_state *c)
 {
-    struct plan_seq *want = &c->told.appended;
+    struct device_seq *want = &c->told.appended;
     int r = gpu_check_append(c);
 
     if (r == 0)
@@ -351,7 +351,7 @@ static int gpu_check_compare_read(struct gpu_check_state *c, uint32_t head, enum
 
 static int check_read(struct gpu_check_state *c, enum side side)
 {
-    struct plan_read plan = {
+    struct launch_read plan = {
         .table = c->table,
         .seq = gpu_check_pointer(gpu_check_part(c, TOLD) + offsetof(struct told, appended)),
         .layer = c->scene.layer,
@@ -374,7 +374,7 @@ static int check_read(struct gpu_check_state *c, enum side side)
 static int check_crc(struct gpu_check_state *c)
 {
     cu_ptr at = gpu_check_part(c, TOLD);
-    struct plan_crc plan = {.payloads = gpu_check_pointer(at + offsetof(struct told, summed)),
+    struct launch_crc plan = {.payloads = gpu_check_pointer(at + offsetof(struct told, summed)),
                             .bytes = c->scene.new_bytes,
                             .n = 2,
                             .crc32c = gpu_check_pointer(at + offsetof(struct told, crc32c))};
@@ -438,7 +438,7 @@ static int gpu_check_compare_attention(struct gpu_check_state *c, const char *ke
 
 static int check_attend(struct gpu_check_state *c, uint32_t n_q, uint32_t n_splits, uint32_t window)
 {
-    struct plan_attend plan = {
+    struct launch_attend plan = {
         .table = c->table,
         .partials = gpu_check_pointer(gpu_check_part(c, PARTIALS)),
         .layer = c->scene.layer,
@@ -495,7 +495,7 @@ int gpu_check_table(struct gpu *g, const struct page_layout *l, cu_ptr table, st
     if (r == 0)
         r = check_init(&c, l);
     if (r == 0)
-        r = gpu_check_poke(&c);
+        r = gpu_check_write_words(&c);
     if (r == 0)
         r = check_append(&c);
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++)

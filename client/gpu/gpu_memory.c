@@ -185,7 +185,7 @@ int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg 
 /*
  * Waits, since only where memory must be staged does the driver have all bytes when the call returns: a GPU
  * that shares the host's page tables reads them when their turn comes. What is short and must not wait
- * travels in a launch (cuda_poke()).
+ * travels in a launch (cuda_write_words()).
  */
 int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct errmsg *e)
 {
@@ -260,7 +260,7 @@ int gpu_flag_take(struct gpu *g, uint32_t *ret_flag, struct errmsg *e)
     }
     if (r == 0)
         r = gpu_result(
-            g, cuda_poke(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e), e);
+            g, cuda_write_words(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e), e);
     if (r < 0)
         return r;
     slab = g->flags[i / GPU_FLAGS];

@@ -6,7 +6,7 @@
 #include "client/connection/client.h"
 #include "client/gpu/gpu.h"
 #include "client/model/model.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 
 #define SLAB_BYTES ((size_t) 4 << 20)
 
@@ -63,7 +63,7 @@ void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p)
 
 static int gpu_pages_make_image(struct gpu *g, struct model_table *t, struct errmsg *e)
 {
-    size_t bytes = (plan_table_bytes(&t->layout) + 63) / 64 * 64;
+    size_t bytes = (device_table_bytes(&t->layout) + 63) / 64 * 64;
     _cleanup_(freep) void *image = aligned_alloc(64, bytes);
     int r;
 
@@ -72,7 +72,7 @@ static int gpu_pages_make_image(struct gpu *g, struct model_table *t, struct err
     r = gpu_alloc(g, bytes, &t->gpu_plan, e);
     if (r < 0)
         return r;
-    plan_table_fill(&t->layout, image, t->gpu_plan.at);
+    device_table_fill(&t->layout, image, t->gpu_plan.at);
     return gpu_write(g, t->gpu_plan.at, image, bytes, e);
 }
 
@@ -84,7 +84,7 @@ int gpu_table(struct kvc_client *c, struct model_table *t, cu_ptr *ret)
     if (t->gpu_refusal.text[0] != '\0')
         return fail(&c->error, -EOPNOTSUPP, "%s", t->gpu_refusal.text);
     if (t->gpu_plan.bytes == 0) {
-        r = plan_table_check(&t->layout, &c->error);
+        r = device_table_check(&t->layout, &c->error);
         if (r < 0)
             return r;
         r = gpu_pages_make_image(g, t, &c->error);

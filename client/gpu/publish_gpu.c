@@ -76,7 +76,7 @@ static int publish_gpu_queue_crc(struct kvc_seq *s, struct filling *f, size_t at
 {
     struct kvc_client *c = s->model->client;
     cu_ptr payloads = f->work.at, sums = payloads + f->n_filled * sizeof(*f->payloads);
-    struct plan_crc p = {
+    struct launch_crc p = {
         .payloads = (const uint8_t *const *) (uintptr_t) (payloads + at * sizeof(*f->payloads)),
         .crc32c = (uint32_t *) (uintptr_t) (sums + at * sizeof(uint32_t)),
         .bytes = s->table->layout.payload_bytes[class],

@@ -22,7 +22,7 @@ static struct errmsg *seq_gpu_error_of(const struct kvc_seq *s)
 }
 
 /* More than a few launches' parameters carry goes as a copy, which a stream that is not captured may have. */
-#define POKE_BYTES_MAX ((size_t) 4 * PLAN_POKE_WORDS * sizeof(uint32_t))
+#define POKE_BYTES_MAX ((size_t) 4 * LAUNCH_WRITE_WORDS_MAX * sizeof(uint32_t))
 
 /* Bytes of the host for what is queued later; they may go at once. */
 static int seq_gpu_tell(const struct kvc_seq *s, cu_ptr to, const void *from, size_t bytes)
@@ -31,7 +31,7 @@ static int seq_gpu_tell(const struct kvc_seq *s, cu_ptr to, const void *from, si
 
     if (bytes > POKE_BYTES_MAX)
         return gpu_write(g, to, from, bytes, seq_gpu_error_of(s));
-    return gpu_result(g, cuda_poke(g->kernels, to, from, bytes, g->stream, seq_gpu_error_of(s)),
+    return gpu_result(g, cuda_write_words(g->kernels, to, from, bytes, g->stream, seq_gpu_error_of(s)),
                       seq_gpu_error_of(s));
 }
 
@@ -57,7 +57,7 @@ int seq_gpu_init(struct kvc_seq *s)
     if (r == 0) /* a table that kernels do not take says so now */
         r = gpu_table(s->model->client, s->table, &unused);
     if (r == 0)
-        r = gpu_alloc(gpu_of(s), n_layers * sizeof(struct plan_seq), &x->plans, seq_gpu_error_of(s));
+        r = gpu_alloc(gpu_of(s), n_layers * sizeof(struct device_seq), &x->plans, seq_gpu_error_of(s));
     if (r == 0)
         r = gpu_flag_take(gpu_of(s), &x->flag, seq_gpu_error_of(s));
     x->has_flag = r == 0;
@@ -191,12 +191,12 @@ static cu_ptr seq_gpu_tail_at(const struct kvc_seq *s, const struct gpu_memory *
 }
 
 /* A layer as kernels are to find it. */
-static struct plan_seq seq_gpu_plan_of(const struct kvc_seq *s, uint32_t layer)
+static struct device_seq seq_gpu_plan_of(const struct kvc_seq *s, uint32_t layer)
 {
     const struct seq_gpu *x = s->gpu;
     const struct layer *l = &s->layers[layer];
 
-    return (struct plan_seq){
+    return (struct device_seq){
         .payloads = (uint8_t *const *) (uintptr_t) x->addresses.at,
         .n_claimed = (uint32_t) s->n_pages,
         .n_pages = (uint32_t) l->n_packed,

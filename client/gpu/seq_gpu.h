@@ -2,8 +2,8 @@
  * A sequence in GPU memory: the pages and tails of seq.h, on the device (client/gpu/gpu.h).
  *
  * The host knows every length, in struct layer and struct seq_gpu_layer, and decides by them what is claimed,
- * packed and grown. Kernels read lengths from a struct plan_seq per layer in device memory and advance them
- * by the same rule (plan_step()), so that their launches can be captured in a CUDA graph and replayed. What
+ * packed and grown. Kernels read lengths from a struct device_seq per layer in device memory and advance them
+ * by the same rule (append_step()), so that their launches can be captured in a CUDA graph and replayed. What
  * changes by other means than appending, pages that were claimed, moved or dropped, a cut, another buffer for
  * the tail, is written to the device before the next use: seq_gpu_refresh().
  *
@@ -18,7 +18,7 @@
 
 #include "client/gpu/gpu.h"
 #include "client/kvcobra.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
 struct kvc_client;
 struct kvc_seq;
@@ -34,14 +34,14 @@ struct seq_gpu_layer {
 
 struct seq_gpu {
     struct gpu_memory
-        plans;              /* struct plan_seq [n_layers]: at one place for life, captured launches name it */
+        plans;              /* struct device_seq [n_layers]: at one place for life, captured launches name it */
     struct gpu_memory tail; /* [n_layers][2][shard heads][tail_rows][d] binary16 of x - mean */
     struct gpu_memory addresses; /* uint8_t *[n_addresses_max] of payloads */
     size_t n_addresses_max;
     const uint8_t **written; /* [n_addresses_max] what stands there; the first n_written count */
     size_t n_written;
     uint64_t pages_moved;   /* client->pages_moved when it was right */
-    struct plan_seq *image; /* [n_layers] to write plans from */
+    struct device_seq *image; /* [n_layers] to write plans from */
     bool plans_stale;       /* plans is not what the host knows */
     struct seq_gpu_layer *layers;
     uint32_t flag; /* that appending raises; gpu_flag_take() */

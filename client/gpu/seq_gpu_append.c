@@ -20,7 +20,7 @@
 #include "client/sequence/seq.h"
 #include "client/gpu/seq_gpu.h"
 
-_Static_assert(PLAN_F32 == (int) KVC_F32 && PLAN_F16 == (int) KVC_F16 && PLAN_BF16 == (int) KVC_BF16,
+_Static_assert(LAUNCH_F32 == (int) KVC_F32 && LAUNCH_F16 == (int) KVC_F16 && LAUNCH_BF16 == (int) KVC_BF16,
                "number types");
 
 static struct errmsg *gpu_append_error_of(const struct kvc_seq *s)
@@ -48,7 +48,7 @@ static void gpu_append_follow(struct kvc_seq *s, uint32_t layer, size_t n_new, s
 {
     struct layer *l = &s->layers[layer];
     uint32_t *first_row = &s->gpu->layers[layer].first_row;
-    struct plan_step step = plan_step((uint32_t) l->n_packed, (uint32_t) gpu_append_n_exact(l), *first_row,
+    struct append_step step = append_step((uint32_t) l->n_packed, (uint32_t) gpu_append_n_exact(l), *first_row,
                                       (uint32_t) s->tail_rows, (uint32_t) n_new, (uint32_t) n_pack, given);
 
     assert(step.n_pack == n_pack && step.n_exact <= s->tail_rows);
@@ -58,7 +58,7 @@ static void gpu_append_follow(struct kvc_seq *s, uint32_t layer, size_t n_new, s
 }
 
 /* @a with its first @n items, of the table of @s. */
-static int gpu_append_launch(const struct kvc_seq *s, struct plan_append *a, size_t n)
+static int gpu_append_launch(const struct kvc_seq *s, struct launch_append *a, size_t n)
 {
     struct gpu *g = s->model->client->gpu;
     cu_ptr table;
@@ -66,22 +66,22 @@ static int gpu_append_launch(const struct kvc_seq *s, struct plan_append *a, siz
 
     if (r < 0)
         return r;
-    a->table = (const struct plan_table *) (uintptr_t) table;
+    a->table = (const struct device_table *) (uintptr_t) table;
     return gpu_result(
         g, cuda_append(g->kernels, &s->table->layout, a, (unsigned) n, g->stream, gpu_append_error_of(s)),
         gpu_append_error_of(s));
 }
 
-static struct plan_seq *gpu_append_plan_at(const struct kvc_seq *s, uint32_t layer)
+static struct device_seq *gpu_append_plan_at(const struct kvc_seq *s, uint32_t layer)
 {
-    return (struct plan_seq *) (uintptr_t) s->gpu->plans.at + layer;
+    return (struct device_seq *) (uintptr_t) s->gpu->plans.at + layer;
 }
 
 int seq_gpu_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 {
     struct layer *l = &s->layers[layer];
     size_t n_pack = n_chunks > l->n_packed ? n_chunks - l->n_packed : 0;
-    struct plan_append a = {.dtype = PLAN_F32,
+    struct launch_append a = {.dtype = LAUNCH_F32,
                             .layer = layer,
                             .given = true,
                             .items = {{.seq = gpu_append_plan_at(s, layer), .n_pack = (uint32_t) n_pack}}};
@@ -167,7 +167,7 @@ static size_t gpu_append_count_run(const struct addition *of, size_t n)
 {
     size_t run = 1;
 
-    while (run < n && run < PLAN_ITEMS_MAX && of[run].item->seq->table == of->item->seq->table)
+    while (run < n && run < LAUNCH_ITEMS_MAX && of[run].item->seq->table == of->item->seq->table)
         run++;
     return run;
 }
@@ -175,13 +175,13 @@ static size_t gpu_append_count_run(const struct addition *of, size_t n)
 static int gpu_append_launch_run(const struct addition *of, size_t n, uint32_t layer, enum kvc_dtype dtype,
                                  bool capturing)
 {
-    struct plan_append a = {.dtype = (enum plan_dtype) dtype, .layer = layer};
+    struct launch_append a = {.dtype = (enum launch_dtype) dtype, .layer = layer};
     int r;
 
     for (size_t i = 0; i < n; i++) {
         const kvc_append_item *item = of[i].item;
 
-        a.items[i] = (struct plan_append_item){.seq = gpu_append_plan_at(item->seq, layer),
+        a.items[i] = (struct launch_append_item){.seq = gpu_append_plan_at(item->seq, layer),
                                                .k = item->k,
                                                .v = item->v,
                                                .n_new = (uint32_t) item->n_new,

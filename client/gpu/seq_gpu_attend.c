@@ -17,7 +17,7 @@
 #include "client/connection/client.h"
 #include "client/sequence/seq.h"
 #include "client/gpu/seq_gpu.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 
 enum {
     SPLIT_PAGES_MIN = 4, /* fewer are not worth a split's fixed cost, partial results above all */
@@ -44,14 +44,14 @@ struct gpu_attend_run {
 
 static size_t gpu_attend_n_tiles(const struct kvc_seq *s, size_t n_q)
 {
-    return PLAN_TILES(geometry_group(&s->model->geometry), n_q);
+    return LAUNCH_TILES(geometry_group(&s->model->geometry), n_q);
 }
 
 /* Partial results of one tile in one split, all KV heads. */
 static size_t gpu_attend_tile_bytes(const struct kvc_seq *s)
 {
     return s->model->shard.n_heads *
-           (size_t) PLAN_PARTIAL_FLOATS(plan_columns_max(&s->table->layout), s->model->geometry.d) *
+           (size_t) LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->table->layout), s->model->geometry.d) *
            sizeof(float);
 }
 
@@ -60,7 +60,7 @@ static size_t gpu_attend_part_queries(const struct gpu *g, const struct kvc_seq 
 {
     size_t tiles = g->workspace.most_bytes / gpu_attend_tile_bytes(s);
 
-    return (tiles > 0 ? tiles : 1) * PLAN_TILE_QUERIES(geometry_group(&s->model->geometry));
+    return (tiles > 0 ? tiles : 1) * LAUNCH_TILE_QUERIES(geometry_group(&s->model->geometry));
 }
 
 static size_t gpu_attend_count_parts(const struct gpu *g, const kvc_attend_item *items, size_t n)
@@ -139,7 +139,7 @@ static struct gpu_attend_run gpu_attend_run_of(const struct gpu *g, const struct
     size_t most = g->workspace.most_bytes / (parts->class * gpu_attend_tile_bytes(s)), room = 0, tiles;
     struct gpu_attend_run run = {0};
 
-    for (; run.n < n && run.n < PLAN_ITEMS_MAX && (run.n == 0 || run.n < most); run.n++) {
+    for (; run.n < n && run.n < LAUNCH_ITEMS_MAX && (run.n == 0 || run.n < most); run.n++) {
         const struct gpu_attend_part *p = parts + run.n;
 
         if (p->seq->table != s->table || p->class != parts->class)
@@ -158,7 +158,7 @@ static int gpu_attend_launch(struct gpu *g, const struct gpu_attend_part *parts,
                              struct errmsg *e)
 {
     struct kvc_seq *s = parts->seq;
-    struct plan_attend plan = {
+    struct launch_attend plan = {
         .partials = (float *) (uintptr_t) g->workspace.memory.at,
         .layer = layer,
         .n_splits = run->n_splits,
@@ -170,10 +170,10 @@ static int gpu_attend_launch(struct gpu *g, const struct gpu_attend_part *parts,
 
     if (r < 0)
         return r;
-    plan.table = (const struct plan_table *) (uintptr_t) table;
+    plan.table = (const struct device_table *) (uintptr_t) table;
     for (size_t i = 0; i < run->n; i++)
-        plan.items[i] = (struct plan_item){
-            .seq = (const struct plan_seq *) (uintptr_t) parts[i].seq->gpu->plans.at + layer,
+        plan.items[i] = (struct launch_attend_item){
+            .seq = (const struct device_seq *) (uintptr_t) parts[i].seq->gpu->plans.at + layer,
             .q = parts[i].q,
             .out = parts[i].out,
             .n_q = parts[i].n_q,

@@ -7,7 +7,7 @@ int seq_gpu_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t f
 {
     struct kvc_client *c = s->model->client;
     struct gpu *g = c->gpu;
-    struct plan_read plan = {
+    struct launch_read plan = {
         .layer = layer, .side = (uint32_t) side, .first = (uint32_t) first, .n = (uint32_t) n, .out = out};
     cu_ptr table;
     int r = gpu_table(c, s->table, &table);
@@ -16,7 +16,7 @@ int seq_gpu_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t f
         r = seq_gpu_refresh(s);
     if (r < 0)
         return r;
-    plan.table = (const struct plan_table *) (uintptr_t) table;
-    plan.seq = (const struct plan_seq *) (uintptr_t) s->gpu->plans.at + layer;
+    plan.table = (const struct device_table *) (uintptr_t) table;
+    plan.seq = (const struct device_seq *) (uintptr_t) s->gpu->plans.at + layer;
     return gpu_result(g, cuda_read(g->kernels, &s->table->layout, &plan, g->stream, &c->error), &c->error);
 }

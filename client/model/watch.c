@@ -251,8 +251,7 @@ void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side
     sums->error[side] += watch_squared_distance(x, w->rows, n);
     if (w->shadow) {
         struct encode_counts ignored = {0};
-        int r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(
-            &w->shadow->layout, layer, head, x, d, w->payload, &ignored, &w->other);
+        int r = chunk_encode(&w->shadow->layout, layer, head, side, x, d, w->payload, &ignored, &w->other);
 
         assert(r == 0);
         (void) r;

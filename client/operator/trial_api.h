@@ -1,8 +1,8 @@
-/* What listing and asking for a table's fit share. */
+/* The fit of a table, which both the list of tables and kvc_table_get_fit() return. */
 #pragma once
 
-#include "client/kvcobra.h"
+#include "client/kvcobra-operator.h"
 #include "proto/wire.h"
 
-/* @from may be NULL: zeros. Numbers that are not finite, which no kvcobrad sends, are zeros too. */
-void fit_read(const Kvcobra__Fit *from, kvc_fit *ret);
+/* @from NULL: all values 0. Numbers that are not finite, which no kvcobrad sends, become 0. */
+void trial_api_read_fit(const Kvcobra__Fit *from, kvc_fit *ret);

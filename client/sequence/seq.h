@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/kvcobra-eval.h"
 #include "client/kvcobra.h"
 #include "client/model/model.h"
 #include "gpu/dtype.h"

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/half.h"
 #include "client/connection/client.h"
+#include "client/connection/options.h"
 #include "client/sequence/seq.h"
 #include "client/gpu/seq_gpu.h"
 
@@ -144,8 +146,8 @@ static void seq_append_pack_head(struct kvc_seq *s, uint32_t layer, uint32_t hea
         for (uint32_t i = 0; i < d; i++)
             scratch->rows[t * d + i] =
                 t < n_sink ? codec->enc_mean[i] : codec->mean[i] + f16_to_f32(rows[t * d + i]);
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(
-        layout, layer, head, scratch->rows, d, payload, &s->table->counts[side], &scratch->chunk);
+    r = chunk_encode(layout, layer, head, side, scratch->rows, d, payload, &s->table->counts[side],
+                     &scratch->chunk);
     assert(r == 0); /* the tail holds finite numbers only */
     (void) r;
     if (sampled)
@@ -289,7 +291,7 @@ static int append_items(struct kvc_client *c, const kvc_append_item *items, size
 int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                    size_t n_new)
 {
-    const kvc_append_item item = {s, k, v, n_new};
+    const kvc_append_item item = {.seq = s, .k = k, .v = v, .n_new = n_new};
     int r = seq_enter(s);
 
     return r < 0 ? r : append_items(s->model->client, &item, 1, layer, dtype);
@@ -297,12 +299,23 @@ int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void 
 
 int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype)
 {
+    _cleanup_(freep) void *copy = NULL;
+    struct kvc_client *c;
     int r;
 
     if (n == 0)
         return 0;
-    if (!items || !items[0].seq)
+    if (!items || options_check(items->struct_bytes, sizeof(*items), "", NULL) < 0 || !items->seq)
         return -EINVAL;
-    r = seq_enter(items[0].seq);
-    return r < 0 ? r : append_items(items[0].seq->model->client, items, n, layer, dtype);
+
+    c = items->seq->model->client;
+    r = seq_enter(items->seq);
+    if (r < 0)
+        return r;
+
+    r = options_read_items(items, n, sizeof(*items), sizeof(*items), "kvc_append_item", &copy, &c->error);
+    if (r < 0)
+        return r;
+
+    return append_items(c, copy ? copy : items, n, layer, dtype);
 }

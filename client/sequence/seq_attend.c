@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/cleanup.h"
 #include "client/connection/client.h"
 #include "client/connection/options.h"
 #include "client/sequence/seq.h"
@@ -251,7 +252,7 @@ static int attend_items(struct kvc_client *client, const kvc_attend_item *items,
 
 int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out)
 {
-    const kvc_attend_item item = {s, q, n_q, out};
+    const kvc_attend_item item = {.seq = s, .q = q, .n_q = n_q, .out = out};
     int r = seq_enter(s);
 
     return r < 0 ? r : attend_items(s->model->client, &item, 1, layer, &(kvc_attend_options){0});
@@ -259,19 +260,32 @@ int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float
 
 int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer, const kvc_attend_options *o)
 {
+    _cleanup_(freep) void *copy = NULL;
     kvc_attend_options options = {0};
     struct kvc_client *c;
     int r;
 
     if (n == 0)
         return 0;
-    if (!items || !items[0].seq)
+    if (!items || options_check(items->struct_bytes, sizeof(*items), "", NULL) < 0 || !items->seq)
         return -EINVAL;
-    c = items[0].seq->model->client;
+
+    c = items->seq->model->client;
     r = client_enter(c);
-    if (r == 0 && o)
+    if (r < 0)
+        return r;
+
+    r = options_read_items(items, n, sizeof(*items), sizeof(*items), "kvc_attend_item", &copy, &c->error);
+    if (r < 0)
+        return r;
+
+    if (o) {
         r = options_read(&options, sizeof(options), o, sizeof(options), "kvc_attend_options", &c->error);
-    if (r == 0 && options.exact_rope > 1)
-        r = fail(&c->error, -EINVAL, "kvc_attend_options.exact_rope is %u: 0 or 1", options.exact_rope);
-    return r < 0 ? r : attend_items(c, items, n, layer, &options);
+        if (r < 0)
+            return r;
+    }
+    if (options.exact_rope > 1)
+        return fail(&c->error, -EINVAL, "kvc_attend_options.exact_rope is %u: 0 or 1", options.exact_rope);
+
+    return attend_items(c, copy ? copy : items, n, layer, &options);
 }

@@ -16,7 +16,7 @@ static bool gpu_uuid_is_hex(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* [n_bytes] of @text, need not end there. */
+/* Reads [n_bytes] of @text, which may be longer. */
 static int gpu_uuid_read_part(const char *text, size_t n_bytes, char ret[static GPU_UUID_BYTES])
 {
     char digits[DIGITS];
@@ -77,7 +77,7 @@ int gpu_uuid_list(const char *text, uint32_t n_max, char (*ret)[GPU_UUID_BYTES],
                         bytes > 60 ? 60 : (int) bytes, text);
         for (uint32_t i = 0; i < n; i++)
             if (gpu_uuid_equal(ret[i], ret[n]))
-                return fail(e, -EINVAL, "%s stands there twice", ret[n]);
+                return fail(e, -EINVAL, "%s is listed twice", ret[n]);
         if (text[bytes] == '\0')
             break;
         text += bytes + 1;

@@ -1,4 +1,4 @@
-/* Opening GPUs through the mover; see gpu_open.h. */
+/* See gpu_open.h. */
 #include "daemon/gpu/gpu_open.h"
 
 #include <errno.h>
@@ -7,14 +7,15 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store/persist.h"
-#include "daemon/loop/log.h"
+#include "daemon/config/config.h"
 #include "daemon/gpu/mover.h"
-#include "daemon/server.h"
+#include "daemon/loop/log.h"
+#include "daemon/store/device.h"
+#include "daemon/store/persist.h"
 
 enum {
-    OPEN_MS = 60000,   /* the driver's first context on a machine of eight GPUs takes ten seconds and more */
-    PASSING_MS = 4000, /* pauses up to here: clients wait for as long as that */
+    OPEN_MS = 60000, /* the driver's first context on a machine with eight GPUs takes more than ten seconds */
+    PASSING_MS = 4000, /* pauses up to this length: clients wait that long */
 };
 
 __attribute__((format(printf, 2, 3))) static void gpu_open_unavailable(struct device *d, const char *fmt, ...)
@@ -24,18 +25,20 @@ __attribute__((format(printf, 2, 3))) static void gpu_open_unavailable(struct de
     va_start(ap, fmt);
     (void) vsnprintf(d->why.text, sizeof(d->why.text), fmt, ap);
     va_end(ap);
-    d->pause_ms = d->pause_ms == 0                     ? GPU_PAUSE_MS_MIN
-                  : d->pause_ms * 2 > GPU_PAUSE_MS_MAX ? GPU_PAUSE_MS_MAX
-                                                       : d->pause_ms * 2;
-    d->retry_ms = ev_now_ms(d->server->ev) + d->pause_ms;
+    d->pause_ms = d->pause_ms == 0 ? GPU_PAUSE_MS_MIN : d->pause_ms * 2;
+    if (d->pause_ms > GPU_PAUSE_MS_MAX)
+        d->pause_ms = GPU_PAUSE_MS_MAX;
+    d->retry_ms = ev_now_ms(d->gpus->ev) + d->pause_ms;
     d->state = DEVICE_UNAVAILABLE;
     d->is_passing = false;
     log_event(LOG_ERR, "gpu-unavailable", "device=%s uuid=%s message=\"%s\"", d->name,
               d->uuid[0] ? d->uuid : GPU_UUID_FIRST, d->why.text);
 }
 
-/* The mover ended, of whatever: a new one may open the device. One that ends each time is a device that
- * cannot be had. */
+/*
+ * The mover ended for whatever reason: a new one may open the device. If movers end again and again, the
+ * device is unavailable.
+ */
 static void gpu_open_mover_ended(struct device *d, const char *why)
 {
     bool is_passing = d->pause_ms <= PASSING_MS;
@@ -44,7 +47,7 @@ static void gpu_open_mover_ended(struct device *d, const char *why)
     d->is_passing = is_passing;
 }
 
-/* What the configuration wants of a GPU that it cannot have. Return: whether it can. */
+/* Whether the device can have the configured sizes; if not it becomes UNAVAILABLE. */
 static bool gpu_open_fits(struct device *d, const Kvcobra__MoverOpened *m)
 {
     if (m->granularity == 0 || d->extent_bytes % m->granularity != 0)
@@ -65,6 +68,13 @@ static bool gpu_open_fits(struct device *d, const Kvcobra__MoverOpened *m)
 
 static void gpu_open_begin(struct device *d);
 
+static const char *gpu_open_listing(const Kvcobra__MoverOpened *m)
+{
+    if (m->is_shared)
+        return "behind-mps";
+    return m->lists_processes ? "listed" : "unlisted";
+}
+
 static void gpu_open_on_opened(void *ctx, struct mover_reply *reply)
 {
     struct device *d = ctx;
@@ -84,13 +94,13 @@ static void gpu_open_on_opened(void *ctx, struct mover_reply *reply)
     if (!gpu_open_fits(d, m))
         return;
     if (d->uuid[0] == '\0' &&
-        gpu_uuid_read(m->uuid, d->uuid) == 0) { /* "first" means this one from now on, to every mover */
-        keep_write_places(d->server);
+        gpu_uuid_read(m->uuid, d->uuid) == 0) { /* from now on "first" is this GPU, for every later mover */
+        persist_write_places(d->gpus->persist);
         gpu_open_begin(d);
         return;
     }
     if (!gpu_uuid_equal(d->uuid, m->uuid)) {
-        gpu_open_unavailable(d, "kvcobra-mover opened %.60s in its place", m->uuid);
+        gpu_open_unavailable(d, "kvcobra-mover opened %.60s instead", m->uuid);
         return;
     }
     (void) snprintf(d->product, sizeof(d->product), "%s", m->name);
@@ -101,10 +111,7 @@ static void gpu_open_on_opened(void *ctx, struct mover_reply *reply)
     log_event(LOG_NOTICE, "gpu-ready",
               "device=%s uuid=%s product=\"%s\" bytes=%" PRIu64 " compute=%" PRIu32 " driver=%" PRIu32
               " processes=%s",
-              d->name, d->uuid, d->product, m->bytes, m->compute, m->driver_version,
-              m->is_shared         ? "behind-mps"
-              : m->lists_processes ? "listed"
-                                   : "unlisted");
+              d->name, d->uuid, d->product, m->bytes, m->compute, m->driver_version, gpu_open_listing(m));
 }
 
 static void gpu_open_begin(struct device *d)
@@ -119,27 +126,26 @@ static void gpu_open_begin(struct device *d)
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
     request.open = &open;
     d->state = DEVICE_OPENING;
-    r = mover_ask(d->server->mover, &request, NULL, 0, OPEN_MS, gpu_open_on_opened, d);
+    r = mover_ask(d->gpus->mover, &request, NULL, 0, OPEN_MS, gpu_open_on_opened, d);
     if (r == -EAGAIN)
-        gpu_open_mover_ended(d,
-                             "kvcobra-mover ended or could not be started, and is tried again in a moment");
+        gpu_open_mover_ended(d, "kvcobra-mover ended or could not be started, and will be started again");
     else if (r < 0)
         gpu_open_unavailable(d, "cannot start %s, which uses the GPUs' driver: %s",
-                             d->server->config->mover_path, strerror(-r));
+                             d->gpus->config->mover_path, strerror(-r));
 }
 
-void gpu_open_all(struct server *s)
+void gpu_open_all(struct gpus *gpus)
 {
-    for (uint32_t i = 1; i < s->devices.n; i++)
-        gpu_open_begin(&s->devices.list[i]);
+    for (uint32_t i = 1; i < gpus->devices->n; i++)
+        gpu_open_begin(&gpus->devices->list[i]);
 }
 
-int gpu_check(struct device *d, struct errmsg *e)
+int gpu_open_check(struct device *d, struct errmsg *e)
 {
-    if (d->state == DEVICE_UNAVAILABLE && ev_now_ms(d->server->ev) >= d->retry_ms)
+    if (d->state == DEVICE_UNAVAILABLE && ev_now_ms(d->gpus->ev) >= d->retry_ms)
         gpu_open_begin(d);
     if (d->state == DEVICE_OPENING)
-        return fail(e, -EAGAIN, "%s is being opened: come again", d->name);
+        return fail(e, -EAGAIN, "%s is being opened: retry later", d->name);
     if (d->state == DEVICE_UNAVAILABLE)
         return fail(e, d->is_passing ? -EAGAIN : -ENODEV, "%s is not available: %.340s", d->name,
                     d->why.text);

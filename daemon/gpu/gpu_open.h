@@ -1,22 +1,52 @@
 /*
- * GPUs become ready: kvcobra-mover opens them, at the start and, after that failed, when somebody asks for
- * one again. One that cannot be opened is in nobody's way: it says why, everything else is served.
+ * Opens GPUs through kvcobra-mover: at the start, and again when a request needs a GPU that could not be
+ * opened. A GPU that cannot be opened has a sentence that says why; everything else is served.
  *
  *     OPENING --mover--> READY
- *         \--no driver, no such GPU, a size that it cannot have--> UNAVAILABLE --asked for, after a pause-->
- * OPENING
+ *         \--no driver, no such GPU, impossible sizes--> UNAVAILABLE --request, after a pause--> OPENING
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
+struct config;
 struct device;
+struct devices;
 struct errmsg;
-struct server;
+struct ev;
+struct mover;
+struct persist;
+
+/* The sessions above this room, as far as memory of dead processes concerns them. */
+struct gpu_sessions {
+    /*
+     * Ends the session of a dead process. @retired: its extents take no new pages; else its memory is used
+     * again.
+     */
+    void (*end)(void *ctx, uint32_t session, bool retired);
+    /* Slots that the session holds or has reserved. */
+    uint64_t (*count_slots)(void *ctx, uint32_t session);
+    void *ctx;
+};
+
+/* What the GPUs of a daemon share. All pointers are borrowed. */
+struct gpus {
+    const struct config *config;
+    struct ev *ev;
+    struct devices *devices;
+    struct persist *persist;
+    struct mover *mover; /* NULL: no GPU is configured */
+    struct gpu_sessions sessions;
+};
 
 enum { GPU_PAUSE_MS_MIN = 1000, GPU_PAUSE_MS_MAX = 60000 /* between two tries; doubles */ };
 
-/* All GPUs of the configuration, once the loop is there; nothing is waited for. */
-void gpu_open_all(struct server *s);
+/* Begins to open all GPUs of the configuration; waits for none. */
+void gpu_open_all(struct gpus *gpus);
 
-/* Whether sessions may begin on it. Return: 0; -EAGAIN: it is being opened, or will be: the mover ended just
- * now; -ENODEV: it cannot be, with the reason. */
-int gpu_check(struct device *d, struct errmsg *e);
+/*
+ * Whether sessions may begin on it. Return: 0; -EAGAIN: it is being opened, or the mover ended and will be
+ * started again; -ENODEV: it cannot be opened, with the reason.
+ */
+int gpu_open_check(struct device *d, struct errmsg *e);

@@ -1,4 +1,4 @@
-/* Extents and the fate of dead processes' memory on a GPU; see gpu_pool.h. */
+/* See gpu_pool.h. */
 #include "daemon/gpu/gpu_pool.h"
 
 #include <errno.h>
@@ -8,15 +8,17 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/config.h"
 #include "daemon/gpu/gpu_open.h"
-#include "daemon/loop/log.h"
 #include "daemon/gpu/mover.h"
-#include "daemon/server.h"
-#include "daemon/session/session.h"
+#include "daemon/loop/log.h"
+#include "daemon/store/device.h"
+#include "daemon/store/persist.h"
+#include "daemon/store/retire.h"
 
 static uint64_t gpu_pool_now_of(const struct gpu_pool *g)
 {
-    return ev_now_ms(g->device->server->ev);
+    return ev_now_ms(g->device->gpus->ev);
 }
 
 /* Extents that the pool may still add. */
@@ -33,54 +35,56 @@ static void gpu_pool_on_created(void *ctx, struct mover_reply *reply)
 {
     struct gpu_pool *g = ctx;
     const char *why =
-        reply->err < 0 ? reply->message : "kvcobra-mover sent no descriptor: too many are open here";
+        reply->err < 0 ? reply->message : "kvcobra-mover sent no descriptor: kvcobrad has too many open";
 
     if (reply->err == 0 && reply->fd >= 0) {
-        spares_made(&g->spares, take_fd(&reply->fd));
+        preallocated_add(&g->preallocated, take_fd(&reply->fd));
         return;
     }
-    spares_failed(&g->spares, reply->err < 0 ? reply->err : -EMFILE, why, gpu_pool_now_of(g));
-    if (reply->err != -ECANCELED && log_is_due(g->spares.n_failed))
-        log_event(LOG_WARNING, "extent-not-made", "device=%s failed=%" PRIu64 " message=\"%s\", trying again",
-                  g->device->name, g->spares.n_failed, why);
+    preallocated_fail(&g->preallocated, reply->err < 0 ? reply->err : -EMFILE, why, gpu_pool_now_of(g));
+    if (reply->err != -ECANCELED && log_is_due(g->preallocated.n_failed))
+        log_event(LOG_WARNING, "extent-not-created",
+                  "device=%s failed=%" PRIu64 " message=\"%s\", trying again", g->device->name,
+                  g->preallocated.n_failed, why);
 }
 
-static int gpu_pool_begin_spare(void *ctx, struct errmsg *e)
+static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
 {
     struct gpu_pool *g = ctx;
     struct device *d = g->device;
     Kvcobra__MoverCreate create = KVCOBRA__MOVER_CREATE__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
-    int r = gpu_check(d, e); /* one that is not available is tried again */
+    int r = gpu_open_check(d, e); /* opens an unavailable device again */
 
     if (r < 0)
         return r;
+
     create.device = d->number;
     create.bytes = d->store.pool.extent_bytes;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CREATE;
     request.create = &create;
-    r = mover_ask(d->server->mover, &request, NULL, 0, GPU_CREATE_MS, gpu_pool_on_created, g);
+    r = mover_ask(d->gpus->mover, &request, NULL, 0, GPU_CREATE_MS, gpu_pool_on_created, g);
     return r < 0 ? fail(e, r, "kvcobra-mover cannot be asked now: %s", strerror(-r)) : 0;
 }
 
-static int gpu_pool_take_spare(void *ctx, int *ret_fd, struct errmsg *e)
+static int gpu_pool_take_extent(void *ctx, int *ret_fd, struct errmsg *e)
 {
     struct gpu_pool *g = ctx;
 
-    return spares_take(&g->spares, gpu_pool_room_of(g), gpu_pool_now_of(g), ret_fd, e);
+    return preallocated_take(&g->preallocated, gpu_pool_room_of(g), gpu_pool_now_of(g), ret_fd, e);
 }
 
 /* ---- dead processes ---- */
 
-/* Holds are found by their cells in the journal, whoever keeps them now. Rare, so the whole list is walked.
- */
-static void gpu_pool_retire_held(struct server *s, struct store *st, uint32_t session)
+/* Holds are found by their cells in the journal, also orphaned ones. Rare, so the whole list is searched. */
+static void gpu_pool_retire_held(const struct journal *j, struct store *st, uint32_t session)
 {
-    for (uint64_t i = 0; i < s->journal.head->n_holds; i++) {
-        const struct hold_cell *c = &s->journal.holds[i];
+    for (uint64_t i = 0; i < j->head->n_holds; i++) {
+        const struct hold_cell *c = &j->holds[i];
+        struct page_handle h;
 
-        if (c->slot != SLOT_NONE && hold_session(c) == session)
-            store_retire(st, pool_slot_span(&st->pool, c->slot)->extent);
+        if (c->slot != SLOT_NONE && hold_session(c) == session && store_resolve(st, c->slot, &h))
+            retire_extent(st, h.span->extent);
     }
 }
 
@@ -92,19 +96,20 @@ void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *w
               "device=%s session=%" PRIu32 " message=\"%s: extents that its process used take no "
               "new pages\"",
               g->device->name, session, why);
-    store_retire_reserved(st, session);
-    gpu_pool_retire_held(g->device->server, st, session);
+    retire_reserved(st, session);
+    gpu_pool_retire_held(&g->device->gpus->persist->journal, st, session);
+}
+
+static void gpu_pool_end_session(struct gpu_pool *g, uint32_t number, bool retired)
+{
+    const struct gpu_sessions *sessions = &g->device->gpus->sessions;
+
+    sessions->end(sessions->ctx, number, retired);
 }
 
 static void gpu_pool_on_release(void *ctx, uint32_t number)
 {
-    struct gpu_pool *g = ctx;
-    struct session *x = g->device->server->sessions[number];
-
-    log_event(LOG_INFO, "memory-released",
-              "device=%s session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, g->device->name,
-              number, (long) x->pid, x->leases.n_held, x->n_reservations);
-    (void) session_free(x);
+    gpu_pool_end_session(ctx, number, false);
 }
 
 static void gpu_pool_on_retire(void *ctx, uint32_t number, const char *why)
@@ -112,15 +117,15 @@ static void gpu_pool_on_retire(void *ctx, uint32_t number, const char *why)
     struct gpu_pool *g = ctx;
 
     gpu_pool_retire_session(g, number, why);
-    (void) session_free(g->device->server->sessions[number]);
-    store_tick(&g->device->store);
+    gpu_pool_end_session(g, number, true);
+    retire_tick(&g->device->store);
 }
 
 static void gpu_pool_on_listed(void *ctx, struct mover_reply *reply)
 {
     struct gpu_pool *g = ctx;
 
-    if (reply->err == -EOPNOTSUPP) /* there is none, or it would not be the truth: mover/README.md */
+    if (reply->err == -EOPNOTSUPP) /* no list exists, or it would be wrong: mover/README.md */
         quarantine_retire_all(&g->quarantine, reply->message);
     else if (reply->err < 0)
         quarantine_unanswered(&g->quarantine);
@@ -135,13 +140,14 @@ static void gpu_pool_ask_for_list(struct gpu_pool *g)
     Kvcobra__MoverProcesses processes = KVCOBRA__MOVER_PROCESSES__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
 
-    if (!quarantine_wants_list(&g->quarantine) || gpu_check(d, NULL) < 0)
+    if (!quarantine_needs_list(&g->quarantine) || gpu_open_check(d, NULL) < 0)
         return;
+
     processes.device = d->number;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;
     request.processes = &processes;
-    if (mover_ask(d->server->mover, &request, NULL, 0, GPU_LIST_MS, gpu_pool_on_listed, g) == 0)
-        quarantine_asked(&g->quarantine);
+    if (mover_ask(d->gpus->mover, &request, NULL, 0, GPU_LIST_MS, gpu_pool_on_listed, g) == 0)
+        quarantine_requested(&g->quarantine);
 }
 
 void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)
@@ -150,38 +156,42 @@ void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)
     gpu_pool_ask_for_list(g);
 }
 
-void gpu_pool_note_orphans(struct gpu_pool *g)
+void gpu_pool_delay_reuse(struct gpu_pool *g)
 {
-    g->orphans_until_ms = gpu_pool_now_of(g) + g->reuse_ms + 1;
+    g->delay_until_ms = gpu_pool_now_of(g) + g->reuse_ms + 1;
 }
 
-static void gpu_pool_free_orphans(struct gpu_pool *g, uint64_t now_ms)
+static void gpu_pool_end_delay(struct gpu_pool *g, uint64_t now_ms)
 {
-    if (g->orphans_until_ms == 0 || now_ms < g->orphans_until_ms)
+    if (g->delay_until_ms == 0 || now_ms < g->delay_until_ms)
         return;
-    g->orphans_until_ms = 0;
-    store_discard_reserved(&g->device->store, SLOT_OF_NOBODY);
+
+    g->delay_until_ms = 0;
+    store_discard_reserved(&g->device->store, SLOT_WITHOUT_SESSION);
 }
 
 /* ---- life ---- */
 
-int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct gpu_pool **ret,
-                 struct errmsg *e)
+int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, struct errmsg *e)
 {
     _cleanup_(freep) struct gpu_pool *g = calloc(1, sizeof(*g));
     struct quarantine_owner owner = {gpu_pool_on_release, gpu_pool_on_retire, g};
-    struct spares_maker maker = {gpu_pool_begin_spare, g};
+    struct preallocated_maker maker = {gpu_pool_begin_extent, g};
     int r;
 
     if (!g)
         return fail(e, -ENOMEM, "out of memory for the pool of %s", d->name);
-    r = quarantine_init(&g->quarantine, &owner, GPU_DEAD_PROCESSES_MAX, reuse_ms, GPU_LIST_PATIENCE_MS, e);
+
+    r = quarantine_init(&g->quarantine, &owner, GPU_DEAD_PROCESSES_MAX, gpus->config->gpu_reuse_ms,
+                        GPU_LIST_PATIENCE_MS, e);
     if (r < 0)
         return r;
+
+    d->gpus = gpus;
     g->device = d;
-    g->reuse_ms = reuse_ms;
-    g->source = (struct pool_source){gpu_pool_take_spare, g};
-    spares_init(&g->spares, &maker, n_spares);
+    g->reuse_ms = gpus->config->gpu_reuse_ms;
+    g->source = (struct pool_source){gpu_pool_take_extent, g};
+    preallocated_init(&g->preallocated, &maker, gpus->config->gpu_spare_extents);
     d->store.pool.source = &g->source;
     *ret = take_ptr(g);
     return 0;
@@ -191,9 +201,10 @@ struct gpu_pool *gpu_pool_free(struct gpu_pool *g)
 {
     if (!g)
         return NULL;
+
     g->device->store.pool.source = NULL;
     quarantine_deinit(&g->quarantine);
-    spares_deinit(&g->spares);
+    preallocated_deinit(&g->preallocated);
     free(g);
     return NULL;
 }
@@ -201,25 +212,21 @@ struct gpu_pool *gpu_pool_free(struct gpu_pool *g)
 void gpu_pool_tick(struct gpu_pool *g, uint64_t now_ms)
 {
     if (g->device->state == DEVICE_READY)
-        spares_tick(&g->spares, gpu_pool_room_of(g), now_ms);
+        preallocated_tick(&g->preallocated, gpu_pool_room_of(g), now_ms);
     gpu_pool_ask_for_list(g);
     quarantine_tick(&g->quarantine, now_ms);
-    gpu_pool_free_orphans(g, now_ms);
-    store_tick(&g->device->store);
+    gpu_pool_end_delay(g, now_ms);
+    retire_tick(&g->device->store);
 }
 
-void gpu_pool_figures(const struct gpu_pool *g, struct gpu_pool_figures *ret)
+void gpu_pool_metrics(const struct gpu_pool *g, struct gpu_pool_metrics *ret)
 {
-    const struct server *s = g->device->server;
+    const struct gpu_sessions *sessions = &g->device->gpus->sessions;
     const struct pool *p = &g->device->store.pool;
 
-    *ret = (struct gpu_pool_figures){.spare_extents = g->spares.n};
-    for (uint32_t i = 0; i < g->quarantine.n; i++) {
-        uint32_t number = g->quarantine.entries[i].session;
-        const struct session *x = s->sessions[number];
-
-        ret->quarantined_slots += x->leases.n_held + ownerless_holds(s, number) + x->n_reservations;
-    }
+    *ret = (struct gpu_pool_metrics){.spare_extents = g->preallocated.n};
+    for (uint32_t i = 0; i < g->quarantine.n; i++)
+        ret->quarantined_slots += sessions->count_slots(sessions->ctx, g->quarantine.entries[i].session);
     for (uint32_t i = 0; i < p->n_extents; i++)
         ret->retired_extents += p->extents[i]->retired;
 }

@@ -1,9 +1,9 @@
 /*
- * The link to the mover; see mover.h.
+ * See mover.h.
  *
- * Requests form one queue, of which only the head is with the mover: so a death costs little, a timeout
- * counts from when the work began, and answers can come in one order alone. The mover is trusted with GPU
- * memory, not with this process: an answer that does not fit its request ends it.
+ * Requests form one queue, of which only the head is with the mover. So a death costs little, a timeout
+ * counts from when the work began, and answers come in one order. The mover is trusted with GPU memory, not
+ * with this process: if an answer does not fit its request, the mover is killed.
  */
 #include "daemon/gpu/mover.h"
 
@@ -18,28 +18,28 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "daemon/loop/log.h"
 #include "daemon/gpu/mover_process.h"
+#include "daemon/loop/log.h"
 
-enum { DEVICES_MAX = 16 /* whose OPEN is remembered */, REOPEN_MS = 1000 };
+enum { DEVICES_MAX = 16 /* whose OPEN is recorded */, REOPEN_MS = 1000 };
 
 struct mover_request {
     struct mover_request *next;
     uint64_t id, timeout_ms;
     Kvcobra__MoverRequest__BodyCase kind;
     uint32_t device;
-    bool repeats;    /* an OPEN that a new mover is told again */
-    mover_done done; /* NULL: nobody wants to know any more */
+    bool repeats;    /* an OPEN that is sent again to a new mover */
+    mover_done done; /* NULL: the callback was cancelled */
     void *ctx;
     int fds[WIRE_FDS_MAX];
     size_t n_fds, bytes;
     uint8_t packet[];
 };
 
-struct open_request { /* as it was sent; the id is of no meaning to the mover */
+struct mover_open { /* as it was sent; the mover ignores the id */
     uint32_t device;
-    bool is_lost;    /* the mover that runs could not open it */
-    uint64_t try_ms; /* then: not again before */
+    bool is_lost;    /* the present mover could not open it */
+    uint64_t try_ms; /* then: not tried again before */
     uint64_t timeout_ms;
     size_t bytes;
     uint8_t *packet;
@@ -49,14 +49,14 @@ struct mover {
     struct ev *ev;
     char *path;
     struct mover_process process;
-    struct ev_source *stream; /* NULL: no mover to talk to */
-    struct ev_source *death;  /* NULL: none that lives */
+    struct ev_source *stream; /* NULL: not connected */
+    struct ev_source *death;  /* NULL: no process */
     struct ev_source *alarm;
     int timer;
     struct mover_request *queue, **queue_end; /* the head is with the mover when `asked` */
     size_t n_queue;
     bool asked;
-    struct open_request opens[DEVICES_MAX];
+    struct mover_open opens[DEVICES_MAX];
     size_t n_opens;
     uint64_t next_id, n_starts, started_ms, may_start_ms;
     uint32_t n_failed; /* in a row */
@@ -105,7 +105,7 @@ static void mover_answer(struct mover_request *q, struct mover_reply *reply)
 
 static void mover_answer_all(struct mover *m, int err, const char *message)
 {
-    while (m->queue) { /* it ends: what callbacks ask for is refused while there is no mover */
+    while (m->queue) { /* terminates: requests of callbacks are refused while no mover runs */
         _cleanup_(mover_request_freep) struct mover_request *q = mover_take_head(m);
         struct mover_reply reply = {.err = err, .message = message, .fd = -1};
 
@@ -121,7 +121,7 @@ static void mover_set_timer(struct mover *m, uint64_t ms)
     (void) timerfd_settime(m->timer, 0, &t, NULL); /* zero: off */
 }
 
-/* Sends the head if the mover has nothing to do. */
+/* Sends the head if the mover is idle. */
 static void mover_send_next(struct mover *m)
 {
     struct mover_request *q = m->queue;
@@ -129,18 +129,18 @@ static void mover_send_next(struct mover *m)
 
     if (m->asked || !q || !m->stream)
         return;
+
     n_fds = q->n_fds;
-    q->n_fds = 0; /* the stream's, also on failure */
+    q->n_fds = 0; /* transferred, also on failure */
     m->asked = true;
     mover_set_timer(m, q->timeout_ms > 0 ? q->timeout_ms : 1);
     if (ev_stream_send(m->stream, q->packet, q->bytes, q->fds, n_fds) < 0)
-        mover_set_timer(m,
-                        1); /* nobody will answer; not now, since who asked has not heard yet that he did */
+        mover_set_timer(m, 1); /* Fail from the timer, not here: the caller has not returned yet */
 }
 
-/* ---- the end of it ---- */
+/* ---- disconnecting ---- */
 
-/* The wait counts from when nothing of it is left. */
+/* The wait before the next start counts from when stream and process are both gone. */
 static void mover_note_gone(struct mover *m)
 {
     uint64_t now = ev_now_ms(m->ev), wait = MOVER_WAIT_FIRST_MS;
@@ -155,7 +155,7 @@ static void mover_note_gone(struct mover *m)
     m->may_start_ms = now + (wait < MOVER_WAIT_LONGEST_MS ? wait : MOVER_WAIT_LONGEST_MS);
 }
 
-static void mover_end_conversation(struct mover *m, const char *why)
+static void mover_disconnect(struct mover *m, const char *why)
 {
     struct errmsg e;
 
@@ -164,13 +164,13 @@ static void mover_end_conversation(struct mover *m, const char *why)
     mover_set_timer(m, 0);
     mover_process_kill(&m->process);
     mover_note_gone(m);
-    (void) fail(&e, 0, "the GPU's mover ended: %s; ask again", why);
+    (void) fail(&e, 0, "the GPU's mover ended: %s; retry later", why);
     mover_answer_all(m, -ECONNRESET, e.text);
 }
 
 /* ---- answers ---- */
 
-static struct open_request *mover_find_open(struct mover *m, uint32_t device)
+static struct mover_open *mover_find_open(struct mover *m, uint32_t device)
 {
     for (size_t i = 0; i < m->n_opens; i++)
         if (m->opens[i].device == device)
@@ -178,19 +178,19 @@ static struct open_request *mover_find_open(struct mover *m, uint32_t device)
     return NULL;
 }
 
-/* A new mover is told so before it is asked for anything. */
+/* Records an OPEN for the movers after this one. */
 static void mover_remember_open(struct mover *m, const struct mover_request *q)
 {
-    struct open_request *o = mover_find_open(m, q->device);
+    struct mover_open *o = mover_find_open(m, q->device);
     uint8_t *packet;
 
     if (!o && m->n_opens == DEVICES_MAX)
         return; /* mover_ask() refused it */
+
     packet = malloc(q->bytes);
     if (!packet) {
         log_event(LOG_ERR, "mover-open",
-                  "device=%" PRIu32 " message=\"out of memory: the next mover is not told to open it\"",
-                  q->device);
+                  "device=%" PRIu32 " message=\"out of memory: the next mover will not open it\"", q->device);
         return;
     }
     memcpy(packet, q->packet, q->bytes);
@@ -199,23 +199,27 @@ static void mover_remember_open(struct mover *m, const struct mover_request *q)
         o->packet = NULL;
     }
     free(o->packet);
-    *o = (struct open_request){
+    *o = (struct mover_open){
         .device = q->device, .timeout_ms = q->timeout_ms, .bytes = q->bytes, .packet = packet};
 }
 
-/* One that was open before, and is not now: it is tried again with the next request that is about it. */
-static void mover_note_lost(struct mover *m, const struct mover_request *q, const char *why)
+/*
+ * A device that an earlier mover had open and this one cannot open: it is opened again with the next
+ * request for it.
+ */
+static void mover_note_closed(struct mover *m, const struct mover_request *q, const char *why)
 {
-    struct open_request *o = mover_find_open(m, q->device);
+    struct mover_open *o = mover_find_open(m, q->device);
 
     log_event(LOG_WARNING, "mover-open", "device=%" PRIu32 " message=\"%s\"", q->device, why);
     if (!o)
         return;
+
     o->is_lost = true;
     o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
 }
 
-/* Whether it is what the head asked for. */
+/* Whether the answer fits the head of the queue. */
 static bool mover_fits(const struct mover_request *q, const Kvcobra__MoverReply *reply,
                        const struct wire_packet *p)
 {
@@ -234,7 +238,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
     if (r < 0 || !m->asked || !mover_fits(m->queue, body, p)) {
         mover_reply_free(body);
         wire_packet_close_fds(p);
-        mover_end_conversation(m, "it answered what was not asked");
+        mover_disconnect(m, "its answer did not fit the request");
         return;
     }
     {
@@ -249,27 +253,27 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
         if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && body->err == 0)
             mover_remember_open(m, q);
         else if (q->repeats)
-            mover_note_lost(m, q, body->message);
+            mover_note_closed(m, q, body->message);
         mover_answer(q, &reply);
     }
     mover_reply_free(body);
     mover_send_next(m);
 }
 
-/* ---- what happens to it ---- */
+/* ---- events ---- */
 
 static void mover_on_end(void *ctx, int err)
 {
-    mover_end_conversation(ctx, err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err)
-                                                                               : "the log says how");
+    mover_disconnect(ctx,
+                     err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err) : "the log says how");
 }
 
-/* What it sent before it died may still be unread: the stream ends by itself. */
+/* Its last answers may still be unread: the stream ends by itself. */
 static void mover_on_death(void *ctx)
 {
     struct mover *m = ctx;
 
-    m->death = ev_source_free(m->death); /* before its descriptor goes */
+    m->death = ev_source_free(m->death); /* before its descriptor is closed */
     mover_process_end(&m->process);
     mover_note_gone(m);
 }
@@ -280,16 +284,17 @@ static void mover_on_alarm(void *ctx)
     uint64_t n_times;
 
     if (read(m->timer, &n_times, sizeof(n_times)) != sizeof(n_times) || !m->asked)
-        return; /* set anew meanwhile */
+        return; /* the timer was set again meanwhile */
+
     log_event(LOG_ERR, "mover-slow",
               "pid=%ld timeout_ms=%" PRIu64 " message=\"it did not answer: killing it\"",
               (long) m->process.pid, m->queue->timeout_ms);
-    mover_end_conversation(m, "it did not answer in time");
+    mover_disconnect(m, "it did not answer in time");
 }
 
 static const struct ev_stream_callbacks callbacks = {.on_packet = mover_on_packet, .on_end = mover_on_end};
 
-/* ---- its start ---- */
+/* ---- starting ---- */
 
 static int mover_new_request(const uint8_t *packet, size_t bytes, struct mover_request **ret)
 {
@@ -297,13 +302,14 @@ static int mover_new_request(const uint8_t *packet, size_t bytes, struct mover_r
 
     if (!q)
         return -ENOMEM;
+
     q->bytes = bytes;
     memcpy(q->packet, packet, bytes);
     *ret = q;
     return 0;
 }
 
-static int mover_queue_open(struct mover *m, const struct open_request *o)
+static int mover_queue_open(struct mover *m, const struct mover_open *o)
 {
     Kvcobra__MoverRequest *request = NULL;
     struct mover_request *q = NULL;
@@ -325,7 +331,7 @@ static int mover_queue_open(struct mover *m, const struct open_request *o)
     return 0;
 }
 
-/* What was open is to be open before anything that needs it. */
+/* Opens the recorded devices before other requests. */
 static int mover_queue_opens(struct mover *m)
 {
     int r = 0;
@@ -345,6 +351,7 @@ static int mover_start(struct mover *m)
         return 0;
     if (m->stream || m->death || ev_now_ms(m->ev) < m->may_start_ms)
         return -EAGAIN;
+
     m->started_ms = ev_now_ms(m->ev);
     r = mover_process_start(m->path, &m->process, &socket);
     if (r == 0) {
@@ -368,7 +375,7 @@ static int mover_start(struct mover *m)
     return r;
 }
 
-/* ---- for the rest of the daemon ---- */
+/* ---- interface ---- */
 
 int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct errmsg *e)
 {
@@ -377,17 +384,21 @@ int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct 
 
     if (!m)
         return fail(e, -ENOMEM, "out of memory");
+
     *m = (struct mover){.ev = ev, .process = {.pidfd = -1}, .timer = -1, .next_id = 1};
     m->queue_end = &m->queue;
     m->path = strdup(path);
     if (!m->path)
         return fail(e, -ENOMEM, "out of memory");
+
     m->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (m->timer < 0)
-        return fail(e, -errno, "cannot make a timer for the GPU's mover: %s", strerror(errno));
+        return fail(e, -errno, "cannot create a timer for the GPU's mover: %s", strerror(errno));
+
     r = ev_watch(ev, m->timer, mover_on_alarm, m, &m->alarm);
     if (r < 0)
         return fail(e, r, "cannot watch a timer for the GPU's mover: %s", strerror(-r));
+
     *ret_mover = take_ptr(m);
     return 0;
 }
@@ -396,7 +407,8 @@ struct mover *mover_free(struct mover *m)
 {
     if (!m)
         return NULL;
-    m->may_start_ms = UINT64_MAX; /* callbacks that ask are refused */
+
+    m->may_start_ms = UINT64_MAX; /* requests of callbacks are refused */
     m->stream = ev_source_free(m->stream);
     m->death = ev_source_free(m->death);
     m->alarm = ev_source_free(m->alarm);
@@ -424,18 +436,19 @@ static uint32_t mover_device_of(const Kvcobra__MoverRequest *m)
     case KVCOBRA__MOVER_REQUEST__BODY_PROCESSES:
         return m->processes->device;
     default:
-        assert(!"a request that no mover knows");
+        assert(!"a kind of request that the mover does not have");
         return UINT32_MAX;
     }
 }
 
-/* A device that the mover could not open once may be there again. */
+/* Opens a device again that this mover could not open. */
 static int mover_open_again(struct mover *m, uint32_t device)
 {
-    struct open_request *o = mover_find_open(m, device);
+    struct mover_open *o = mover_find_open(m, device);
 
     if (!o || !o->is_lost || ev_now_ms(m->ev) < o->try_ms)
         return 0;
+
     o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
     return mover_queue_open(m, o);
 }
@@ -451,13 +464,16 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     assert(n_fds <= WIRE_FDS_MAX);
     if (m->n_queue >= MOVER_REQUESTS_MAX)
         return -EAGAIN;
+
     request->id = m->next_id;
     bytes = mover_request_pack(request, packet);
     if (bytes < 0)
         return (int) bytes;
+
     r = mover_new_request(packet, (size_t) bytes, &q);
     if (r < 0)
         return r;
+
     q->id = m->next_id++;
     q->timeout_ms = timeout_ms;
     q->kind = request->body_case;
@@ -467,11 +483,13 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && m->n_opens == DEVICES_MAX &&
         !mover_find_open(m, q->device))
         return -ENOSPC;
+
     for (; q->n_fds < n_fds; q->n_fds++) {
         int copy = fcntl(fds[q->n_fds], F_DUPFD_CLOEXEC, 3);
 
         if (copy < 0)
             return -errno;
+
         q->fds[q->n_fds] = copy;
     }
     r = mover_start(m);
@@ -479,12 +497,13 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
         r = mover_open_again(m, q->device);
     if (r < 0)
         return r;
+
     mover_append(m, take_ptr(q));
     mover_send_next(m);
     return 0;
 }
 
-void mover_forget(struct mover *m, const void *ctx)
+void mover_cancel_callbacks(struct mover *m, const void *ctx)
 {
     for (struct mover_request *q = m->queue; q; q = q->next)
         if (q->ctx == ctx)

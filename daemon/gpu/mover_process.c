@@ -1,4 +1,4 @@
-/* The mover as a child process; see mover_process.h. */
+/* See mover_process.h. */
 #include "daemon/gpu/mover_process.h"
 
 #include <errno.h>
@@ -21,8 +21,8 @@ enum { END_TIMEOUT_MS = 1000 };
 /* Descriptors of the child. Return: 0; a positive errno, as posix_spawn() does. */
 static int mover_process_plan_descriptors(posix_spawn_file_actions_t *actions, int socket)
 {
-    int r = posix_spawn_file_actions_adddup2(actions, socket,
-                                             MOVER_SOCKET_FD); /* without close-on-exec, also if it is that */
+    /* clears close-on-exec, also if both numbers are equal */
+    int r = posix_spawn_file_actions_adddup2(actions, socket, MOVER_SOCKET_FD);
 
     if (r == 0)
         r = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -31,7 +31,7 @@ static int mover_process_plan_descriptors(posix_spawn_file_actions_t *actions, i
     return r;
 }
 
-/* The daemon ignores SIGPIPE and blocks what it reads by signalfd; a child would inherit both. */
+/* The daemon ignores SIGPIPE and blocks the signals that it reads by signalfd; a child would inherit both. */
 static int mover_process_plan_attributes(posix_spawnattr_t *attributes)
 {
     sigset_t none, all;
@@ -60,6 +60,7 @@ static int mover_process_spawn(const char *path, int socket, pid_t *ret_pid)
 
     if (r != 0)
         return -r;
+
     r = posix_spawnattr_init(&attributes);
     if (r == 0) {
         r = mover_process_plan_descriptors(&actions, socket);
@@ -82,13 +83,16 @@ int mover_process_start(const char *path, struct mover_process *ret_process, int
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
+
     ours = pair[0];
     theirs = pair[1];
     r = mover_process_spawn(path, theirs, &p.pid);
     if (r < 0)
         return r;
-    p.pidfd = (int) syscall(SYS_pidfd_open, p.pid,
-                            0); /* close-on-exec; ours to reap, so the pid is still its own */
+
+    p.pidfd =
+        (int) syscall(SYS_pidfd_open, p.pid,
+                      0); /* close-on-exec; the child is not collected yet, so the pid is still its own */
     if (p.pidfd < 0) {
         r = -errno;
         (void) kill(p.pid, SIGKILL);
@@ -105,11 +109,12 @@ void mover_process_kill(struct mover_process *p)
 {
     if (p->pid <= 0)
         return;
+
     p->killed = true;
     (void) syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
 }
 
-/* Worth a warning if it was not our doing. */
+/* A warning, unless the daemon ended it. */
 static void mover_process_log_end(const struct mover_process *p, int status)
 {
     int level = p->killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0) ? LOG_INFO : LOG_WARNING;
@@ -139,16 +144,17 @@ void mover_process_end(struct mover_process *p)
 
     if (p->pid == 0)
         return;
+
     ended = mover_process_has_ended(p, 0);
     if (!ended) {
         mover_process_kill(p);
         ended = mover_process_has_ended(p, END_TIMEOUT_MS);
     }
-    if (ended && waitpid(p->pid, &status, 0) == p->pid) /* the pidfd may be a moment ahead of it */
+    if (ended && waitpid(p->pid, &status, 0) == p->pid) /* the pidfd may report the end a moment earlier */
         mover_process_log_end(p, status);
     else
-        log_event(LOG_ERR, "mover-stuck",
-                  "pid=%ld message=\"it was killed, and the driver does not let it go\"", (long) p->pid);
+        log_event(LOG_ERR, "mover-stuck", "pid=%ld message=\"it was killed, but the driver does not end it\"",
+                  (long) p->pid);
     closep(&p->pidfd);
     *p = (struct mover_process){.pidfd = -1};
 }

@@ -1,4 +1,4 @@
-/* Starting kvcobra-mover and seeing it end; for mover.c. */
+/* Starts kvcobra-mover, and collects it when it ended. For mover.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,27 +7,27 @@
 struct errmsg;
 
 struct mover_process {
-    pid_t pid;   /* 0: none, or it was reaped */
+    pid_t pid;   /* 0: none, or it was collected */
     int pidfd;   /* readable once it ended; -1: none */
-    bool killed; /* by us */
+    bool killed; /* by mover_process_kill() */
 };
 
 /**
  * mover_process_start() - run the executable at @path with one end of a socket pair as MOVER_SOCKET_FD
  * @ret_socket: the other end, close-on-exec; the caller's
  *
- * It gets the environment, /dev/null as input, our standard error, no other descriptor, and a process group
- * of its own, so that what a terminal sends reaches the daemon alone.
+ * The process gets the environment, /dev/null as input, the daemon's standard error, no other descriptor,
+ * and a process group of its own, so that signals of a terminal reach the daemon alone.
  *
  * Return: 0; errno of posix_spawn(), pidfd_open() ...
  */
 int mover_process_start(const char *path, struct mover_process *ret_process, int *ret_socket);
 
-/* It ends at once, when the driver lets it. Nothing if there is none. */
+/* Kills the process, which ends when the driver lets it. Does nothing if there is none. */
 void mover_process_kill(struct mover_process *p);
 
 /*
- * Collects it and logs how it ended; kills it first if it has not. One that the driver holds longer than a
- * second is left to whoever reaps our orphans.
+ * Collects the process and logs how it ended; kills it first if it runs. If the driver keeps it longer than
+ * a second, it is left to the process that collects orphans of this one.
  */
 void mover_process_end(struct mover_process *p);

@@ -1,4 +1,4 @@
-/* Extents made ahead; see spares.h. */
+/* See preallocated.h. */
 #include "daemon/gpu/preallocated.h"
 
 #include <assert.h>
@@ -7,80 +7,82 @@
 
 #include "base/cleanup.h"
 
-void spares_init(struct spares *s, const struct spares_maker *maker, uint32_t n_wanted)
+void preallocated_init(struct preallocated *s, const struct preallocated_maker *maker, uint32_t n_wanted)
 {
-    assert(n_wanted <= SPARES_MAX);
-    *s = (struct spares){.maker = *maker, .n_wanted = n_wanted};
+    assert(n_wanted <= PREALLOCATED_MAX);
+    *s = (struct preallocated){.maker = *maker, .n_wanted = n_wanted};
 }
 
-void spares_deinit(struct spares *s)
+void preallocated_deinit(struct preallocated *s)
 {
     while (s->n > 0)
         (void) close(s->fds[--s->n]);
-    *s = (struct spares){0};
+    *s = (struct preallocated){0};
 }
 
-static void preallocated_note_failure(struct spares *s, int err, const char *why, uint64_t now_ms)
+static void preallocated_note_failure(struct preallocated *s, int err, const char *why, uint64_t now_ms)
 {
     s->err = err;
     (void) fail(&s->why, err, "%s", why && why[0] ? why : strerror(-err));
     s->n_failed++;
-    s->pause_ms = s->pause_ms == 0 ? SPARES_PAUSE_MS_MIN : s->pause_ms * 2;
-    if (s->pause_ms > SPARES_PAUSE_MS_MAX)
-        s->pause_ms = SPARES_PAUSE_MS_MAX;
+    s->pause_ms = s->pause_ms == 0 ? PREALLOCATED_PAUSE_MS_MIN : s->pause_ms * 2;
+    if (s->pause_ms > PREALLOCATED_PAUSE_MS_MAX)
+        s->pause_ms = PREALLOCATED_PAUSE_MS_MAX;
     s->try_ms = now_ms + s->pause_ms;
 }
 
-void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms)
+void preallocated_tick(struct preallocated *s, uint32_t room, uint64_t now_ms)
 {
     uint32_t wanted = s->n_wanted > 0 || !s->is_needed ? s->n_wanted : 1;
     struct errmsg why = {""};
     int r;
 
-    while (s->n > room) /* an extent came from elsewhere: a client lent it */
+    while (s->n > room) /* a client registered external memory, which took the room */
         (void) close(s->fds[--s->n]);
-    if (s->is_being_made || s->n >= wanted || s->n >= room || now_ms < s->try_ms)
+    if (s->is_being_created || s->n >= wanted || s->n >= room || now_ms < s->try_ms)
         return;
+
     r = s->maker.begin(s->maker.ctx, &why);
     if (r < 0)
         preallocated_note_failure(s, r, why.text, now_ms);
     else
-        s->is_being_made = true;
+        s->is_being_created = true;
 }
 
-int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e)
+int preallocated_take(struct preallocated *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e)
 {
     assert(room > 0);
     s->is_needed = s->n == 0;
     if (s->n > 0) {
         *ret_fd = s->fds[0];
         memmove(s->fds, s->fds + 1, --s->n * sizeof(s->fds[0]));
-        spares_tick(s, room - 1, now_ms);
+        preallocated_tick(s, room - 1, now_ms);
         return 0;
     }
-    spares_tick(s, room, now_ms);
+    preallocated_tick(s, room, now_ms);
     if (s->err == -ENOMEM)
-        return fail(e, -ENOMEM, "no memory is left on the device for another extent (%s): it is tried again",
+        return fail(e, -ENOMEM,
+                    "no memory is left on the device for another extent (%s): kvcobrad will try again",
                     s->why.text);
     if (s->err < 0)
-        return fail(e, -EAGAIN, "an extent could not be made (%s): it is tried again, come again",
+        return fail(e, -EAGAIN, "an extent could not be created (%s): kvcobrad will try again, retry later",
                     s->why.text);
-    return fail(e, -EAGAIN, "an extent is being made on the device: try again");
+    return fail(e, -EAGAIN, "an extent is being created on the device: retry later");
 }
 
-void spares_made(struct spares *s, int fd)
+void preallocated_add(struct preallocated *s, int fd)
 {
-    assert(s->is_being_made && s->n < SPARES_MAX && fd >= 0);
-    s->is_being_made = false;
+    assert(s->is_being_created && s->n < PREALLOCATED_MAX && fd >= 0);
+    s->is_being_created = false;
     s->err = 0;
     s->pause_ms = s->try_ms = 0;
     s->n_made++;
     s->fds[s->n++] = fd;
 }
 
-void spares_failed(struct spares *s, int err, const char *why, uint64_t now_ms)
+void preallocated_fail(struct preallocated *s, int err, const char *why, uint64_t now_ms)
 {
-    assert(s->is_being_made && err < 0);
-    s->is_being_made = false;
+    assert(s->is_being_created && err < 0);
+    s->is_being_created = false;
     preallocated_note_failure(s, err, why, now_ms);
 }

@@ -1,4 +1,4 @@
-/* The reuse rule of memory on a GPU; see quarantine.h. */
+/* See quarantine.h. */
 #include "daemon/gpu/quarantine.h"
 
 #include <assert.h>
@@ -14,9 +14,9 @@ int quarantine_init(struct quarantine *q, const struct quarantine_owner *owner, 
     *q = (struct quarantine){
         .owner = *owner, .delay_ms = delay_ms, .patience_ms = patience_ms, .n_max = n_max};
     q->entries = calloc(n_max, sizeof(q->entries[0]));
-    return q->entries || n_max == 0
-               ? 0
-               : fail(e, -ENOMEM, "out of memory for %" PRIu32 " processes that wait", n_max);
+    if (!q->entries && n_max > 0)
+        return fail(e, -ENOMEM, "out of memory for a quarantine of %" PRIu32 " processes", n_max);
+    return 0;
 }
 
 void quarantine_deinit(struct quarantine *q)
@@ -25,7 +25,7 @@ void quarantine_deinit(struct quarantine *q)
     *q = (struct quarantine){0};
 }
 
-/* Out of the list first: the owner may look at it. The last entry takes its place. */
+/* Removed first: the callback may look at the list. The last entry takes its place. */
 static void quarantine_retire(struct quarantine *q, uint32_t i, const char *why)
 {
     uint32_t session = q->entries[i].session;
@@ -37,26 +37,26 @@ static void quarantine_retire(struct quarantine *q, uint32_t i, const char *why)
 void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t now_ms)
 {
     if (q->n == q->n_max) {
-        q->owner.retire(q->owner.ctx, session, "too many processes died and wait already");
+        q->owner.retire(q->owner.ctx, session, "too many dead processes are in quarantine");
         return;
     }
     q->entries[q->n++] = (struct quarantined){.session = session, .pid = pid, .since_ms = now_ms};
 }
 
-bool quarantine_wants_list(const struct quarantine *q)
+bool quarantine_needs_list(const struct quarantine *q)
 {
-    for (uint32_t i = 0; !q->is_asking && i < q->n; i++)
+    for (uint32_t i = 0; !q->is_pending && i < q->n; i++)
         if (q->entries[i].unlisted_ms == 0)
             return true;
     return false;
 }
 
-void quarantine_asked(struct quarantine *q)
+void quarantine_requested(struct quarantine *q)
 {
-    assert(!q->is_asking);
-    q->is_asking = true;
+    assert(!q->is_pending);
+    q->is_pending = true;
     for (uint32_t i = 0; i < q->n; i++)
-        q->entries[i].is_asked = true;
+        q->entries[i].was_gone = true;
 }
 
 static bool quarantine_is_listed(const uint32_t *pids, size_t n, pid_t pid)
@@ -69,15 +69,15 @@ static bool quarantine_is_listed(const uint32_t *pids, size_t n, pid_t pid)
 
 void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uint64_t now_ms)
 {
-    q->is_asking = false;
+    q->is_pending = false;
     for (uint32_t i = 0; i < q->n; i++) {
         struct quarantined *x = &q->entries[i];
 
-        if (!x->is_asked || x->unlisted_ms != 0)
+        if (!x->was_gone || x->unlisted_ms != 0)
             continue;
-        x->is_asked = false;
+        x->was_gone = false;
         if (quarantine_is_listed(pids, n, x->pid))
-            x->since_ms = now_ms; /* an answer: the patience begins anew */
+            x->since_ms = now_ms; /* the driver answered: the patience begins again */
         else
             x->unlisted_ms = now_ms > 0 ? now_ms : 1;
     }
@@ -85,14 +85,14 @@ void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uin
 
 void quarantine_unanswered(struct quarantine *q)
 {
-    q->is_asking = false;
+    q->is_pending = false;
     for (uint32_t i = 0; i < q->n; i++)
-        q->entries[i].is_asked = false;
+        q->entries[i].was_gone = false;
 }
 
 void quarantine_retire_all(struct quarantine *q, const char *why)
 {
-    q->is_asking = false;
+    q->is_pending = false;
     while (q->n > 0)
         quarantine_retire(q, q->n - 1, why);
 }
@@ -100,7 +100,7 @@ void quarantine_retire_all(struct quarantine *q, const char *why)
 void quarantine_tick(struct quarantine *q, uint64_t now_ms)
 {
     for (uint32_t i = q->n;
-         i-- > 0;) { /* from the end: a released one is replaced by one that was looked at */
+         i-- > 0;) { /* from the end: a removed entry is replaced by one that was checked already */
         const struct quarantined *x = &q->entries[i];
         uint32_t session = x->session;
 
@@ -108,7 +108,7 @@ void quarantine_tick(struct quarantine *q, uint64_t now_ms)
             q->entries[i] = q->entries[--q->n];
             q->owner.release(q->owner.ctx, session);
         } else if (x->unlisted_ms == 0 && now_ms - x->since_ms >= q->patience_ms) {
-            quarantine_retire(q, i, "nobody said in time whether the driver still lists the process");
+            quarantine_retire(q, i, "the driver did not say in time whether it still lists the process");
         }
     }
 }

@@ -1,20 +1,21 @@
 /*
- * When memory on a GPU that a dead process could write or read is used again (DESIGN 4, CUDA pool). Its
- * kernels may go on after the process: its reservations and holds stay as they are until
+ * Quarantine of memory on a GPU that a dead process could write or read (DESIGN 4, CUDA pool). Its kernels
+ * may outlive the process, so its reservations and holds stay as they are until
  *
  *     GONE       the pidfd reported its exit: quarantine_add()
- *     UNLISTED   a list of the device's processes, asked for after that, does not name it
+ *     UNLISTED   a list of the device's processes, requested after that, does not name it
  *     released   the delay has passed since
  *
- * A number that another process got meanwhile makes it wait for that one too: longer than needed, never
- * shorter.
+ * If another process got the same pid meanwhile, the quarantine also waits for that one: longer than
+ * needed, never shorter.
  *
- * All slots of a process share its fate, so an entry is a process; what it has is found through its session.
- * If that cannot be known (no list of processes on this machine, an MPS server, no answer within the
- * patience, too many dead processes at once), everything the process could touch is *retired* instead:
- * nothing is put there ever again.
+ * All slots of a process are released together, so an entry is a process; its slots are found through its
+ * session. If no list can be had (this machine has none, an MPS server, no answer within the patience, too
+ * many dead processes at once), all memory that the process could access is *retired* instead: it never
+ * takes a page again.
  *
- * Knows neither mover nor pool: two calls say what to do. Time is the caller's. Bounded: @n_max entries.
+ * Knows neither mover nor pool: two callbacks report what to do. Time is the caller's. Bounded: @n_max
+ * entries.
  */
 #pragma once
 
@@ -26,10 +27,12 @@
 struct errmsg;
 
 struct quarantine_owner {
-    /* The session's reservations and holds end, their memory may be used. The entry is gone when it is
-     * called. */
+    /*
+     * The session's reservations and holds end, their memory may be used again. The entry is removed before
+     * the call.
+     */
     void (*release)(void *ctx, uint32_t session);
-    /* The same, but the memory may not: @why is a sentence. */
+    /* The same, but the memory must not be used again: @why is a sentence. */
     void (*retire)(void *ctx, uint32_t session, const char *why);
     void *ctx;
 };
@@ -39,7 +42,7 @@ struct quarantined {
     pid_t pid;
     uint64_t since_ms;    /* of its exit, or of the last list that names it */
     uint64_t unlisted_ms; /* 0: not known to be unlisted */
-    bool is_asked;        /* it was gone when the list that is being waited for was asked for */
+    bool was_gone;        /* it was gone when the pending list was requested */
 };
 
 struct quarantine {
@@ -47,30 +50,35 @@ struct quarantine {
     uint64_t delay_ms, patience_ms;
     struct quarantined *entries; /* [n] */
     uint32_t n, n_max;
-    bool is_asking;
+    bool is_pending;
 };
 
 /* Return: 0; -ENOMEM. */
 int quarantine_init(struct quarantine *q, const struct quarantine_owner *owner, uint32_t n_max,
                     uint64_t delay_ms, uint64_t patience_ms, struct errmsg *e);
-void quarantine_deinit(struct quarantine *q); /* forgets: nothing is called */
+void quarantine_deinit(struct quarantine *q); /* calls nothing */
 
-/* The process of @session is gone. The session retires at once if there is no room. */
+/* The process of @session is gone. Its memory is retired at once if there is no room for an entry. */
 void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t now_ms);
 
-/* Whether a list of processes would help now. quarantine_asked() follows if one was asked for. */
-bool quarantine_wants_list(const struct quarantine *q);
-void quarantine_asked(struct quarantine *q);
+/*
+ * Whether a list of processes is needed now. The caller reports with quarantine_requested() that it requested
+ * one.
+ */
+bool quarantine_needs_list(const struct quarantine *q);
+void quarantine_requested(struct quarantine *q);
 
-/* The answer: processes that use the device. Those that were gone before it was asked for and are not in it
- * are UNLISTED. */
+/*
+ * The answer: the processes that use the device. Those that were gone before the request and are not in it
+ * are UNLISTED.
+ */
 void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uint64_t now_ms);
 
-/* There was no answer. It is asked again, while the patience lasts. */
+/* There was no answer: the list is requested again while the patience lasts. */
 void quarantine_unanswered(struct quarantine *q);
 
-/* There is none that could be believed: everything retires. */
+/* No list is possible: everything retires. */
 void quarantine_retire_all(struct quarantine *q, const char *why);
 
-/* Once in a while: what is due. */
+/* At each tick: releases and retires what is due. */
 void quarantine_tick(struct quarantine *q, uint64_t now_ms);

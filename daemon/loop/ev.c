@@ -1,4 +1,7 @@
-/* The event loop's common half: sources, queues of packets, the timer, choice of the backend. See ev.h. */
+/*
+ * The part of the event loop that both backends share: sources, queues of packets, the timer, choice of the
+ * backend.
+ */
 #include "daemon/loop/ev_internal.h"
 
 #include <assert.h>
@@ -12,12 +15,13 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
+const char *const ev_backend_names[] = {
+    [EV_AUTO] = "auto", [EV_URING] = "io_uring", [EV_EPOLL] = "epoll", NULL};
+
 int ev_backend_from_name(const char *name, enum ev_backend *ret)
 {
-    static const char *const names[] = {[EV_AUTO] = "auto", [EV_URING] = "io_uring", [EV_EPOLL] = "epoll"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (size_t i = 0; ev_backend_names[i]; i++) {
+        if (strcmp(name, ev_backend_names[i]) == 0) {
             *ret = (enum ev_backend) i;
             return 0;
         }
@@ -47,11 +51,22 @@ int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, 
     errmsg_clear(ret_why);
     if (!ev)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
-    r = backend == EV_EPOLL ? -EOPNOTSUPP : ev_start(ev, &ev_uring_ops, backend == EV_AUTO ? ret_why : e);
-    if (r < 0 && backend != EV_URING)
+
+    switch (backend) {
+    case EV_URING:
+        r = ev_start(ev, &ev_uring_ops, e);
+        break;
+    case EV_AUTO:
+        r = ev_start(ev, &ev_uring_ops, ret_why);
+        if (r < 0)
+            r = ev_start(ev, &ev_epoll_ops, e);
+        break;
+    default:
         r = ev_start(ev, &ev_epoll_ops, e);
+    }
     if (r < 0)
         return r;
+
     ev_read_clock(ev);
     *ret_ev = take_ptr(ev);
     return 0;
@@ -79,8 +94,9 @@ struct ev *ev_free(struct ev *ev)
 {
     if (!ev)
         return NULL;
-    (void) ev_resume_paused(ev); /* lets go of dead ones */
-    while (ev->n_sources > 0)    /* dead ones that the kernel still uses */
+
+    (void) ev_resume_paused(ev); /* drops dead sources */
+    while (ev->n_sources > 0)    /* dead sources that the kernel still uses */
         if (ev->ops->wait(ev, -1) < 0)
             break;
     ev->ops->stop(ev);
@@ -110,6 +126,17 @@ void ev_tick_every(struct ev *ev, uint64_t period_ms, ev_tick_fn on_tick, void *
     ev->period_ms = period_ms;
     ev->on_tick = on_tick;
     ev->tick_ctx = ctx;
+}
+
+void ev_tick_set_demand(struct ev *ev, uint64_t period_ms)
+{
+    ev->demand_ms = period_ms;
+}
+
+void ev_tick_demand(struct ev *ev)
+{
+    if (ev->demand_ms > 0 && (ev->period_ms == 0 || ev->period_ms > ev->demand_ms))
+        ev_tick_every(ev, ev->demand_ms, ev->on_tick, ev->tick_ctx);
 }
 
 static int64_t ev_next_timeout(const struct ev *ev)
@@ -146,6 +173,7 @@ int ev_run(struct ev *ev)
             r = ev->failed;
         if (r < 0)
             return r;
+
         ev_read_clock(ev);
         if (ev->period_ms > 0 && ev->now_ms >= ev->next_tick_ms) {
             ev->next_tick_ms = ev->now_ms + ev->period_ms;
@@ -175,6 +203,7 @@ void ev_source_drop(struct ev_source *s)
     assert(s->busy > 0);
     if (--s->busy > 0 || !s->dead)
         return;
+
     while (s->out) {
         struct ev_out *o = s->out;
 
@@ -236,11 +265,12 @@ struct ev_source *ev_source_free(struct ev_source *s)
 {
     if (!s)
         return NULL;
+
     assert(!s->dead);
     ev_source_hold(s);
     s->dead = true;
     if (s->kind == EV_KIND_STREAM)
-        (void) shutdown(s->fd, SHUT_RDWR); /* the peer learns now, not when the last operation ends */
+        (void) shutdown(s->fd, SHUT_RDWR); /* the peer sees the end now, not when the last operation ends */
     s->ev->ops->remove(s);
     ev_source_drop(s);
     return NULL;
@@ -272,9 +302,10 @@ void ev_deliver_end(struct ev_source *s, int err)
 {
     if (s->dead || s->ended)
         return;
+
     s->ended = true;
-    if (s->kind !=
-        EV_KIND_STREAM) { /* a daemon that cannot accept or see its signals must not go on as if it could */
+    /* a daemon that cannot accept connections or receive signals must stop */
+    if (s->kind != EV_KIND_STREAM) {
         s->ev->failed = err;
         return;
     }
@@ -287,6 +318,7 @@ void ev_deliver_readable(struct ev_source *s)
 {
     if (s->dead)
         return;
+
     ev_source_hold(s);
     s->on_readable(s->ctx);
     ev_source_drop(s);

@@ -1,12 +1,12 @@
 /*
  * The event loop of kvcobrad: one thread, two backends behind one interface.
  *
- * The level is what the daemon thinks in: a connection arrived, a packet arrived (with credentials and
- * descriptors), send a packet, this descriptor became readable, this deadline passed. io_uring (polled
- * accept, multishot receive, provided buffers) is used where the kernel allows it, epoll elsewhere.
+ * It works in terms of the daemon: a connection or a packet (with credentials and descriptors) arrived,
+ * send a packet, a descriptor is readable, a deadline passed. io_uring (polled accept, multishot receive,
+ * provided buffers) is used where the kernel allows it, else epoll.
  *
- * A source is one descriptor the loop watches. It may be freed at any time, also from its own callback; no
- * callback runs after that.
+ * A source is one descriptor that the loop watches. It may be freed at any time, also from its own
+ * callback; no callback runs after that.
  */
 #pragma once
 
@@ -26,6 +26,8 @@ enum ev_backend {
     EV_EPOLL = 2,
 };
 
+extern const char *const ev_backend_names[]; /* by enum ev_backend; ends with NULL */
+
 /* "auto", "io_uring", "epoll". Return: 0; -EINVAL. */
 int ev_backend_from_name(const char *name, enum ev_backend *ret);
 
@@ -33,11 +35,11 @@ int ev_backend_from_name(const char *name, enum ev_backend *ret);
  * ev_new() - start a loop
  * @ret_why: with EV_AUTO, why io_uring was refused; empty if it was not. May be NULL.
  *
- * Return: 0; errno of the backend that was asked for, with a sentence.
+ * Return: 0; errno of the backend, with a sentence.
  */
 int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, struct errmsg *e);
 struct ev *
-ev_free(struct ev *ev); /* every source must have been freed; descriptors in flight are waited for */
+ev_free(struct ev *ev); /* every source was freed; waits for operations that the kernel has not finished */
 static inline void ev_freep(struct ev **ev)
 {
     *ev = ev_free(*ev);
@@ -45,10 +47,10 @@ static inline void ev_freep(struct ev **ev)
 
 const char *ev_backend_name(const struct ev *ev);
 
-/* CLOCK_MONOTONIC in milliseconds, read once per turn of the loop, after its wait. */
+/* CLOCK_MONOTONIC in milliseconds, read once per pass of the loop, after its wait. */
 uint64_t ev_now_ms(const struct ev *ev);
 
-/* Runs until ev_stop(). Return: 0; the errno of a loop that cannot go on. */
+/* Runs until ev_stop(). Return: 0; errno of the backend. */
 int ev_run(struct ev *ev);
 void ev_stop(struct ev *ev);
 
@@ -61,15 +63,19 @@ typedef void (*ev_accept_fn)(void *ctx, int fd);
 int ev_listen(struct ev *ev, int fd, ev_accept_fn on_accept, void *ctx, struct ev_source **ret);
 
 struct ev_stream_callbacks {
-    /* One packet; the callee owns the descriptors in @p. @data lives until the callback returns. */
+    /* One packet. The callee owns the descriptors in @p; @data lives until the callback returns. */
     void (*on_packet)(void *ctx, const void *data, struct wire_packet *p);
-    /* No more packets: 0 = the peer closed; -EBADMSG = data or control truncated; other errno of the socket.
-     * The callee frees the source. */
+    /*
+     * No more packets: 0: the peer closed; -EBADMSG: data or control was truncated; other errno of the
+     * socket. The callee frees the source.
+     */
     void (*on_end)(void *ctx, int err);
 };
 
-/* @fd: a connected socket, owned by the source from now on, also on failure. @cb: borrowed while the source
- * lives. */
+/*
+ * @fd: a connected socket, owned by the source from now on, also on failure. @cb: borrowed while the source
+ * lives.
+ */
 int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, void *ctx,
                   struct ev_source **ret);
 
@@ -91,11 +97,18 @@ bool ev_stream_drained(const struct ev_source *s);
 typedef void (*ev_readable_fn)(void *ctx);
 int ev_watch(struct ev *ev, int fd, ev_readable_fn on_readable, void *ctx, struct ev_source **ret);
 
-/* NULL is fine. A stream's queued packets are dropped. Returns NULL. */
+/* Drops a stream's queued packets. NULL is allowed; returns NULL. */
 struct ev_source *ev_source_free(struct ev_source *s);
 
 /* ---- the timer ---- */
 
-/* One timer: @on_tick every @period_ms from now on; 0 = off, so that an idle daemon sleeps. */
+/* One timer: calls @on_tick every @period_ms; 0: off, so that an idle daemon sleeps. */
 typedef void (*ev_tick_fn)(void *ctx);
 void ev_tick_every(struct ev *ev, uint64_t period_ms, ev_tick_fn on_tick, void *ctx);
+
+/*
+ * For code that does not know the period: ev_tick_demand() sets the demand period, if that is shorter than
+ * the present one. At the next tick, on_tick() decides with ev_tick_every() whether it stays.
+ */
+void ev_tick_set_demand(struct ev *ev, uint64_t period_ms);
+void ev_tick_demand(struct ev *ev);

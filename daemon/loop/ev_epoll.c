@@ -11,8 +11,9 @@
 
 enum {
     EVENTS_PER_WAIT = 64,
-    PACKETS_PER_EVENT = 8, /* a client that floods gives way to the others after this many */
+    PACKETS_PER_EVENT = 8, /* then other clients are served, even if this one sends without end */
     ACCEPTS_PER_EVENT = 16,
+    WAIT_MS_MAX = 1000000, /* fits an int */
 };
 
 struct epoll_backend {
@@ -26,6 +27,7 @@ static int epoll_start(struct ev *ev, struct errmsg *e)
 
     if (!b)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
+
     b->fd = epoll_create1(EPOLL_CLOEXEC);
     if (b->fd < 0) {
         int r = -errno;
@@ -70,7 +72,7 @@ static int epoll_add(struct ev_source *s)
         r = ev_epoll_control(s, EPOLL_CTL_ADD, EPOLLIN);
     if (r == 0) {
         s->receiving = true;
-        ev_source_hold(s); /* as long as it is in the epoll set */
+        ev_source_hold(s); /* while it is in the epoll set */
     }
     return r;
 }
@@ -79,6 +81,7 @@ static void epoll_remove(struct ev_source *s)
 {
     if (!s->receiving)
         return;
+
     s->receiving = false;
     (void) ev_epoll_control(s, EPOLL_CTL_DEL, 0);
     ev_source_drop(s);
@@ -98,6 +101,7 @@ static int epoll_send(struct ev_source *s)
             break;
         if (n < 0)
             return -errno;
+
         ev_sent(s);
     }
     s->sending = s->out != NULL;
@@ -168,13 +172,14 @@ static int epoll_wait_events(struct ev *ev, int64_t timeout_ms)
 {
     struct epoll_backend *b = ev->backend;
     struct epoll_event events[EVENTS_PER_WAIT];
-    int timeout = timeout_ms < 0 ? -1 : timeout_ms > 1000000 ? 1000000 : (int) timeout_ms;
-    int n = epoll_wait(b->fd, events, EVENTS_PER_WAIT, timeout);
+    int timeout = timeout_ms > WAIT_MS_MAX ? WAIT_MS_MAX : (int) timeout_ms;
+    int n = epoll_wait(b->fd, events, EVENTS_PER_WAIT, timeout); /* any negative timeout: no limit */
 
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
+
     ev_read_clock(ev);
-    /* A callback may free any source of this batch: keep all of them alive until the batch is done. */
+    /* A callback may free any source of this batch: keeps all of them alive until the batch is done. */
     for (int i = 0; i < n; i++)
         ev_source_hold(events[i].data.ptr);
     for (int i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* What the two backends of the event loop share; nobody else includes this. */
+/* What the two backends of the event loop share. For ev*.c only. */
 #pragma once
 
 #include <sys/socket.h>
@@ -21,9 +21,9 @@ struct ev_source {
     struct ev *ev;
     enum ev_kind kind;
     int fd;
-    bool dead;     /* freed by its owner: no callback any more */
-    bool ended;    /* on_end was called or will not be: the socket is of no use */
-    unsigned busy; /* callbacks on the stack, operations in the kernel: memory lives while non-zero */
+    bool dead;     /* freed by its owner: no callback runs */
+    bool ended;    /* on_end was called, or will not be: nothing is sent or received */
+    unsigned busy; /* callbacks on the stack and operations in the kernel; the memory lives while non-zero */
     void *ctx;
     ev_accept_fn on_accept;
     ev_readable_fn on_readable;
@@ -31,7 +31,7 @@ struct ev_source {
     struct ev_out *out, **out_end; /* queue; the head is being sent */
     unsigned n_out;
     bool receiving, sending;       /* armed in the backend */
-    struct ev_source *paused_next; /* listeners that wait for descriptors */
+    struct ev_source *paused_next; /* listeners that wait for a free descriptor */
     bool paused;
 };
 
@@ -39,22 +39,23 @@ struct ev_ops {
     const char *name;
     int (*start)(struct ev *ev, struct errmsg *e);
     void (*stop)(struct ev *ev);
-    int (*add)(struct ev_source *s);     /* begin to accept, receive or watch */
-    int (*send)(struct ev_source *s);    /* the head of the queue; called when !sending */
+    int (*add)(struct ev_source *s);     /* begins to accept, receive or watch */
+    int (*send)(struct ev_source *s);    /* sends the head of the queue; called when !sending */
     int (*resume)(struct ev_source *s);  /* a listener that was paused */
-    void (*remove)(struct ev_source *s); /* end every operation of a dead source */
+    void (*remove)(struct ev_source *s); /* ends every operation of a dead source */
     int (*wait)(struct ev *ev,
-                int64_t timeout_ms); /* < 0: for ever; reads the clock, dispatches what happened */
+                int64_t timeout_ms); /* < 0: without limit; reads the clock, dispatches events */
 };
 
 struct ev {
     const struct ev_ops *ops;
     void *backend;
     bool stopping;
-    int failed; /* negative: why the loop cannot go on */
+    int failed; /* negative: why the loop cannot continue */
     unsigned n_sources;
     struct ev_source *paused;
     uint64_t now_ms, period_ms, next_tick_ms;
+    uint64_t demand_ms; /* period that ev_tick_demand() begins; 0: none */
     ev_tick_fn on_tick;
     void *tick_ctx;
 };
@@ -62,24 +63,26 @@ struct ev {
 extern const struct ev_ops ev_uring_ops, ev_epoll_ops;
 
 /*
- * After the kernel's wait and before any callback: a loop that slept for long would date what woke it back to
- * when it fell asleep, and with it every deadline that is counted from there.
+ * Called after the kernel's wait and before any callback: else events after a long sleep, and deadlines
+ * counted from them, would have the time at which the sleep began.
  */
 void ev_read_clock(struct ev *ev);
 
-/* Delivery, in ev.c. Each holds the source alive while its owner's callback runs. */
+/* Delivery, in ev.c. Each one keeps the source alive while its owner's callback runs. */
 void ev_deliver_accept(struct ev_source *s, int fd);
 void ev_deliver_packet(struct ev_source *s, const void *data, struct wire_packet *p);
 void ev_deliver_end(struct ev_source *s, int err);
 void ev_deliver_readable(struct ev_source *s);
 
-/* No descriptor left to accept with: try again in EV_PAUSE_MS instead of spinning. The backend stopped
- * listening. */
+/*
+ * No descriptor is left to accept with: tries again in EV_PAUSE_MS instead of spinning. The backend stopped
+ * listening.
+ */
 enum { EV_PAUSE_MS = 100 };
 void ev_pause_accept(struct ev_source *s);
 
-/* The head was sent (or dropped): next one, if any. */
+/* The head was sent or dropped: removes it from the queue. */
 void ev_sent(struct ev_source *s);
 
 void ev_source_hold(struct ev_source *s);
-void ev_source_drop(struct ev_source *s); /* frees a dead source that nothing uses any more */
+void ev_source_drop(struct ev_source *s); /* frees a dead source when its last user is done */

@@ -1,11 +1,11 @@
 /*
  * The event loop on io_uring: polled accept, multishot recvmsg into a ring of provided buffers, one sendmsg
- * in flight per stream, poll for everything else. One system call per turn submits what the callbacks queued
- * and waits.
+ * in flight per stream, poll for everything else. One system call per pass submits what the callbacks
+ * queued and waits.
  *
- * What one must know (tried on 6.18 with liburing 2.3): the end of a stream arrives as a completion whose
- * result is the size of the recvmsg header, not 0; sockets must be blocking, since a non-blocking one
- * completes with -EAGAIN instead of waiting; out of buffers ends the multishot with -ENOBUFS.
+ * Tried on 6.18 with liburing 2.3: the end of a stream arrives as a completion whose result is the size of
+ * the recvmsg header, not 0; sockets must be blocking, since a non-blocking one completes with -EAGAIN
+ * instead of waiting; without a free buffer the multishot ends with -ENOBUFS.
  */
 #include <assert.h>
 #include <errno.h>
@@ -71,6 +71,7 @@ static int ev_uring_make_buffers(struct uring_backend *b)
     r = io_uring_register_buf_ring(&b->ring, &reg, 0);
     if (r < 0)
         return r;
+
     io_uring_buf_ring_init(b->buf_ring);
     for (unsigned i = 0; i < BUFFERS; i++)
         ev_uring_give_buffer(b, i);
@@ -85,7 +86,7 @@ static void ev_uring_drop_buffers(struct uring_backend *b)
         (void) munmap(b->buffers, (size_t) BUFFERS * BUFFER_BYTES);
 }
 
-/* Flags that newer kernels profit from, then the least that works. */
+/* Flags that newer kernels profit from first, then fewer. */
 static int ev_uring_init_ring(struct io_uring *ring)
 {
     static const unsigned flags[] = {
@@ -103,7 +104,7 @@ static int ev_uring_init_ring(struct io_uring *ring)
     return r;
 }
 
-/* Whether multishot recvmsg works here, by doing it: older kernels accept the ring but not the operation. */
+/* Tries multishot recvmsg: older kernels accept the ring but not the operation. */
 static int ev_uring_probe(struct uring_backend *b)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&b->ring);
@@ -146,6 +147,7 @@ static int uring_start(struct ev *ev, struct errmsg *e)
 
     if (!b)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
+
     b->receive_msg.msg_controllen = CONTROL_BYTES;
     r = ev_uring_init_ring(&b->ring);
     if (r < 0) {
@@ -181,7 +183,7 @@ static struct io_uring_sqe *ev_uring_get_sqe(struct ev *ev)
     struct uring_backend *b = ev->backend;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&b->ring);
 
-    if (!sqe && io_uring_submit(&b->ring) >= 0) /* the queue was full: hand it over */
+    if (!sqe && io_uring_submit(&b->ring) >= 0) /* the queue was full: submit it */
         sqe = io_uring_get_sqe(&b->ring);
     return sqe;
 }
@@ -199,6 +201,7 @@ static int ev_uring_arm(struct ev_source *s)
 
     if (!sqe)
         return -EBUSY;
+
     switch (s->kind) {
     case EV_KIND_LISTENER: /* see ev_uring_accept_waiting() */
         io_uring_prep_poll_add(sqe, s->fd, POLLIN);
@@ -208,7 +211,8 @@ static int ev_uring_arm(struct ev_source *s)
         sqe->flags |= IOSQE_BUFFER_SELECT;
         sqe->buf_group = BUFFER_GROUP;
         break;
-    case EV_KIND_WATCH: /* one shot, armed again after the callback: works for what stays readable, too */
+    case EV_KIND_WATCH: /* one shot, armed again after the callback, so that a descriptor that stays readable
+                           is reported again */
         io_uring_prep_poll_add(sqe, s->fd, POLLIN);
         break;
     }
@@ -235,6 +239,7 @@ static int uring_send(struct ev_source *s)
 
     if (!sqe)
         return -EBUSY;
+
     io_uring_prep_sendmsg(sqe, s->fd, &s->out->msg, MSG_NOSIGNAL);
     ev_uring_tag(sqe, s, OP_SEND);
     s->sending = true;
@@ -245,7 +250,7 @@ static void ev_uring_cancel(struct ev_source *s, unsigned op)
 {
     struct io_uring_sqe *sqe = ev_uring_get_sqe(s->ev);
 
-    if (!sqe) /* then the shutdown() of the socket ends the operation */
+    if (!sqe) /* then shutdown() of the socket ends the operation */
         return;
     io_uring_prep_cancel64(sqe, (uint64_t) (uintptr_t) s | op, 0);
     ev_uring_tag(sqe, s, OP_CANCEL);
@@ -285,7 +290,7 @@ static void ev_uring_received_packet(struct ev_source *s, const struct io_uring_
     ev_uring_give_buffer(b, id);
 }
 
-/* What to do with a listener or watch whose operation ended with @res. */
+/* Arms a source again whose operation ended with @res. */
 static int ev_uring_arm_again(struct ev_source *s, int res)
 {
     bool exhausted = res == -EMFILE || res == -ENFILE || res == -ENOMEM || res == -ENOBUFS;
@@ -300,10 +305,10 @@ static int ev_uring_arm_again(struct ev_source *s, int res)
 }
 
 /*
- * Poll and accept4() instead of multishot accept: the kernel's accept waits exclusively, and the ring of a
- * daemon that was killed a moment ago still waits on the socket that both share. It then swallows the wake-up
- * and a client is left in the queue until the next one connects (seen on 6.18, 2026-11). A poll is not
- * exclusive. Return: 0, or why it stopped.
+ * Poll and accept4() instead of multishot accept. The kernel's accept waits exclusively, and the ring of a
+ * daemon that was just killed still waits on the socket that both share. It then takes the wake-up, and a
+ * client stays in the queue until the next one connects (seen on 6.18, 2026-11). A poll is not exclusive.
+ * Return: 0, or the errno that stopped it.
  */
 static int ev_uring_accept_waiting(struct ev_source *s)
 {
@@ -312,12 +317,13 @@ static int ev_uring_accept_waiting(struct ev_source *s)
 
         if (fd < 0)
             return -errno;
+
         ev_deliver_accept(s, fd);
     }
     return 0;
 }
 
-/* Completion of OP_RECEIVE. The operation goes on by itself while F_MORE is set, else it is armed again. */
+/* Completion of OP_RECEIVE. The operation continues while F_MORE is set, else it is armed again. */
 static void ev_uring_receive_done(struct ev_source *s, const struct io_uring_cqe *cqe)
 {
     bool more = cqe->flags & IORING_CQE_F_MORE;
@@ -331,7 +337,7 @@ static void ev_uring_receive_done(struct ev_source *s, const struct io_uring_cqe
     else if (cqe->flags & IORING_CQE_F_BUFFER)
         ev_uring_received_packet(s, cqe);
     else if (s->kind == EV_KIND_STREAM && res != -ENOBUFS)
-        ev_deliver_end(s, res); /* no buffer taken: 0 or an error of the socket */
+        ev_deliver_end(s, res); /* without a buffer: 0 or an error of the socket */
     if (!more && !s->dead && !s->ended) {
         r = ev_uring_arm_again(s, res);
         if (r < 0)
@@ -381,8 +387,9 @@ static int uring_wait(struct ev *ev, int64_t timeout_ms)
 
     if (r < 0 && r != -ETIME && r != -EINTR && r != -EBUSY && r != -EAGAIN)
         return r;
+
     ev_read_clock(ev);
-    /* At most what one completion queue holds, so that the timer gets its turn under a flood. */
+    /* At most one completion queue per pass, so that the timer runs under a flood. */
     for (unsigned i = 0; i < CQ_ENTRIES && io_uring_peek_cqe(&b->ring, &cqe) == 0; i++) {
         struct io_uring_cqe copy = *cqe;
 

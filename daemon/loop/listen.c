@@ -1,4 +1,4 @@
-/* Making and adopting listening sockets; see listen.h. */
+/* See listen.h. */
 #include "daemon/loop/listen.h"
 
 #include <errno.h>
@@ -37,7 +37,8 @@ void listen_deinit(struct listen_socket *l)
     if (l->path)
         (void) unlink(l->path);
     if (lock)
-        (void) unlink(lock); /* before the lock goes: whoever locks a nameless file tries again */
+        /* before the lock is released: a process that locks the removed file tries again */
+        (void) unlink(lock);
     closep(&l->lock_fd);
     closep(&l->fd);
     free(l->path);
@@ -51,13 +52,14 @@ static bool listen_is_file(int fd, const char *path)
     return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* Locks PATH.lock; between open and lock its owner may have removed it, then the next file counts. */
+/* Locks PATH.lock. Its owner may have removed the file between open and lock: then the new file is tried. */
 static int listen_take_lock(const char *path, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(freep) char *lock = listen_lock_path(path);
 
     if (!lock)
         return fail(e, -ENOMEM, "out of memory");
+
     for (;;) {
         _cleanup_(closep) int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
@@ -81,15 +83,15 @@ static int listen_remove_stale(const char *path, struct errmsg *e)
     struct stat st;
 
     if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : fail(e, -errno, "cannot look at %s: %s", path, strerror(errno));
+        return errno == ENOENT ? 0 : fail(e, -errno, "cannot stat %s: %s", path, strerror(errno));
     if (!S_ISSOCK(st.st_mode))
-        return fail(e, -EEXIST, "%s is there and is not a socket: move it away, or give another path", path);
+        return fail(e, -EEXIST, "%s exists and is not a socket: move it away, or give another path", path);
     if (unlink(path) < 0)
         return fail(e, -errno, "cannot remove the stale socket %s: %s", path, strerror(errno));
     return 0;
 }
 
-/* Credentials come with every packet of sockets that are accepted from here. */
+/* Packets of connections that are accepted here carry credentials. */
 static int listen_want_credentials(int fd)
 {
     int on = 1;
@@ -97,7 +99,7 @@ static int listen_want_credentials(int fd)
     return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
 }
 
-static int bind_and_listen(int fd, int type, const char *path, mode_t mode, struct errmsg *e)
+static int listen_bind(int fd, int type, const char *path, mode_t mode, struct errmsg *e)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     mode_t old_mask;
@@ -106,8 +108,9 @@ static int bind_and_listen(int fd, int type, const char *path, mode_t mode, stru
     if (strlen(path) >= sizeof(sa.sun_path))
         return fail(e, -ENAMETOOLONG, "socket path %.80s... is longer than %zu bytes", path,
                     sizeof(sa.sun_path) - 1);
+
     memcpy(sa.sun_path, path, strlen(path));
-    old_mask = umask(0777); /* nobody connects before the mode is right */
+    old_mask = umask(0777); /* no client can connect before the mode is right */
     r = bind(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0 ? -errno : 0;
     (void) umask(old_mask);
     if (r == 0 && chmod(path, mode) < 0)
@@ -128,8 +131,9 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     r = listen_take_lock(path, &l->lock_fd, e);
     if (r < 0)
         return r;
+
     r = listen_remove_stale(path, e);
-    if (r < 0) { /* the path is not ours: only the lock is taken back */
+    if (r < 0) { /* the path belongs to another program: only the lock is removed */
         _cleanup_(freep) char *lock = listen_lock_path(path);
 
         if (lock)
@@ -139,12 +143,15 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     l->path = strdup(path);
     if (!l->path)
         return fail(e, -ENOMEM, "out of memory");
+
     fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return fail(e, -errno, "cannot make a socket: %s", strerror(errno));
-    r = bind_and_listen(fd, type, path, mode, e);
+        return fail(e, -errno, "cannot create a socket: %s", strerror(errno));
+
+    r = listen_bind(fd, type, path, mode, e);
     if (r < 0)
         return r;
+
     l->fd = take_fd(&fd);
     return 0;
 }
@@ -172,9 +179,11 @@ int listen_adopt(struct listen_socket *l, int fd, const char *option, struct err
         return fail(e, -EINVAL, "%s: descriptor %d is not a listening Unix SEQPACKET socket", option, fd);
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "%s: descriptor %d: %s", option, fd, strerror(errno));
+
     r = listen_want_credentials(fd);
     if (r < 0)
-        return fail(e, r, "%s: descriptor %d does not take SO_PASSCRED: %s", option, fd, strerror(-r));
+        return fail(e, r, "%s: descriptor %d does not accept SO_PASSCRED: %s", option, fd, strerror(-r));
+
     l->fd = fd;
     return 0;
 }

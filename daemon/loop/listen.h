@@ -1,4 +1,4 @@
-/* Listening sockets: made at a path, or adopted from whoever started us. */
+/* Listening sockets: created at a path, or adopted from the process that started the daemon. */
 #pragma once
 
 #include <sys/types.h>
@@ -7,20 +7,20 @@ struct errmsg;
 
 struct listen_socket {
     int fd;      /* -1: none, or handed to the event loop */
-    int lock_fd; /* of PATH.lock, held while we live */
-    char *path;  /* what to unlink at the end; NULL for adopted sockets */
+    int lock_fd; /* of PATH.lock, locked while the daemon runs */
+    char *path;  /* unlinked at the end; NULL for adopted sockets */
 };
 
 void listen_init(struct listen_socket *l);
 
-/* Removes what listen_at() made. */
+/* Closes the socket, and removes the files that listen_at() created. */
 void listen_deinit(struct listen_socket *l);
 
 /**
- * listen_at() - make a socket at @path
+ * listen_at() - create a socket at @path
  * @type: SOCK_SEQPACKET: packets come with credentials; SOCK_STREAM: for monitoring
  *
- * PATH.lock is locked first: a second daemon is refused, a socket that a dead one left is replaced.
+ * Locks PATH.lock first: a second daemon fails, the socket of a dead one is replaced.
  *
  * Return: 0; -EADDRINUSE: another daemon serves it; -EEXIST: the path is not a socket; errno; with a
  * sentence.

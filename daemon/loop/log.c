@@ -1,4 +1,4 @@
-/* Lines for the journal or a terminal; see log.h. */
+/* See log.h. */
 #include "daemon/loop/log.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 static struct {
     int max_level;
-    bool journal; /* standard error is systemd's */
+    bool journal; /* standard error is systemd's journal */
 } settings = {.max_level = LOG_INFO};
 
 static bool log_stderr_is_journal(void)
@@ -50,8 +50,7 @@ void log_event(int level, const char *event, const char *fmt, ...)
     va_start(ap, fmt);
     (void) vsnprintf(line + n, sizeof(line) - (size_t) n, fmt, ap);
     va_end(ap);
-    for (char *c = line; *c;
-         c++) /* client names and sentences may carry anything: one event stays one line */
+    for (char *c = line; *c; c++) /* client names may have control characters: one event stays one line */
         if ((unsigned char) *c < 0x20 || *c == 0x7f)
             *c = ' ';
     fprintf(stderr, "%s\n", line);

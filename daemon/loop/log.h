@@ -1,7 +1,7 @@
 /*
- * What the daemon tells its operator, on standard error: one line per event, a short name and fields to grep
- * for. Under systemd each line starts with its syslog priority, which the journal understands. Nothing on the
- * path of a page logs.
+ * Log lines for the operator on standard error: one line per event, a short name and fields to grep for.
+ * Under systemd each line starts with its syslog priority, which the journal understands. No request for a
+ * page logs.
  */
 #pragma once
 
@@ -15,7 +15,9 @@ void log_open(int max_level);
  * message=\"%s\". */
 __attribute__((format(printf, 3, 4))) void log_event(int level, const char *event, const char *fmt, ...);
 
-/* For what a client can cause at will: the 1st, 2nd, 4th, 8th ... time is worth a line, the rest is counted.
+/*
+ * For events that clients can cause at will: the 1st, 2nd, 4th, 8th ... time is logged, the others are
+ * counted.
  */
 static inline bool log_is_due(uint64_t n_times)
 {

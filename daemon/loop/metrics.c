@@ -1,4 +1,4 @@
-/* Counting; see metrics.h. */
+/* Counters of requests; see metrics.h. */
 #include "daemon/loop/metrics.h"
 
 #include <time.h>

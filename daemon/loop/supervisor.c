@@ -1,4 +1,4 @@
-/* sd_notify and the descriptor store; see supervisor.h. Without libsystemd there is no supervisor. */
+/* See supervisor.h. Without libsystemd there is no supervisor. */
 #include "daemon/loop/supervisor.h"
 
 #include <errno.h>
@@ -26,6 +26,7 @@ static void supervisor_take_passed(struct supervisor *s)
 
     if (n <= 0)
         return;
+
     s->fds = calloc((size_t) n, sizeof(*s->fds));
     for (int i = 0; i < n; i++) {
         if (s->fds)
@@ -39,14 +40,14 @@ static void supervisor_take_passed(struct supervisor *s)
 void supervisor_init(struct supervisor *s, enum supervisor_keep keep)
 {
     const char *stored = getenv("FDSTORE"); /* systemd 254: how many descriptors may be stored */
-    bool told = getenv("NOTIFY_SOCKET") != NULL;
+    bool supervised = getenv("NOTIFY_SOCKET") != NULL;
 
     *s = (struct supervisor){.keeps = false};
     supervisor_take_passed(s);
-    s->keeps = told && (keep == KEEP_YES || (keep == KEEP_AUTO && stored && atoi(stored) > 0));
-    if (keep == KEEP_YES && !told)
-        log_event(LOG_WARNING, "nobody-keeps",
-                  "message=\"keep-pool is on, but nobody supervises this process: the pool "
+    s->keeps = supervised && (keep == KEEP_YES || (keep == KEEP_AUTO && stored && atoi(stored) > 0));
+    if (keep == KEEP_YES && !supervised)
+        log_event(LOG_WARNING, "not-persisted",
+                  "message=\"keep-pool is on, but no supervisor started this process: the pool "
                   "ends with it\"");
 }
 
@@ -64,7 +65,8 @@ void supervisor_store(struct supervisor *s, const char *name, int fd)
 
     if (!s->keeps || s->frozen)
         return;
-    /* FDPOLL=0: the pidfd of a process that exits while we are away must stay, it is how we learn of it */
+
+    /* FDPOLL=0: systemd must not drop the pidfd of a process that exits while the daemon is down */
     (void) snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
     r = sd_pid_notify_with_fds(0, 0, state, &fd, 1);
     if (r <= 0)
@@ -77,8 +79,10 @@ void supervisor_remove(struct supervisor *s, const char *name)
 
     if (!s->keeps || s->frozen)
         return;
+
     (void) snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s", name);
-    (void) sd_notify(0, state); /* what stays by mistake is not in the journal and goes at the next start */
+    /* one that stays by mistake is not in the journal, and is removed at the next start */
+    (void) sd_notify(0, state);
 }
 
 void supervisor_barrier(struct supervisor *s)
@@ -87,12 +91,13 @@ void supervisor_barrier(struct supervisor *s)
 
     if (!s->keeps || s->frozen)
         return;
+
     r = sd_notify_barrier(0, BARRIER_TIMEOUT_US);
     if (r <= 0)
         supervisor_note_failure(s, "barrier", "-", r < 0 ? r : -ENOTCONN);
 }
 
-void supervisor_say(const char *state)
+void supervisor_notify(const char *state)
 {
     (void) sd_notify(0, state);
 }
@@ -130,7 +135,7 @@ void supervisor_barrier(struct supervisor *s)
     (void) s;
 }
 
-void supervisor_say(const char *state)
+void supervisor_notify(const char *state)
 {
     (void) state;
 }

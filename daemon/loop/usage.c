@@ -1,4 +1,4 @@
-/* Memory in use; see usage.h. */
+/* See usage.h. */
 #include "daemon/loop/usage.h"
 
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 
-uint64_t memory_of_fd(int fd)
+uint64_t usage_of_fd(int fd)
 {
     struct stat st;
 
@@ -16,7 +16,7 @@ uint64_t memory_of_fd(int fd)
 }
 
 /* statm: size, resident, shared (files and shared memory), in pages. */
-uint64_t memory_of_process(void)
+uint64_t usage_of_process(void)
 {
     _cleanup_(closep) int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     unsigned long long size, resident, shared;
@@ -25,6 +25,7 @@ uint64_t memory_of_process(void)
 
     if (n <= 0)
         return 0;
+
     text[n] = '\0';
     if (sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 || shared > resident)
         return 0;

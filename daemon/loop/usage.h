@@ -1,11 +1,13 @@
-/* How much memory this process has, as the kernel counts it. For STATUS. */
+/* Memory that this process uses, as the kernel counts it. For STATUS. */
 #pragma once
 
 #include <stdint.h>
 
-/* Memory behind a memfd: a sparse one has only what was written. 0 if it cannot be known. */
-uint64_t memory_of_fd(int fd);
+/* Memory behind a memfd: only the written pages of a sparse one. 0: unknown. */
+uint64_t usage_of_fd(int fd);
 
-/* Anonymous memory of the process: heap, stacks, buffers of the loop; no shared objects, no files. 0 if
- * unknown. */
-uint64_t memory_of_process(void);
+/*
+ * Anonymous memory of the process: heap, stacks, buffers of the loop; no shared objects, no files. 0:
+ * unknown.
+ */
+uint64_t usage_of_process(void);

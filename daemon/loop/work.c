@@ -1,4 +1,4 @@
-/* Threads beside the loop; see work.h. */
+/* See work.h. */
 #include "daemon/loop/work.h"
 
 #include <errno.h>
@@ -14,36 +14,37 @@
 #include "base/errmsg.h"
 #include "daemon/loop/ev.h"
 
-struct line { /* first in, first out */
+struct work_queue { /* first in, first out */
     struct work_item *first, **end;
 };
 
 struct work {
     pthread_mutex_t lock;
-    pthread_cond_t wanted;      /* something waits, or stopping */
-    struct line waiting, ended; /* ended: for the loop to take */
+    pthread_cond_t wanted;            /* an item waits, or stopping */
+    struct work_queue waiting, ended; /* ended: for the loop to take */
     uint32_t n_items, n_items_max, n_waiting;
     uint64_t n_done, n_refused, n_expired;
     bool stopping;
-    int event_fd; /* readable: something ended */
+    int event_fd; /* readable: an item ended */
     struct ev_source *watch;
     uint32_t n_threads;
     pthread_t threads[];
 };
 
-static void work_put(struct line *l, struct work_item *i)
+static void work_put(struct work_queue *l, struct work_item *i)
 {
     i->next = NULL;
     *l->end = i;
     l->end = &i->next;
 }
 
-static struct work_item *work_take(struct line *l)
+static struct work_item *work_take(struct work_queue *l)
 {
     struct work_item *i = l->first;
 
     if (!i)
         return NULL;
+
     l->first = i->next;
     if (!l->first)
         l->end = &l->first;
@@ -60,7 +61,7 @@ uint64_t work_clock_ms(void)
 
 /* ---- threads ---- */
 
-/* With the lock held; it is let go while the slice runs. */
+/* Called with the lock held; it is released while the slice runs. */
 static void work_do_slice(struct work *w, struct work_item *i)
 {
     const uint64_t one = 1;
@@ -101,7 +102,7 @@ static void *work_thread_main(void *arg)
     return NULL;
 }
 
-/* Signals are the loop's: it blocks those that it reads from a descriptor, threads block all. */
+/* The loop reads signals from a descriptor, so threads block all of them. */
 static int work_start_threads(struct work *w, uint32_t n)
 {
     sigset_t all, before;
@@ -135,7 +136,7 @@ static struct work_item *work_take_ended(struct work *w)
 
     (void) pthread_mutex_lock(&w->lock);
     i = w->ended.first;
-    w->ended = (struct line){NULL, &w->ended.first};
+    w->ended = (struct work_queue){NULL, &w->ended.first};
     (void) pthread_mutex_unlock(&w->lock);
     return i;
 }
@@ -146,7 +147,7 @@ static void work_on_ended(void *ctx)
     uint64_t count;
 
     (void) !read(w->event_fd, &count,
-                 sizeof(count)); /* before the items are taken: what ends later is told anew */
+                 sizeof(count)); /* before the items are taken: a later one is signalled again */
     for (struct work_item *i = work_take_ended(w), *next; i; i = next) {
         next = i->next;
         work_finish(w, i);
@@ -172,10 +173,10 @@ int work_submit(struct work *w, struct work_item *i)
     return r;
 }
 
-/* Waiting items with a deadline up to @now_ms, taken out of the line. */
+/* Removes the waiting items with a deadline up to @now_ms from the queue. */
 static struct work_item *work_take_late(struct work *w, uint64_t now_ms)
 {
-    struct line stay = {NULL, NULL}, late = {NULL, NULL};
+    struct work_queue stay = {NULL, NULL}, late = {NULL, NULL};
     struct work_item *i;
 
     stay.end = &stay.first;
@@ -185,7 +186,7 @@ static struct work_item *work_take_late(struct work *w, uint64_t now_ms)
         work_put(i->deadline_ms <= now_ms ? &late : &stay, i);
         w->n_waiting -= i->deadline_ms <= now_ms;
     }
-    w->waiting = (struct line){stay.first, stay.first ? stay.end : &w->waiting.first};
+    w->waiting = (struct work_queue){stay.first, stay.first ? stay.end : &w->waiting.first};
     (void) pthread_mutex_unlock(&w->lock);
     return late.first;
 }
@@ -199,10 +200,10 @@ void work_expire(struct work *w, uint64_t now_ms)
     }
 }
 
-void work_figures(struct work *w, struct work_figures *ret)
+void work_metrics(struct work *w, struct work_metrics *ret)
 {
     (void) pthread_mutex_lock(&w->lock);
-    *ret = (struct work_figures){
+    *ret = (struct work_metrics){
         .n_threads = w->n_threads,
         .n_waiting = w->n_waiting,
         .n_done = w->n_done,
@@ -226,6 +227,7 @@ int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct wor
 
     if (!w)
         return fail(e, -ENOMEM, "out of memory for %u threads", n_threads);
+
     (void) pthread_mutex_init(&w->lock, NULL);
     (void) pthread_cond_init(&w->wanted, NULL);
     w->waiting.end = &w->waiting.first;
@@ -233,12 +235,14 @@ int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct wor
     w->n_items_max = n_items_max;
     w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->event_fd < 0)
-        return fail(e, -errno, "cannot make an eventfd: %s", strerror(errno));
+        return fail(e, -errno, "cannot create an eventfd: %s", strerror(errno));
+
     r = ev_watch(ev, w->event_fd, work_on_ended, w, &w->watch);
     if (r == 0)
         r = work_start_threads(w, n_threads);
     if (r < 0)
         return fail(e, r, "cannot start %u threads: %s", n_threads, strerror(-r));
+
     *ret = take_ptr(w);
     return 0;
 }
@@ -247,6 +251,7 @@ struct work *work_free(struct work *w)
 {
     if (!w)
         return NULL;
+
     (void) pthread_mutex_lock(&w->lock);
     w->stopping = true;
     (void) pthread_cond_broadcast(&w->wanted);

@@ -1,12 +1,13 @@
 /*
- * A few threads for what would hold the event loop up: copying, checksums, parsing, syncing files.
+ * Threads for work that would block the event loop: copying, checksums, parsing, syncing files.
  *
- * The loop hands an item over with work_submit() and gets it back through done(), which runs on the loop; in
- * between the item and everything that it points at belong to the threads. Items wait in one line. A long one
- * does a slice at a time and goes to the end of the line in between, so that a small one behind it waits for
- * slices, not for the whole.
+ * The loop submits an item with work_submit() and gets it back through done(), which runs on the loop; in
+ * between the item and everything that it points at belong to the threads. Items wait in one queue. A long
+ * item runs one slice at a time and returns to the end of the queue in between, so that a small item behind
+ * it waits for slices, not for the whole.
  *
- * Bounded: a full line refuses, and an item whose deadline passed while it waited comes back undone.
+ * Bounded: a full queue refuses items, and an item whose deadline passed while it waited is returned
+ * without being run.
  */
 #pragma once
 
@@ -19,32 +20,32 @@ struct work;
 
 #define WORK_SLICE_BYTES (UINT64_C(4) << 20) /* of copying: about a millisecond */
 
-struct work_item { /* embedded; the caller's until submitted and from done() on */
+struct work_item { /* embedded; the caller's until submitted, and again from done() on */
     struct work_item *next;
-    bool (*run)(struct work_item *i);  /* on a thread, one slice. Return: whether more is to be done */
+    bool (*run)(struct work_item *i);  /* on a thread, one slice. Return: whether there is more to do */
     void (*done)(struct work_item *i); /* on the loop; may free the item */
     uint64_t deadline_ms;              /* CLOCK_MONOTONIC */
-    bool expired;                      /* the deadline passed, or the end came, before run() was through */
+    bool expired;                      /* the deadline passed, or the daemon stopped, before run() was done */
 };
 
-struct work_figures {
-    uint32_t n_threads, n_waiting; /* waiting: submitted, no thread on it */
+struct work_metrics {
+    uint32_t n_threads, n_waiting; /* waiting: submitted, not running on a thread */
     uint64_t n_done, n_refused, n_expired;
 };
 
 /* @n_items_max: submitted and not yet done. Return: 0; errno of a thread or of the loop. */
 int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct work **ret, struct errmsg *e);
 
-/* Waits for running slices; every item that is left comes back expired. NULL is fine. */
+/* Waits for running slices; every other item is returned as expired. NULL is allowed; returns NULL. */
 struct work *work_free(struct work *w);
 
-/* Return: 0; -EAGAIN: too many items, nothing was submitted. */
+/* Return: 0; -EAGAIN: too many items, @i was not submitted. */
 int work_submit(struct work *w, struct work_item *i);
 
-/* Once in a while, from the loop: waiting items whose deadline passed come back. */
+/* At each tick: returns waiting items whose deadline passed. */
 void work_expire(struct work *w, uint64_t now_ms);
 
-void work_figures(struct work *w, struct work_figures *ret);
+void work_metrics(struct work *w, struct work_metrics *ret);
 
-/* CLOCK_MONOTONIC in milliseconds: the loop's clock stands still between its turns, threads have none. */
+/* CLOCK_MONOTONIC in milliseconds, for threads: ev_now_ms() stands still during a pass of the loop. */
 uint64_t work_clock_ms(void);

@@ -1,37 +1,20 @@
-/* Figures of devices; see metrics_devices.h. */
+/* Metrics of devices; see metrics_devices.h. */
 #include "daemon/operator/metrics_devices.h"
 
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/gpu/gpu_pool.h"
-#include "daemon/operator/metrics_text.h"
 #include "daemon/gpu/mover.h"
-#include "daemon/server.h"
+#include "daemon/operator/metrics_table.h"
+#include "daemon/operator/metrics_text.h"
+#include "daemon/operator/status.h"
+#include "daemon/requests/state.h"
 
-static void metrics_devices_row(struct metrics_text *t, const char *name, const struct device *d,
-                                uint64_t value)
-{
-    metrics_sample(t, name, (const struct metric_label[]){{"device", d->name}, {NULL, NULL}}, value);
-}
-
-static void metrics_devices_family(const struct server *s, struct metrics_text *t, const char *name,
-                                   const char *help, uint64_t (*figure)(const struct store *st))
-{
-    metrics_family(t, name, "gauge", help);
-    for (uint32_t i = 0; i < s->devices.n; i++)
-        metrics_devices_row(t, name, &s->devices.list[i], figure(&s->devices.list[i].store));
-}
+enum {
+    N_POOL_VALUES = METRIC_GPU_FIRST - METRIC_DEVICE_FIRST,
+    N_GPU_VALUES = METRIC_TENANT_FIRST - METRIC_GPU_FIRST,
+    N_MOVER_VALUES = METRIC_DEVICE_FIRST - METRIC_MOVER_FIRST,
+};
 
 /* ---- pools ---- */
-
-static uint64_t metrics_devices_capacity_bytes(const struct store *st)
-{
-    return st->pool.pool_bytes;
-}
-
-static uint64_t metrics_devices_allocated_bytes(const struct store *st)
-{
-    return st->pool.n_extents * st->pool.extent_bytes;
-}
 
 static uint64_t metrics_devices_page_bytes(const struct store *st)
 {
@@ -42,42 +25,31 @@ static uint64_t metrics_devices_page_bytes(const struct store *st)
     return n;
 }
 
-static uint64_t metrics_devices_held_bytes(const struct store *st)
+static void metrics_devices_collect_page_bytes(const struct server *s, struct metrics_text *t)
 {
-    uint64_t n = 0;
+    metrics_table_family(t, METRIC_POOL_PAGE_BYTES);
+    for (uint32_t i = 0; i < s->devices.n; i++) {
+        const struct device *d = &s->devices.list[i];
+        const struct metric_label label[] = {{"device", d->name}, {NULL, NULL}};
 
-    for (const struct tenant *t = st->tenants; t; t = t->next)
-        n += t->held_bytes;
-    return n;
+        metrics_table_sample(t, METRIC_POOL_PAGE_BYTES, label, metrics_devices_page_bytes(&d->store));
+    }
 }
 
-static uint64_t metrics_devices_waste_bytes(const struct store *st)
+void metrics_devices_collect_pools(const struct server *s, struct metrics_text *t)
 {
-    return pool_waste_bytes(&st->pool);
-}
+    uint64_t values[CONFIG_GPUS_MAX + 1][N_POOL_VALUES] = {{0}};
+    const char *names[CONFIG_GPUS_MAX + 1];
 
-static uint64_t metrics_devices_n_pages(const struct store *st)
-{
-    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->devices.n; i++) {
+        Kvcobra__DeviceStatus status;
 
-    for (const struct tenant *t = st->tenants; t; t = t->next)
-        n += t->n_pages;
-    return n;
-}
-
-void metrics_collect_pools(const struct server *s, struct metrics_text *t)
-{
-    metrics_devices_family(s, t, "kvcobra_pool_capacity_bytes", "What the pool may take, configured.",
-                           metrics_devices_capacity_bytes);
-    metrics_devices_family(s, t, "kvcobra_pool_allocated_bytes", "Extents that are there now.",
-                           metrics_devices_allocated_bytes);
-    metrics_devices_family(s, t, "kvcobra_pool_page_bytes", "Slots in use.", metrics_devices_page_bytes);
-    metrics_devices_family(s, t, "kvcobra_pool_held_bytes",
-                           "Of them, held by a lease or reserved: cannot be evicted.",
-                           metrics_devices_held_bytes);
-    metrics_devices_family(s, t, "kvcobra_pool_waste_bytes", "Spans' ends and free slots of spans in use.",
-                           metrics_devices_waste_bytes);
-    metrics_devices_family(s, t, "kvcobra_pages", "Committed pages.", metrics_devices_n_pages);
+        status_fill_device(&s->devices.list[i], &status);
+        metrics_table_add_device(&status, values[i]);
+        names[i] = s->devices.list[i].name;
+    }
+    metrics_table_rows(t, METRIC_DEVICE_FIRST, METRIC_GPU_FIRST, names, values[0], s->devices.n);
+    metrics_devices_collect_page_bytes(s, t);
 }
 
 /* ---- GPUs ---- */
@@ -87,86 +59,70 @@ static void metrics_devices_collect_states(const struct server *s, struct metric
     static const char *const states[] = {
         [DEVICE_READY] = "ready", [DEVICE_OPENING] = "opening", [DEVICE_UNAVAILABLE] = "unavailable"};
 
-    metrics_family(t, "kvcobra_gpu_state", "gauge", "1 for the state that the GPU is in.");
-    for (uint32_t i = 1; i < s->devices.n; i++)
-        for (unsigned k = DEVICE_READY; k <= DEVICE_UNAVAILABLE; k++)
-            metrics_sample(t, "kvcobra_gpu_state",
-                           (const struct metric_label[]){{"device", s->devices.list[i].name},
-                                                         {"uuid", s->devices.list[i].uuid},
-                                                         {"state", states[k]},
-                                                         {NULL, NULL}},
-                           s->devices.list[i].state == k);
+    metrics_table_family(t, METRIC_GPU_STATE);
+    for (uint32_t i = 1; i < s->devices.n; i++) {
+        const struct device *d = &s->devices.list[i];
+
+        for (unsigned k = DEVICE_READY; k <= DEVICE_UNAVAILABLE; k++) {
+            const struct metric_label labels[] = {
+                {"device", d->name}, {"uuid", d->uuid}, {"state", states[k]}, {NULL, NULL}};
+
+            metrics_table_sample(t, METRIC_GPU_STATE, labels, d->state == k);
+        }
+    }
 }
 
-static uint64_t metrics_devices_spare_extents(const struct gpu_pool *g)
+static void metrics_devices_collect_extents(const struct server *s, struct metrics_text *t)
 {
-    return g->spares.n;
+    metrics_table_family(t, METRIC_GPU_EXTENTS_MADE);
+    for (uint32_t i = 1; i < s->devices.n; i++) {
+        const struct metric_label label[] = {{"device", s->devices.list[i].name}, {NULL, NULL}};
+
+        metrics_table_sample(t, METRIC_GPU_EXTENTS_MADE, label, s->devices.list[i].gpu->preallocated.n_made);
+    }
+
+    metrics_table_family(t, METRIC_GPU_EXTENTS_FAILED);
+    for (uint32_t i = 1; i < s->devices.n; i++) {
+        const struct metric_label label[] = {{"device", s->devices.list[i].name}, {NULL, NULL}};
+
+        metrics_table_sample(t, METRIC_GPU_EXTENTS_FAILED, label,
+                             s->devices.list[i].gpu->preallocated.n_failed);
+    }
 }
 
-static uint64_t metrics_devices_extents_made(const struct gpu_pool *g)
+static void metrics_devices_collect_status(const struct server *s, struct metrics_text *t)
 {
-    return g->spares.n_made;
+    uint64_t values[CONFIG_GPUS_MAX + 1][N_GPU_VALUES] = {{0}};
+    const char *names[CONFIG_GPUS_MAX + 1] = {NULL}; /* host memory has no sample */
+
+    for (uint32_t i = 1; i < s->devices.n; i++) {
+        Kvcobra__DeviceStatus status;
+
+        status_fill_device(&s->devices.list[i], &status);
+        metrics_table_add_gpu(&status, values[i]);
+        names[i] = s->devices.list[i].name;
+    }
+    metrics_table_rows(t, METRIC_GPU_FIRST, METRIC_TENANT_FIRST, names, values[0], s->devices.n);
 }
 
-static uint64_t metrics_devices_extents_failed(const struct gpu_pool *g)
+static void metrics_devices_collect_mover(const struct server *s, struct metrics_text *t)
 {
-    return g->spares.n_failed;
+    Kvcobra__StatusReply reply = KVCOBRA__STATUS_REPLY__INIT;
+    uint64_t values[N_MOVER_VALUES] = {0};
+
+    status_fill_mover(s, &reply);
+    metrics_table_one(t, METRIC_MOVER_RUNNING, reply.mover_pid > 0);
+    metrics_table_add_mover(&reply, values);
+    metrics_table_rows(t, METRIC_MOVER_FIRST, METRIC_DEVICE_FIRST, NULL, values, 1);
 }
 
-static uint64_t metrics_devices_retired_extents(const struct gpu_pool *g)
+void metrics_devices_collect_gpus(const struct server *s, struct metrics_text *t)
 {
-    struct gpu_pool_figures figures;
-
-    gpu_pool_figures(g, &figures);
-    return figures.retired_extents;
-}
-
-static uint64_t metrics_devices_lent_extents(const struct gpu_pool *g)
-{
-    return pool_lent_extents(&g->device->store.pool);
-}
-
-static uint64_t metrics_devices_quarantined_slots(const struct gpu_pool *g)
-{
-    struct gpu_pool_figures figures;
-
-    gpu_pool_figures(g, &figures);
-    return figures.quarantined_slots;
-}
-
-static void metrics_devices_gpu_family(const struct server *s, struct metrics_text *t, const char *name,
-                                       const char *kind, const char *help,
-                                       uint64_t (*figure)(const struct gpu_pool *g))
-{
-    metrics_family(t, name, kind, help);
-    for (uint32_t i = 1; i < s->devices.n; i++)
-        metrics_devices_row(t, name, &s->devices.list[i], figure(s->devices.list[i].gpu));
-}
-
-void metrics_collect_gpus(const struct server *s, struct metrics_text *t)
-{
-    uint64_t restarts;
-    pid_t pid;
-
-    if (!s->mover)
+    if (!s->gpus.mover)
         return;
-    mover_get_info(s->mover, &pid, &restarts);
-    metrics_one(t, "kvcobra_mover_running", "gauge", "1: kvcobra-mover runs.", pid > 0);
-    metrics_one(t, "kvcobra_mover_restarts_total", "counter", "How often kvcobra-mover was started again.",
-                restarts);
+
+    metrics_devices_collect_mover(s, t);
     metrics_devices_collect_states(s, t);
-    metrics_devices_gpu_family(s, t, "kvcobra_gpu_spare_extents", "gauge", "Made ahead, of nobody.",
-                               metrics_devices_spare_extents);
-    metrics_devices_gpu_family(s, t, "kvcobra_gpu_extents_made_total", "counter",
-                               "Extents that kvcobra-mover made.", metrics_devices_extents_made);
-    metrics_devices_gpu_family(s, t, "kvcobra_gpu_extents_failed_total", "counter",
-                               "Extents that could not be made.", metrics_devices_extents_failed);
-    metrics_devices_gpu_family(s, t, "kvcobra_gpu_retired_extents", "gauge",
-                               "That a dead process may still use: nothing new comes in.",
-                               metrics_devices_retired_extents);
-    metrics_devices_gpu_family(s, t, "kvcobra_gpu_lent_extents", "gauge", "Memory of clients.",
-                               metrics_devices_lent_extents);
-    metrics_devices_gpu_family(s, t, "kvcobra_gpu_quarantined_slots", "gauge",
-                               "Of dead processes that the driver may still run.",
-                               metrics_devices_quarantined_slots);
+    metrics_devices_collect_status(s, t);
+    metrics_devices_collect_extents(s, t);
 }

@@ -1,11 +1,13 @@
-/* Figures of devices for monitoring: a row for each where one daemon has several. */
+/*
+ * Metrics of pools and GPUs: one sample per device and family. Used by metrics_collect.c only.
+ */
 #pragma once
 
 struct metrics_text;
 struct server;
 
-/* Of all devices. */
-void metrics_collect_pools(const struct server *s, struct metrics_text *t);
+/* Pools of all devices. */
+void metrics_devices_collect_pools(const struct server *s, struct metrics_text *t);
 
-/* Of GPUs and the process that uses them; nothing where none is configured. */
-void metrics_collect_gpus(const struct server *s, struct metrics_text *t);
+/* GPUs, and the process kvcobra-mover; writes nothing if no GPU is configured. */
+void metrics_devices_collect_gpus(const struct server *s, struct metrics_text *t);

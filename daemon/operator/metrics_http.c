@@ -1,7 +1,6 @@
-/* The HTTP end of monitoring; see metrics_http.h. */
+/* HTTP for Prometheus; see metrics_http.h. */
 #include "daemon/operator/metrics_http.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <microhttpd.h>
@@ -14,86 +13,22 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/loopback.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/operator/metrics_collect.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 
-enum { TURNS_MAX = 64, MEMORY_PER_CONNECTION = 16384 };
+enum { RUNS_MAX = 64, MEMORY_PER_CONNECTION = 16384 };
 
 struct metrics_http {
     struct server *server;
     struct MHD_Daemon *daemon;
     struct ev_source *watch;
-    bool unfinished; /* the last run ended by its bound: the next tick goes on */
+    bool unfinished; /* the last run stopped at RUNS_MAX: the next tick continues */
 };
 
-/* ---- addresses ---- */
-
-static bool metrics_http_is_loopback(const struct sockaddr_storage *a)
-{
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *) a;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *) a;
-
-    if (a->ss_family == AF_INET)
-        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
-    return a->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
-/* The last colon separates the port; an IPv6 address stands in brackets. */
-static bool metrics_http_split(const char *text, char host[static 64], uint16_t *ret_port)
-{
-    const char *colon = strrchr(text, ':');
-    size_t n = colon ? (size_t) (colon - text) : 0;
-    char *end;
-    unsigned long port;
-
-    if (n == 0 || n >= 64 || colon[1] < '0' || colon[1] > '9')
-        return false;
-    port = strtoul(colon + 1, &end, 10);
-    if (*end != '\0' || port == 0 || port > 65535)
-        return false;
-    if (text[0] == '[' && text[n - 1] == ']' && n > 2) {
-        text++;
-        n -= 2;
-    }
-    memcpy(host, text, n);
-    host[n] = '\0';
-    *ret_port = (uint16_t) port;
-    return true;
-}
-
-int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_bytes, struct errmsg *e)
-{
-    struct sockaddr_storage a = {0};
-    struct sockaddr_in *v4 = (struct sockaddr_in *) &a;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *) &a;
-    char host[64];
-    uint16_t port;
-
-    if (!metrics_http_split(text, host, &port))
-        return fail(e, -EINVAL, "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110", text);
-    if (text[0] != '[' && inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
-        a.ss_family = AF_INET;
-        v4->sin_port = htons(port);
-    } else if (text[0] == '[' && inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
-        a.ss_family = AF_INET6;
-        v6->sin6_port = htons(port);
-    } else {
-        return fail(
-            e, -EINVAL,
-            "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110: names are not looked up",
-            text);
-    }
-    if (!metrics_http_is_loopback(&a))
-        return fail(e, -EINVAL,
-                    "%.60s can be reached from other machines, and figures of all tenants are served there: "
-                    "use a Unix socket, or an address of 127.0.0.0/8 or [::1]",
-                    text);
-    *ret = a;
-    *ret_bytes = a.ss_family == AF_INET ? sizeof(*v4) : sizeof(*v6);
-    return 0;
-}
+/* ---- sockets ---- */
 
 int metrics_socket_check(int fd, struct errmsg *e)
 {
@@ -107,7 +42,7 @@ int metrics_socket_check(int fd, struct errmsg *e)
         return fail(e, -EINVAL, "metrics socket: descriptor %d is not a socket: %s", fd, strerror(errno));
     if (type != SOCK_STREAM || !listening)
         return fail(e, -EINVAL, "metrics socket: descriptor %d is not a listening stream socket", fd);
-    if (a.ss_family != AF_UNIX && !metrics_http_is_loopback(&a))
+    if (a.ss_family != AF_UNIX && !loopback_is_address(&a))
         return fail(e, -EINVAL,
                     "metrics socket: descriptor %d can be reached from other machines: pass a Unix socket or "
                     "one on a loopback address",
@@ -120,19 +55,22 @@ int metrics_listen(const char *address, int *ret_fd, struct errmsg *e)
     _cleanup_(closep) int fd = -1;
     struct sockaddr_storage a;
     socklen_t bytes;
-    int on = 1, r = metrics_address(address, &a, &bytes, e);
+    int on = 1, r;
 
+    r = loopback_parse(address, &a, &bytes, e);
     if (r < 0)
         return r;
+
     fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
         bind(fd, (const struct sockaddr *) &a, bytes) < 0 || listen(fd, METRICS_CONNECTIONS_MAX) < 0)
-        return fail(e, -errno, "cannot listen at %s for monitoring: %s", address, strerror(errno));
+        return fail(e, -errno, "cannot listen at %s for metrics: %s", address, strerror(errno));
+
     *ret_fd = take_fd(&fd);
     return 0;
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static enum MHD_Result metrics_http_send_text(struct MHD_Connection *c, unsigned status, const char *text,
                                               const char *allow)
@@ -150,7 +88,7 @@ static enum MHD_Result metrics_http_send_text(struct MHD_Connection *c, unsigned
     return sent;
 }
 
-static enum MHD_Result send_metrics(const struct server *s, struct MHD_Connection *c)
+static enum MHD_Result metrics_http_send_page(const struct server *s, struct MHD_Connection *c)
 {
     enum MHD_Result sent = MHD_NO;
     struct MHD_Response *r;
@@ -159,12 +97,14 @@ static enum MHD_Result send_metrics(const struct server *s, struct MHD_Connectio
 
     if (!text)
         return metrics_http_send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                      "kvcobrad has no memory for its figures: ask again later\n", NULL);
+                                      "kvcobrad has no memory for the page of metrics: retry later\n", NULL);
+
     r = MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_FREE);
     if (!r) {
         free(text);
         return MHD_NO;
     }
+
     if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE,
                                 "text/plain; version=0.0.4; charset=utf-8") == MHD_YES)
         sent = MHD_queue_response(c, MHD_HTTP_OK, r);
@@ -172,10 +112,10 @@ static enum MHD_Result send_metrics(const struct server *s, struct MHD_Connectio
     return sent;
 }
 
-/* Called for the head of a request, for pieces of its body, and at its end, which is when it is answered. */
-static enum MHD_Result metrics_http_answer(void *ctx, struct MHD_Connection *c, const char *url,
-                                           const char *method, const char *version, const char *body,
-                                           size_t *body_bytes, void **request)
+/* Called for the head of a request, for each piece of its body, and at its end, where it sends the reply. */
+static enum MHD_Result metrics_http_on_request(void *ctx, struct MHD_Connection *c, const char *url,
+                                               const char *method, const char *version, const char *body,
+                                               size_t *body_bytes, void **request)
 {
     struct metrics_http *h = ctx;
     static char seen;
@@ -187,14 +127,14 @@ static enum MHD_Result metrics_http_answer(void *ctx, struct MHD_Connection *c, 
         return MHD_YES;
     }
     if (*body_bytes > 0) {
-        *body_bytes = 0; /* nobody has anything to tell us */
+        *body_bytes = 0; /* bodies of requests are ignored */
         return MHD_YES;
     }
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         return metrics_http_send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n", "GET, HEAD");
     if (strcmp(url, "/metrics") != 0)
-        return metrics_http_send_text(c, MHD_HTTP_NOT_FOUND, "kvcobrad: figures are at /metrics\n", NULL);
-    return send_metrics(h->server, c);
+        return metrics_http_send_text(c, MHD_HTTP_NOT_FOUND, "kvcobrad: metrics are at /metrics\n", NULL);
+    return metrics_http_send_page(h->server, c);
 }
 
 __attribute__((format(printf, 2, 0))) static void metrics_http_on_log(void *ctx, const char *fmt, va_list ap)
@@ -203,10 +143,10 @@ __attribute__((format(printf, 2, 0))) static void metrics_http_on_log(void *ctx,
 
     (void) ctx;
     (void) vsnprintf(text, sizeof(text), fmt, ap);
-    log_event(LOG_DEBUG, "metrics", "message=\"%s\"", text); /* about single connections: their own fault */
+    log_event(LOG_DEBUG, "metrics", "message=\"%s\"", text); /* errors of single clients */
 }
 
-/* ---- in the loop ---- */
+/* ---- event loop ---- */
 
 static unsigned metrics_http_n_connections(const struct metrics_http *h)
 {
@@ -216,16 +156,17 @@ static unsigned metrics_http_n_connections(const struct metrics_http *h)
 }
 
 /*
- * Once more after every change of the number of connections: at its limit libmicrohttpd takes the listening
- * socket out of what it waits for, and puts it back only at the beginning of the next run. Without one nobody
- * would be served any more.
+ * Runs libmicrohttpd again after every change of the number of connections: at its limit it stops waiting for
+ * the listening socket, and waits for it again only from the beginning of the next run. Without that run no
+ * client would be served.
  */
 static void metrics_http_run(struct metrics_http *h)
 {
     MHD_UNSIGNED_LONG_LONG ms;
 
     h->unfinished = true;
-    for (unsigned i = 0; h->unfinished && i < TURNS_MAX; i++) { /* bounded: the others are waiting */
+    for (unsigned i = 0; h->unfinished && i < RUNS_MAX;
+         i++) { /* bounded, because other sources of the loop wait */
         unsigned before = metrics_http_n_connections(h);
 
         if (MHD_run(h->daemon) != MHD_YES)
@@ -233,7 +174,7 @@ static void metrics_http_run(struct metrics_http *h)
         h->unfinished = metrics_http_n_connections(h) != before ||
                         (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0);
     }
-    server_update_tick(h->server);
+    ev_tick_demand(h->server->ev);
 }
 
 static void metrics_http_on_readable(void *ctx)
@@ -241,36 +182,49 @@ static void metrics_http_on_readable(void *ctx)
     metrics_http_run(ctx);
 }
 
+/* @fd: owned by the result. NULL: libmicrohttpd does not start, and @fd is the caller's. */
+static struct MHD_Daemon *metrics_http_start(struct metrics_http *h, int fd)
+{
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, metrics_http_on_request, h,
+                            MHD_OPTION_EXTERNAL_LOGGER, metrics_http_on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
+                            fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned) METRICS_CONNECTIONS_MAX,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned) METRICS_TIMEOUT_S,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) MEMORY_PER_CONNECTION,
+                            MHD_OPTION_END);
+}
+
+static void metrics_http_freep(struct metrics_http **h)
+{
+    *h = metrics_http_free(*h);
+}
+
 int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct errmsg *e)
 {
-    struct metrics_http *h = calloc(1, sizeof(*h));
+    _cleanup_(metrics_http_freep) struct metrics_http *h = NULL;
+    _cleanup_(closep) int owned = fd;
     const union MHD_DaemonInfo *info;
-    int flags = fcntl(fd, F_GETFL), r;
+    int flags, r;
 
-    if (!h || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
-        r = h ? -errno : -ENOMEM;
-        free(h);
-        (void) close(fd);
-        return fail(e, r, "cannot serve monitoring: %s", strerror(-r));
-    }
+    h = calloc(1, sizeof(*h));
+    if (!h)
+        return fail(e, -ENOMEM, "cannot serve metrics: %s", strerror(ENOMEM));
     h->server = s;
-    h->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, metrics_http_answer, h, MHD_OPTION_EXTERNAL_LOGGER,
-        metrics_http_on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned) METRICS_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned) METRICS_TIMEOUT_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) MEMORY_PER_CONNECTION, MHD_OPTION_END);
-    if (!h->daemon) {
-        (void) close(fd);
-        (void) metrics_http_free(h);
-        return fail(e, -EIO, "cannot serve monitoring: libmicrohttpd does not start");
-    }
+
+    flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return fail(e, -errno, "cannot serve metrics: %s", strerror(errno));
+
+    h->daemon = metrics_http_start(h, fd);
+    if (!h->daemon)
+        return fail(e, -EIO, "cannot serve metrics: libmicrohttpd does not start");
+    (void) take_fd(&owned);
+
     info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     r = info ? ev_watch(s->ev, info->epoll_fd, metrics_http_on_readable, h, &h->watch) : -EIO;
-    if (r < 0) {
-        (void) metrics_http_free(h);
-        return fail(e, r, "cannot serve monitoring: %s", strerror(-r));
-    }
-    *ret = h;
+    if (r < 0)
+        return fail(e, r, "cannot serve metrics: %s", strerror(-r));
+
+    *ret = take_ptr(h);
     return 0;
 }
 

@@ -1,14 +1,13 @@
 /*
- * Where monitoring asks: HTTP on a Unix socket or a loopback address, served by libmicrohttpd from the
- * daemon's own loop.
+ * HTTP for Prometheus on a Unix socket or a loopback address, served by libmicrohttpd from the daemon's event
+ * loop. The server starts it; metrics_collect.h makes the page.
  *
- * GET /metrics and nothing else; METRICS_CONNECTIONS_MAX at a time, each METRICS_TIMEOUT_S long at most.
- * Other machines cannot reach it: an address that is not loopback is refused.
+ * Only GET and HEAD of /metrics; METRICS_CONNECTIONS_MAX connections at a time, each closed after
+ * METRICS_TIMEOUT_S of silence. Other machines cannot reach it: an address that is not loopback is refused.
  */
 #pragma once
 
 #include <stdbool.h>
-#include <sys/socket.h>
 
 struct errmsg;
 struct metrics_http;
@@ -16,20 +15,17 @@ struct server;
 
 enum { METRICS_CONNECTIONS_MAX = 16, METRICS_TIMEOUT_S = 5 };
 
-/* "127.0.0.1:9110", "[::1]:9110". Return: 0; -EINVAL with a sentence: not that form, port 0, or not loopback.
- */
-int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_bytes, struct errmsg *e);
-
-/* Whether a socket that somebody else made may be served. Return: 0; -EINVAL with a sentence. */
+/* Checks a socket that the supervisor passed. Return: 0; -EINVAL with a sentence: no listening stream socket,
+ * or other machines can reach it. */
 int metrics_socket_check(int fd, struct errmsg *e);
 
 /* A listening TCP socket. Return: 0; errno with a sentence. */
 int metrics_listen(const char *address, int *ret_fd, struct errmsg *e);
 
-/* @fd: listening stream socket, owned from now on, also on failure. Return: 0; errno with a sentence. */
+/* @fd: listening stream socket, transferred, also on failure. Return: 0; errno with a sentence. */
 int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct errmsg *e);
 struct metrics_http *metrics_http_free(struct metrics_http *h);
 
-/* Once in a while, so that silent connections end. NULL is fine. */
+/* Called by the timer, so that silent connections are closed. @h may be NULL. */
 void metrics_http_tick(struct metrics_http *h);
 bool metrics_http_is_busy(const struct metrics_http *h);

@@ -1,8 +1,8 @@
 /*
- * Writing the text format of Prometheus (version 0.0.4): families with HELP and TYPE, samples with labels,
- * escaped.
+ * Writes the text format of Prometheus (version 0.0.4): families with HELP and TYPE, samples with escaped
+ * labels. metrics_table.h writes through it; it has no knowledge of single metrics.
  *
- * A failure (no memory, too long) is remembered and shows at the end; calls after it do nothing.
+ * After a failure (out of memory, too long) calls do nothing, and metrics_text_take() returns NULL.
  */
 #pragma once
 
@@ -22,10 +22,10 @@ struct metrics_text {
 
 struct metric_label {
     const char *name;  /* NULL ends a list */
-    const char *value; /* any bytes: escaped; what is not UTF-8 becomes U+FFFD */
+    const char *value; /* any bytes: escaped; a byte that is not UTF-8 becomes U+FFFD */
 };
 
-/* @type: "counter", "gauge", "histogram". Samples of the family follow at once. */
+/* @type: "counter", "gauge", "histogram". The samples of the family must follow at once. */
 void metrics_family(struct metrics_text *t, const char *name, const char *type, const char *help);
 
 /* @labels: ends with a NULL name; NULL: none. */
@@ -33,10 +33,6 @@ void metrics_sample(struct metrics_text *t, const char *name, const struct metri
                     uint64_t value);
 void metrics_sample_real(struct metrics_text *t, const char *name, const struct metric_label *labels,
                          double value);
-
-/* A family of one sample without labels. */
-void metrics_one(struct metrics_text *t, const char *name, const char *type, const char *help,
-                 uint64_t value);
 
 /* _bucket, _sum and _count of a histogram in seconds, with one label. */
 void metrics_histogram(struct metrics_text *t, const char *name, struct metric_label label,

@@ -1,37 +1,33 @@
-/* EVICT: what an operator makes a tenant lose. SET_QUOTA is quota.c. */
+/* EVICT: an operator drops unheld pages of a tenant. SET_QUOTA is quota.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "daemon/requests/conn.h"
 #include "daemon/loop/log.h"
-#include "daemon/operator/quota.h"
+#include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
+#include "daemon/store/evict.h"
 
 enum { EVICT_PAGES_PER_MESSAGE = 8192 }; /* a few milliseconds of the loop */
 
-struct tenant *operator_find_tenant(const struct server *s, const char *name)
-{
-    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
-        if (strcmp(t->name, name) == 0)
-            return t;
-    return NULL;
-}
-
-int handle_evict(struct request *rq)
+int operator_handle_evict(struct request *rq)
 {
     const Kvcobra__Evict *m = rq->message->evict;
     Kvcobra__EvictReply *reply = &rq->server->scratch->body.evict;
-    const uint8_t *digest = m->table_digest.len == 0 ? NULL : m->table_digest.data;
-    struct tenant *only = m->tenant[0] ? operator_find_tenant(rq->server, m->tenant) : NULL;
+    const uint8_t *digest = NULL;
+    struct tenant *only = m->tenant[0] ? devices_find_tenant(&rq->server->devices, m->tenant) : NULL;
     uint32_t n = 0;
 
     if (m->tenant[0] && !only)
-        return fail(&rq->error, -ENOENT, "there is no tenant \"%.40s\" since the start", m->tenant);
-    if (digest && m->table_digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->table_digest.len,
-                    DIGEST_BYTES);
+        return fail(&rq->error, -ENOENT, "tenant \"%.40s\" has not connected since the start", m->tenant);
+    if (m->table_digest.len > 0) {
+        int r = request_digest(rq, &m->table_digest, "table digest", &digest);
+
+        if (r < 0)
+            return r;
+    }
+
     kvcobra__evict_reply__init(reply);
     for (struct tenant *t = NULL;
          n < EVICT_PAGES_PER_MESSAGE && (t = devices_next_tenant(&rq->server->devices, t));) {

@@ -1,4 +1,4 @@
-/* Quotas and guarantees; see quota.h. */
+/* See quota.h. */
 #include "daemon/operator/quota.h"
 
 #include <errno.h>
@@ -9,14 +9,15 @@
 
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
 #include "daemon/loop/log.h"
+#include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
+#include "daemon/store/evict.h"
 #include "daemon/store/share.h"
 
 #define TITLE "kvcobra quotas 1\n"
-#define PREFIX "uid-" /* of tenants' names; lines of the file begin behind it */
+#define PREFIX "uid-" /* of tenants' names; lines of the file leave it out */
 
 enum { LINE_BYTES = 32 + 2 * 21, FILE_BYTES_MAX = 1 << 23 };
 
@@ -45,6 +46,7 @@ static int quota_save(const struct server *s, struct errmsg *e)
 
     if (!path || !text)
         return fail(e, -ENOMEM, "out of memory");
+
     memcpy(text, TITLE, at + 1);
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
         char quota[24], guarantee[24];
@@ -59,7 +61,7 @@ static int quota_save(const struct server *s, struct errmsg *e)
     return atomic_file_write(path, text, at, e);
 }
 
-/* How many tenants may still come, each with the default guarantee. */
+/* How many tenants may still connect, each with the default guarantee. */
 static uint64_t quota_n_unseen(const struct server *s, const struct store *st)
 {
     return s->config->tenants_max > st->n_tenants ? s->config->tenants_max - st->n_tenants : 0;
@@ -70,8 +72,10 @@ static bool quota_fits(const struct server *s, const struct tenant *t, uint64_t 
     return share_fits(store_of(t), t, guarantee, quota_n_unseen(s, store_of(t)), t->device->guarantee_bytes);
 }
 
-/* "1000": on the host's memory; "1000@gpu0". Return: 0; -EINVAL: not that form; -ENODEV: no such device;
- * server_tenant(). */
+/*
+ * "1000": on the host's memory; "1000@gpu0". Return: 0; -EINVAL: not that form; -ENODEV: no such device;
+ * see devices_tenant().
+ */
 static int quota_tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
 {
     char device[DEVICE_NAME_BYTES] = "cpu", after;
@@ -81,10 +85,11 @@ static int quota_tenant_of(struct server *s, const char *text, struct tenant **r
 
     if (n != 2 && !(n == 1 && text[strspn(text, "0123456789")] == '\0'))
         return fail(e, -EINVAL, "\"%.60s\" is not of the form " PREFIX "N or " PREFIX "N@gpuM", text);
+
     d = devices_find_name(&s->devices, device);
     if (!d || (n == 2 && d->number == 0))
         return fail(e, -ENODEV, "there is no device %s", device);
-    return server_tenant(s, uid, d, ret, e);
+    return devices_tenant(&s->devices, d, uid, ret, e);
 }
 
 static bool quota_read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
@@ -96,6 +101,7 @@ static bool quota_read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
         return true;
     if (*text < '0' || *text > '9')
         return false;
+
     errno = 0;
     *ret = strtoull(text, &end, 10);
     return errno == 0 && *end == '\0';
@@ -113,6 +119,7 @@ static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
         !quota_read_bytes(quota_text, &has_quota, &quota) ||
         !quota_read_bytes(guarantee_text, &has_guarantee, &guarantee) || (has_quota && quota == 0))
         return fail(e, -EBADMSG, "bad line \"%.60s\"", line);
+
     r = quota_tenant_of(s, name, &t, e);
     if (r < 0)
         return r;
@@ -123,9 +130,9 @@ static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
     if (!has_guarantee)
         return 0;
     if (!quota_fits(s, t, guarantee))
-        return fail(e, -ENOSPC,
-                    "the guarantee of %" PRIu64 " bytes of tenant %s does not fit the pool any more",
+        return fail(e, -ENOSPC, "the guarantee of %" PRIu64 " bytes of tenant %s no longer fits the pool",
                     guarantee, t->name);
+
     t->guarantee_bytes = guarantee;
     t->guarantee_is_set = true;
     return 0;
@@ -143,9 +150,11 @@ void quota_load(struct server *s)
 
     if (!s->config->state_dir)
         return;
+
     r = path ? atomic_file_read(path, FILE_BYTES_MAX, &bytes, &n, &e) : -ENOMEM;
     if (r == -ENOENT)
         return;
+
     text = r == 0 ? strndup(bytes, n) : NULL;
     if (!text || strncmp(text, TITLE, strlen(TITLE)) != 0) {
         log_event(LOG_ERR, "quotas-unreadable", "message=\"%s\", ignoring",
@@ -168,12 +177,12 @@ void quota_reload(struct server *s)
 
 /* ---- SET_QUOTA ---- */
 
-/* One that nobody came for yet can be given its share beforehand, by the name it will have. */
-static int quota_find_or_make(struct request *rq, const char *name, struct tenant **ret)
+/* The tenant of that name; one that has not connected yet is created. */
+static int quota_find_or_create(struct request *rq, const char *name, struct tenant **ret)
 {
     int r;
 
-    *ret = operator_find_tenant(rq->server, name);
+    *ret = devices_find_tenant(&rq->server->devices, name);
     if (*ret)
         return 0;
     if (strncmp(name, PREFIX, strlen(PREFIX)) == 0)
@@ -183,7 +192,7 @@ static int quota_find_or_make(struct request *rq, const char *name, struct tenan
     if (r != -EINVAL)
         return r == -ENODEV ? -ENOENT : r;
     return fail(&rq->error, -ENOENT,
-                "there is no tenant \"%.40s\", and it is not of the form uid-N or uid-N@gpuM", name);
+                "tenant \"%.40s\" does not exist, and its name is not of the form uid-N or uid-N@gpuM", name);
 }
 
 static int quota_check(struct request *rq, const struct tenant *t, uint64_t quota, uint64_t guarantee)
@@ -200,7 +209,7 @@ static int quota_check(struct request *rq, const struct tenant *t, uint64_t quot
     return 0;
 }
 
-/* Remembered first: if that fails, nothing has changed. */
+/* Writes the file first: if that fails, nothing has changed. */
 static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__SetQuota *m)
 {
     struct tenant before = *t;
@@ -226,7 +235,7 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
     return r;
 }
 
-int handle_set_quota(struct request *rq)
+int quota_handle_set(struct request *rq)
 {
     const Kvcobra__SetQuota *m = rq->message->set_quota;
     Kvcobra__SetQuotaReply *reply = &rq->server->scratch->body.set_quota;
@@ -235,17 +244,22 @@ int handle_set_quota(struct request *rq)
 
     if (m->quota_bytes == 0 && !m->set_guarantee)
         return fail(&rq->error, -EINVAL, "neither a maximum above 0 nor a guarantee is given");
-    r = quota_find_or_make(rq, m->tenant, &t);
+
+    r = quota_find_or_create(rq, m->tenant, &t);
     if (r < 0)
         return r;
+
     kvcobra__set_quota_reply__init(reply);
     reply->previous_bytes = t->quota_bytes;
     reply->previous_guarantee_bytes = t->guarantee_bytes;
     r = quota_change(rq, t, m);
     if (r < 0)
         return r;
-    /* What is held or in arenas stays above a lowered quota until it is released; nothing new comes
-     * meanwhile. */
+
+    /*
+     * Held pages and arenas stay above a lowered quota until they are released; new pages are refused
+     * meanwhile.
+     */
     (void) evict_for_quota(store_of(t), t, 0);
     reply->used_bytes = tenant_used_bytes(t);
     reply->quota_bytes = t->quota_bytes;

@@ -1,9 +1,9 @@
 /*
- * What tenants may have, beyond what the configuration gives everybody: an operator says it (SET_QUOTA), and
- * with a state folder it is remembered.
+ * Quotas and guarantees of single tenants, which an operator sets (SET_QUOTA). All other tenants have those
+ * of the configuration. With a state folder they survive a restart:
  *
- *   DIR/quotas   "kvcobra quotas 1", then per tenant that differs: <uid>[@<device>] <quota bytes or ->
- * <guarantee bytes or ->
+ *     DIR/quotas   "kvcobra quotas 1", then one line per tenant:
+ *                  <uid>[@<device>] <quota bytes or -> <guarantee bytes or ->
  */
 #pragma once
 
@@ -12,13 +12,10 @@ struct server;
 struct tenant;
 
 /*
- * At the start, before pages come back: makes the tenants of the file and gives them what it says. A line
- * that cannot be honoured (a guarantee that does not fit the pool any more) is logged and left.
+ * At the start, before pages are restored: creates the tenants of the file with their quotas. A line that
+ * cannot be applied (a guarantee that no longer fits the pool) is logged and ignored.
  */
 void quota_load(struct server *s);
 
-/* The configuration was read again: tenants without a quota of their own get the new one. */
+/* After a reload of the configuration: tenants without a quota of their own get the new one. */
 void quota_reload(struct server *s);
-
-/* By name, or NULL. */
-struct tenant *operator_find_tenant(const struct server *s, const char *name);

@@ -1,52 +1,55 @@
-/* STATUS: figures for people and monitors. */
+/* STATUS: what operators see of the daemon. Each value of proto/status_fields.def is assigned here, once. */
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "daemon/requests/conn.h"
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/gpu/mover.h"
+#include "daemon/loop/usage.h"
+#include "daemon/loop/work.h"
+#include "daemon/operator/handlers.h"
+#include "daemon/operator/status.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
-#include "daemon/operator/status.h"
-#include "daemon/loop/usage.h"
-#include "daemon/loop/work.h"
 #include "gpu/device.h"
 
 #ifndef KVCOBRA_VERSION
 #error "the build defines KVCOBRA_VERSION"
 #endif
 
-/* A cursor is the kind of what comes next and its number; both grow only, so pages of an answer never
- * overlap. */
+/* A cursor is the list that the next part of the answer begins with, and a number in it. Both only grow, so
+ * parts never overlap. */
 enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
 #define CURSOR(kind, number) ((uint64_t) (kind) << 56 | (number))
 #define CURSOR_KIND(cursor) ((cursor) >> 56)
 #define CURSOR_NUMBER(cursor) ((cursor) & ((UINT64_C(1) << 56) - 1))
 
-/* What the daemon needs beside the pages and their arenas. */
+/* ---- the daemon ---- */
+
+/* Memory that the daemon needs beside pages and arenas. */
 static void status_fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
 {
     for (uint32_t i = 0; i < s->devices.n; i++) {
         const struct pool *p = &s->devices.list[i].store.pool;
 
         for (uint32_t k = 0; k < p->n_extents; k++)
-            reply->slot_record_bytes += memory_of_fd(p->extents[k]->records.fd);
+            reply->slot_record_bytes += usage_of_fd(p->extents[k]->records.fd);
     }
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
-        reply->index_bytes += memory_of_fd(extent_fd(t->index_memory)) +
-                              (t->next_memory ? memory_of_fd(extent_fd(t->next_memory)) : 0);
-    reply->hold_bytes = memory_of_fd(s->journal.fd);
-    reply->heap_bytes = memory_of_process();
+        reply->index_bytes += usage_of_fd(extent_fd(t->index_memory)) +
+                              (t->next_memory ? usage_of_fd(extent_fd(t->next_memory)) : 0);
+    reply->hold_bytes = usage_of_fd(s->persist.journal.fd);
+    reply->heap_bytes = usage_of_process();
 }
 
 static void status_fill_work(const struct server *s, Kvcobra__StatusReply *reply)
 {
-    struct work_figures f;
+    struct work_metrics f;
 
-    work_figures(s->work, &f);
+    work_metrics(s->work, &f);
     reply->work_threads = f.n_threads;
     reply->work_waiting = f.n_waiting;
     reply->work_done = f.n_done;
@@ -54,7 +57,7 @@ static void status_fill_work(const struct server *s, Kvcobra__StatusReply *reply
     reply->work_expired = f.n_expired;
 }
 
-/* The pool of the host's memory. */
+/* The pool in host memory. */
 static void status_fill_pool(const struct store *st, Kvcobra__StatusReply *reply)
 {
     reply->pool_bytes = st->pool.pool_bytes;
@@ -67,64 +70,83 @@ static void status_fill_pool(const struct store *st, Kvcobra__StatusReply *reply
     }
 }
 
-static void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
+void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
 {
     reply->pid = (uint64_t) getpid();
     reply->uptime_ms = ev_now_ms(s->ev) - s->started_ms;
     reply->version = (char *) KVCOBRA_VERSION;
     reply->event_backend = (char *) ev_backend_name(s->ev);
     reply->restart = (char *) (s->supervisor.keeps && !s->supervisor.failed ? "kept" : "volatile");
-    reply->sessions = s->n_sessions;
+    reply->sessions = s->sessions.n;
     reply->refused_packets = s->refused_packets;
     reply->moments_bytes = s->live.bytes;
     reply->reports = s->reports;
     reply->refused_reports = s->refused_reports;
     reply->draining = s->draining;
+
     status_fill_pool(&s->devices.list[0].store, reply);
-    status_fill_memory(s, reply);
     status_fill_work(s, reply);
-    for (uint32_t i = 0; i < s->n_sessions_max; i++) {
-        const struct session *x = s->sessions[i];
+
+    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
+        const struct session *x = s->sessions.list[i];
 
         if (x)
             reply->leases += x->leases.n_granted;
     }
+
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
         reply->evictions += t->evictions;
         for (const struct group *g = t->groups; g; g = g->next)
-            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
+            reply->held_pages += (uint64_t) g->n_pages - g->small_queue.n - g->main_queue.n;
     }
 }
 
-/* What somebody should look after. */
-static const char *status_trouble_of(const struct device *d)
+void status_fill_mover(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    pid_t pid = 0;
+
+    if (s->gpus.mover)
+        mover_get_info(s->gpus.mover, &pid, &reply->mover_restarts);
+    reply->mover_pid = (uint64_t) pid;
+}
+
+/* ---- devices ---- */
+
+/* Why the device is unavailable, or why its last extent could not be allocated. */
+static const char *status_error_of(const struct device *d)
 {
     if (d->state == DEVICE_UNAVAILABLE)
         return d->why.text;
-    return d->gpu && d->gpu->spares.err < 0 ? d->gpu->spares.why.text : "";
+    return d->gpu && d->gpu->preallocated.err < 0 ? d->gpu->preallocated.why.text : "";
 }
 
-static void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
+static void status_fill_gpu(const struct gpu_pool *g, Kvcobra__DeviceStatus *out)
+{
+    struct gpu_pool_metrics m;
+
+    gpu_pool_metrics(g, &m);
+    out->spare_extents = m.spare_extents;
+    out->retired_extents = m.retired_extents;
+    out->quarantined_slots = m.quarantined_slots;
+}
+
+void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
 {
     const struct store *st = &d->store;
-    struct gpu_pool_figures figures;
 
     kvcobra__device_status__init(out);
     out->name = (char *) d->name;
     out->uuid = (char *) d->uuid;
     out->product = (char *) d->product;
     out->state = (Kvcobra__DeviceState) d->state;
-    out->message = (char *) status_trouble_of(d);
+    out->message = (char *) status_error_of(d);
     out->pool_bytes = st->pool.pool_bytes;
     out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
     out->waste_bytes = pool_waste_bytes(&st->pool);
-    out->lent_extents = pool_lent_extents(&st->pool);
-    if (d->gpu) {
-        gpu_pool_figures(d->gpu, &figures);
-        out->spare_extents = figures.spare_extents;
-        out->retired_extents = figures.retired_extents;
-        out->quarantined_slots = figures.quarantined_slots;
-    }
+    out->lent_extents = pool_external_extents(&st->pool);
+    if (d->gpu)
+        status_fill_gpu(d->gpu, out);
+
     for (const struct tenant *t = st->tenants; t; t = t->next) {
         out->guaranteed_bytes += share_extents(&st->pool, t->guarantee_bytes) * st->pool.extent_bytes;
         out->held_bytes += t->held_bytes;
@@ -138,7 +160,6 @@ static void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *ou
 static void status_fill_devices(const struct server *s, Kvcobra__StatusReply *reply)
 {
     struct reply_scratch *scratch = s->scratch;
-    pid_t pid = 0;
 
     for (uint32_t i = 0; i < s->devices.n; i++) {
         status_fill_device(&s->devices.list[i], &scratch->devices[i]);
@@ -146,12 +167,21 @@ static void status_fill_devices(const struct server *s, Kvcobra__StatusReply *re
     }
     reply->n_devices = s->devices.n;
     reply->devices = scratch->device_pointers;
-    if (s->mover)
-        mover_get_info(s->mover, &pid, &reply->mover_restarts);
-    reply->mover_pid = (uint64_t) pid;
 }
 
-static void status_fill_tenant(const struct server *s, const struct tenant *t, Kvcobra__TenantStatus *out)
+/* ---- tenants ---- */
+
+static uint64_t status_leases_of(const struct server *s, const struct tenant *t)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < s->sessions.n_max; i++)
+        if (s->sessions.list[i] && s->sessions.list[i]->tenant == t)
+            n += s->sessions.list[i]->leases.n_granted;
+    return n;
+}
+
+void status_fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out)
 {
     kvcobra__tenant_status__init(out);
     out->name = (char *) t->name;
@@ -165,19 +195,17 @@ static void status_fill_tenant(const struct server *s, const struct tenant *t, K
     out->misses = t->misses;
     out->evictions = t->evictions;
     out->isolated = t->isolated;
-    for (uint32_t i = 0; i < s->n_sessions_max; i++)
-        if (s->sessions[i] && s->sessions[i]->tenant == t)
-            out->leases += s->sessions[i]->leases.n_granted;
     out->guarantee_bytes = t->guarantee_bytes;
     out->extent_bytes = t->n_extents * store_of(t)->pool.extent_bytes;
-    out->asked_back_bytes = share_asked_bytes(store_of(t), t);
+    out->asked_back_bytes = share_reclaimed_bytes(store_of(t), t);
     out->misses_unknown = t->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
     out->misses_evicted = t->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
     out->misses_other_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];
     out->misses_retired_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE];
 }
 
-/* The tenant with the least number from @from on, or NULL: a device's list stands newest first. */
+/* The tenant with the least number that is at least @from, or NULL. Lists of tenants are not in the order of
+ * numbers. */
 static const struct tenant *status_tenant_from(const struct server *s, uint64_t from)
 {
     const struct tenant *best = NULL;
@@ -187,6 +215,8 @@ static const struct tenant *status_tenant_from(const struct server *s, uint64_t 
             best = t;
     return best;
 }
+
+/* ---- tables and their shards ---- */
 
 static const struct space *status_space_from(const struct server *s, uint64_t from)
 {
@@ -199,29 +229,39 @@ static const struct space *status_space_from(const struct server *s, uint64_t fr
     return best;
 }
 
-uint64_t status_tokens_free(const struct server *s, const struct space *x)
+/* Pages of class rest that the pool and the quota of @t have room for. */
+static uint64_t status_pages_free(const struct tenant *t, const struct space *x)
 {
-    uint64_t room = 0;
+    const struct pool *p = &store_of(t)->pool;
+    const struct group *g = tenant_group_find(t, x, PAGE_REST);
+    uint64_t by_pool = 0, by_quota = tenant_room_bytes(t) / x->layout.slot_bytes[PAGE_REST];
+    struct group empty;
 
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
-        const struct pool *p = &store_of(t)->pool;
-        struct group empty;
-        const struct group *g = tenant_group_find(t, x, PAGE_REST);
-        uint64_t by_pool, by_quota = tenant_room_bytes(t) / x->layout.slot_bytes[PAGE_REST];
-
-        if (!g) {
-            group_init(&empty, (struct tenant *) t, (struct space *) x, PAGE_REST,
-                       x->layout.slot_bytes[PAGE_REST], x->layout.page_bytes[PAGE_REST]);
-            g = &empty;
-        }
-        by_pool = g->slot_bytes <= p->extent_bytes ? pool_group_room(p, g) : 0;
-        by_pool = by_pool < by_quota ? by_pool : by_quota;
-        room = by_pool > room ? by_pool : room;
+    if (!g) {
+        pool_group_init(&empty, (struct tenant *) t, (struct space *) x, PAGE_REST,
+                        x->layout.slot_bytes[PAGE_REST], x->layout.page_bytes[PAGE_REST]);
+        g = &empty;
     }
-    return room * CHUNK_TOKENS;
+
+    if (g->slot_bytes <= p->extent_bytes)
+        by_pool = pool_group_room(p, g);
+    return by_pool < by_quota ? by_pool : by_quota;
 }
 
-static void status_fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out)
+/* The tenant with the most room counts: tenants share what the pool can grow by. */
+static uint64_t status_tokens_free(const struct server *s, const struct space *x)
+{
+    uint64_t most = 0;
+
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+        uint64_t n = status_pages_free(t, x);
+
+        most = n > most ? n : most;
+    }
+    return most * CHUNK_TOKENS;
+}
+
+void status_fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out)
 {
     kvcobra__space_status__init(out);
     out->table_digest = bytes_view(x->table_digest, DIGEST_BYTES);
@@ -253,35 +293,49 @@ static void status_fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, 
     reply->next_cursor = x ? CURSOR(CURSOR_SPACES, from) : 0;
 }
 
-int handle_get_status(struct request *rq)
+/* ---- the answer in parts ---- */
+
+/* Return: whether tenants are left for the next part. */
+static bool status_fill_tenants(const struct server *s, Kvcobra__StatusReply *reply, uint64_t from)
 {
-    struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__StatusReply *reply = &scratch->body.status;
-    uint64_t cursor = rq->message->get_status->cursor, from = CURSOR_NUMBER(cursor);
+    struct reply_scratch *scratch = s->scratch;
+    const struct tenant *t = status_tenant_from(s, from);
     size_t n = 0;
 
+    for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = status_tenant_from(s, from)) {
+        status_fill_tenant(t, &scratch->tenants[n]);
+        scratch->tenants[n].leases = status_leases_of(s, t);
+        scratch->tenant_pointers[n] = &scratch->tenants[n];
+        from = (uint64_t) t->number + 1;
+    }
+    reply->n_tenants = n;
+    reply->tenants = scratch->tenant_pointers;
+    if (t)
+        reply->next_cursor = CURSOR(CURSOR_TENANTS, from);
+    return t != NULL;
+}
+
+int status_handle(struct request *rq)
+{
+    const struct server *s = rq->server;
+    Kvcobra__StatusReply *reply = &s->scratch->body.status;
+    uint64_t cursor = rq->message->get_status->cursor, from = CURSOR_NUMBER(cursor);
+
     kvcobra__status_reply__init(reply);
-    status_fill_totals(rq->server, reply);
-    if (cursor == 0)
-        status_fill_devices(rq->server, reply);
+    status_fill_totals(s, reply);
+    status_fill_memory(s, reply);
+    if (cursor == 0) {
+        status_fill_devices(s, reply);
+        status_fill_mover(s, reply);
+    }
     rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
     rq->reply.status = reply;
-    if (CURSOR_KIND(cursor) == CURSOR_TENANTS) {
-        const struct tenant *t = status_tenant_from(rq->server, from);
 
-        for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = status_tenant_from(rq->server, from)) {
-            status_fill_tenant(rq->server, t, &scratch->tenants[n]);
-            scratch->tenant_pointers[n] = &scratch->tenants[n];
-            from = (uint64_t) t->number + 1;
-        }
-        reply->n_tenants = n;
-        reply->tenants = scratch->tenant_pointers;
-        if (t) {
-            reply->next_cursor = CURSOR(CURSOR_TENANTS, from);
+    if (CURSOR_KIND(cursor) == CURSOR_TENANTS) {
+        if (status_fill_tenants(s, reply, from))
             return 0;
-        }
         from = 0;
     }
-    status_fill_spaces(rq, reply, from, n);
+    status_fill_spaces(rq, reply, from, reply->n_tenants);
     return 0;
 }

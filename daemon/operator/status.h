@@ -1,10 +1,26 @@
-/* What STATUS and monitoring both say. */
+/*
+ * Values of the daemon for STATUS and for the metrics, which read the same: the functions below fill a
+ * message of STATUS, whose fields proto/status_fields.def describes. They only read the server; texts in
+ * messages are borrowed from it.
+ */
 #pragma once
 
-#include <stdint.h>
+#include "proto/kvcobra.pb-c.h"
 
+struct device;
 struct server;
 struct space;
+struct tenant;
 
-/* Tokens that one tenant could still add to @x; tenants share what the pool can grow by. */
-uint64_t status_tokens_free(const struct server *s, const struct space *x);
+/* @reply: initialised. Lists, the memory of the daemon itself and kvcobra-mover are left out. */
+void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply);
+
+/* @reply: initialised; mover_pid and mover_restarts. */
+void status_fill_mover(const struct server *s, Kvcobra__StatusReply *reply);
+
+void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out);
+
+/* Leases are left out: counting them takes a walk over all sessions. */
+void status_fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out);
+
+void status_fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out);

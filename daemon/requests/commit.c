@@ -1,16 +1,16 @@
 /*
  * COMMIT: what a client wrote in its arena becomes pages.
  *
- *   claim     on the loop: the reservations that the message names become COPYING and leave the session's
- * list copy      on a thread: arena to slot, once, then everything is checked on the copy, which no client
- * can write conclude  on the loop: publish, or lease what another client published meanwhile, or back to the
- * reservations
+ *     claim     on the loop: the message's reservations become COPYING and leave the session's list
+ *     copy      on a thread: arena to slot, once; all checks read the copy, which no client can write
+ *     conclude  on the loop: publish, or lease the page that another client published meanwhile, or make the
+ *               slot a reservation again
  *
- * On a GPU the client wrote the payload into the slot itself and says what its checksum is: nothing is copied
- * or looked at here, the message is claimed and concluded at once.
+ * On a GPU the client wrote the payload into the slot itself and sends its checksum: the page is not copied
+ * or checked here, so the message is claimed and concluded at once.
  *
- * A slot that is COPYING belongs to the job alone. Whatever ends meanwhile (connection, session, process, the
- * session's time), commit_conclude() sees it and discards; a crash leaves a slot that is not COMMITTED, which
+ * A COPYING slot belongs to the job alone. Whatever ends meanwhile (connection, session, process, the
+ * session's time), commit_conclude() discards the slot; a crash leaves a slot that is not COMMITTED, which
  * a start makes FREE.
  */
 #include <errno.h>
@@ -21,20 +21,23 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
+#include "base/fd_io.h"
+#include "daemon/loop/metrics.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/page_check.h"
 #include "daemon/requests/pages.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
+#include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 
-struct copy {      /* one item of the message */
-    uint32_t slot; /* SLOT_NONE: not claimed */
+struct commit_item { /* one item of the message */
+    uint32_t slot;   /* SLOT_NONE: not claimed */
     unsigned page_class;
     struct chunk_key key;
-    const struct page_layout *layout; /* of a busy space: stays */
+    const struct page_layout *layout; /* of a space in use, which stays */
     uint8_t *to;
     uint64_t offset;
     size_t bytes;
@@ -50,58 +53,52 @@ struct commit_job {
     size_t n_items, next;
     uint64_t claimed_bytes;
     struct errmsg error; /* of the last item that failed */
-    struct copy items[];
+    struct commit_item items[];
 };
 
 /* ---- claim ---- */
 
-/* All items of a COMMIT are of one table: that of the first slot that means something. */
+/* All items of a COMMIT are of one table: that of the first item whose slot and generation name a page of the
+ * tenant. */
 static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)
 {
-    const struct store *st = store_of(rq->session->tenant);
-
     for (size_t i = 0; i < m->n_items; i++) {
-        const struct slot *slot = pool_slot(&st->pool, m->items[i]->slot);
-        ProtobufCBinaryData digest;
+        struct page_handle h;
 
-        if (!slot || slot->state == SLOT_FREE || slot->generation != m->items[i]->generation ||
-            pool_slot_span(&st->pool, m->items[i]->slot)->group->tenant != rq->session->tenant)
-            continue;
-        digest = bytes_view(pool_slot_span(&st->pool, m->items[i]->slot)->group->space->table_digest,
-                            DIGEST_BYTES);
-        return page_context(rq, m->model, &digest, ret);
+        if (page_resolve(rq, m->items[i]->slot, m->items[i]->generation, &h))
+            return page_context_of(rq, m->model, h.group->space, ret);
     }
-    return fail(&rq->error, -ESTALE, "none of the slots is a reservation of this session (any more)");
+    return fail(&rq->error, -ESTALE, "none of the slots is a reservation of this session: reserve again");
 }
 
 /* An item that cannot be claimed is judged by commit_conclude(). */
 static void commit_claim_item(struct request *rq, const struct page_context *c,
-                              const Kvcobra__CommitItem *item, struct commit_job *j, struct copy *ret)
+                              const Kvcobra__CommitItem *item, struct commit_job *j, struct commit_item *ret)
 {
-    struct store *st = store_of(rq->session->tenant);
-    const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
-    const struct group *g;
+    struct page_handle h;
 
-    *ret = (struct copy){.slot = SLOT_NONE};
-    if (!slot || item->key.len != CHUNK_KEY_BYTES || memcmp(&slot->key, item->key.data, CHUNK_KEY_BYTES) != 0)
+    *ret = (struct commit_item){.slot = SLOT_NONE};
+    if (!page_resolve_reservation(rq, item->slot, item->generation, &h))
         return;
-    g = pool_slot_span(&st->pool, item->slot)->group;
-    if (g->space != c->space || store_find(st, rq->session->tenant, &slot->key) != SLOT_NONE)
+    if (item->key.len != CHUNK_KEY_BYTES || memcmp(&h.slot->key, item->key.data, CHUNK_KEY_BYTES) != 0)
         return;
-    *ret = (struct copy){
+    if (h.group->space != c->space || store_find(rq->store, rq->tenant, &h.slot->key) != SLOT_NONE)
+        return;
+
+    *ret = (struct commit_item){
         .slot = item->slot,
-        .page_class = g->page_class,
-        .key = slot->key,
-        .layout = &g->space->layout,
-        .to = st->pool.source ? NULL : pool_slot_data(&st->pool, item->slot),
+        .page_class = h.group->page_class,
+        .key = h.slot->key,
+        .layout = &h.group->space->layout,
+        .to = rq->store->pool.source ? NULL : store_page_data(rq->store, &h),
         .offset = item->arena_offset,
-        .bytes = g->page_bytes,
+        .bytes = h.group->page_bytes,
         .crc = item->payload_crc32c,
     };
-    session_take_reservation(rq->session, item->slot);
-    store_claim(st, item->slot);
+    reservations_take(rq->session, item->slot);
+    store_claim(rq->store, item->slot);
     rq->session->n_copying++;
-    j->claimed_bytes += g->page_bytes;
+    j->claimed_bytes += h.group->page_bytes;
 }
 
 static struct commit_job *commit_claim(struct request *rq, const struct page_context *c,
@@ -111,6 +108,7 @@ static struct commit_job *commit_claim(struct request *rq, const struct page_con
 
     if (!j)
         return NULL;
+
     j->job.server = rq->server;
     j->job.session = rq->session;
     j->job.message = (Kvcobra__Request *) rq->message;
@@ -123,55 +121,49 @@ static struct commit_job *commit_claim(struct request *rq, const struct page_con
     return j;
 }
 
-/* A claimed slot is a reservation again, or (@keep false) free. */
-static void commit_give_back(struct commit_job *j, struct copy *item, bool keep)
+/* Makes a claimed slot a reservation again, or (@keep false) free. */
+static void commit_release_item(struct commit_job *j, struct commit_item *item, bool keep)
 {
     struct store *st = store_of(j->job.session->tenant);
 
     if (item->slot == SLOT_NONE)
         return;
+
     j->job.session->n_copying--;
     if (keep) {
         store_unclaim(st, item->slot);
-        session_add_reservation(j->job.session, item->slot);
+        reservations_add(j->job.session, item->slot);
     } else {
         store_discard(st, item->slot);
     }
     item->slot = SLOT_NONE;
 }
 
-static void commit_give_all_back(struct commit_job *j, bool keep)
+static void commit_release_all(struct commit_job *j, bool keep)
 {
     for (size_t i = 0; i < j->n_items; i++)
-        commit_give_back(j, &j->items[i], keep);
+        commit_release_item(j, &j->items[i], keep);
 }
 
 /* ---- copy ---- */
 
-/*
- * read(2), not memcpy: a hole that the client punches meanwhile reads as zeros, where a load through the
- * mapping could fault if memory is short.
- */
-static int commit_copy_page(const struct commit_job *j, const struct copy *c, struct errmsg *e)
+static int commit_copy_page(const struct commit_job *j, const struct commit_item *c, struct errmsg *e)
 {
-    size_t have = 0;
+    int r;
 
     if (!range_inside(c->offset, c->bytes, j->arena_bytes))
         return fail(e, -EINVAL, "a page of %zu bytes at %" PRIu64 " is not inside the arena", c->bytes,
                     c->offset);
-    while (have < c->bytes) {
-        ssize_t n = pread(j->arena_fd, c->to + have, c->bytes - have, (off_t) (c->offset + have));
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fail(e, n < 0 ? -errno : -EIO, "cannot read the arena: %s", strerror(n < 0 ? errno : EIO));
-        have += (size_t) n;
-    }
+    r = fd_pread_all(j->arena_fd, c->to, c->bytes, c->offset);
+    if (r == -ENODATA)
+        r = -EIO;
+    if (r < 0)
+        return fail(e, r, "cannot read the arena: %s", strerror(-r));
     return 0;
 }
 
-static void commit_copy_item(struct commit_job *j, struct copy *c)
+static void commit_copy_item(struct commit_job *j, struct commit_item *c)
 {
     struct page_expectation x = {
         .layout = c->layout,
@@ -185,7 +177,7 @@ static void commit_copy_item(struct commit_job *j, struct copy *c)
         c->err = page_check(c->to, &x, &c->crc, &j->error);
 }
 
-/* One slice: some pages. */
+/* One slice: WORK_SLICE_BYTES of pages. */
 static bool commit_copy_slice(struct work_item *work)
 {
     struct commit_job *j = (struct commit_job *) work;
@@ -202,61 +194,66 @@ static bool commit_copy_slice(struct work_item *work)
 
 /* ---- conclude ---- */
 
-static int commit_publish_item(struct request *rq, struct copy *mine)
+static int commit_publish_item(struct request *rq, struct commit_item *mine)
 {
-    int r = store_publish(store_of(rq->session->tenant), mine->slot, &mine->key, mine->crc, &rq->error);
+    int r = store_publish(rq->store, mine->slot, &mine->key, mine->crc, &rq->error);
 
     if (r < 0)
         return r;
+
     rq->session->n_copying--;
     mine->slot = SLOT_NONE;
     return 0;
 }
 
-/* What a message names that was not claimed, and why: a page that is published, or a mistake. */
+/* Why an item was not claimed, if its key has no page. */
 static int commit_judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item,
                                   const struct chunk_key *key)
 {
-    const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
+    struct page_handle h;
 
-    if (slot && memcmp(&slot->key, key, sizeof(*key)) != 0)
+    if (page_resolve_reservation(rq, item->slot, item->generation, &h) &&
+        memcmp(&h.slot->key, key, sizeof(*key)) != 0)
         return fail(&rq->error, -EINVAL, "slot %" PRIu32 " was reserved for another key", item->slot);
-    return fail(&rq->error, -ESTALE, "slot %" PRIu32 " is no reservation of this session (any more)",
+    return fail(&rq->error, -ESTALE, "slot %" PRIu32 " is not a reservation of this session: reserve again",
                 item->slot);
 }
 
-/* A reservation of our own whose key was published before we claimed it, or a page that RESERVE said exists.
+/*
+ * Whether the item names a page that exists: its own reservation whose key was published before it was
+ * claimed, or a page that RESERVE reported.
  */
 static bool commit_names_present(struct request *rq, const Kvcobra__CommitItem *item,
                                  const struct chunk_key *key, uint32_t present)
 {
-    const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
-    struct store *st = store_of(rq->session->tenant);
+    struct page_handle h;
 
     if (item->slot == present)
-        return pool_slot(&st->pool, present)->generation == item->generation;
-    if (!slot || memcmp(&slot->key, key, sizeof(*key)) != 0)
+        return page_resolve(rq, present, item->generation, &h);
+    if (!page_resolve_reservation(rq, item->slot, item->generation, &h) ||
+        memcmp(&h.slot->key, key, sizeof(*key)) != 0)
         return false;
-    session_take_reservation(rq->session, item->slot);
-    store_discard(st, item->slot);
+
+    reservations_take(rq->session, item->slot);
+    store_discard(rq->store, item->slot);
     return true;
 }
 
-/* One item: *ret_slot is the page to lease, hold taken. */
+/* One item. *ret_slot: the page to lease, held. */
 static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j,
-                                struct copy *mine, uint32_t *ret_slot)
+                                struct commit_item *mine, uint32_t *ret_slot)
 {
-    struct store *st = store_of(rq->session->tenant);
+    struct store *st = rq->store;
     struct chunk_key key;
     uint32_t present, slot = mine->slot;
     int r = page_key(rq, &item->key, &key);
 
     if (r == 0)
-        r = store_find_whole(st, rq->session->tenant, &key, &present, &rq->error);
+        r = store_find_whole(st, rq->tenant, &key, &present, &rq->error);
     if (r < 0)
         return r;
     if (present != SLOT_NONE && (slot != SLOT_NONE || commit_names_present(rq, item, &key, present))) {
-        commit_give_back(j, mine, false); /* the first page wins, this committer gets a lease on it */
+        commit_release_item(j, mine, false); /* the first page stays, this client gets a lease on it */
         store_hold(st, present);
         *ret_slot = present;
         return 0;
@@ -303,7 +300,7 @@ static int commit_conclude(struct job *job, struct request *rq)
     int r;
 
     if (!rq) {
-        commit_give_all_back(j, false);
+        commit_release_all(j, false);
         return 0;
     }
     r = job->work.expired ? job_expired(rq) : commit_context(rq, m, &c);
@@ -315,59 +312,73 @@ static int commit_conclude(struct job *job, struct request *rq)
         page_ref_fill(rq, i, scratch->slots[i]);
         metrics_note_error(&job->server->metrics, scratch->errs[i]);
     }
-    commit_give_all_back(j, true); /* an item that failed keeps its reservation */
+    commit_release_all(j, true); /* a failed item keeps its reservation */
     return r < 0 ? r : commit_fill_reply(rq, j->n_items);
 }
 
-/* Pages that other clients published under the message's keys: to be leased, so they must be whole. */
+/* Pages that other clients published under the message's keys will be leased, so they must be whole. */
 static int commit_check_present(struct request *rq, const Kvcobra__Commit *m)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    const struct tenant *t = rq->session->tenant;
+    const struct tenant *t = rq->tenant;
 
     for (size_t i = 0; i < m->n_items; i++) {
         struct chunk_key key;
 
         scratch->slots[i] = SLOT_NONE;
         if (page_key(rq, &m->items[i]->key, &key) == 0)
-            scratch->slots[i] = store_find(store_of(t), t, &key);
+            scratch->slots[i] = store_find(rq->store, t, &key);
     }
-    errmsg_clear(&rq->error); /* a bad key is reported where it is met */
-    return recheck_begin(rq, scratch->slots, m->n_items, handle_commit);
+    errmsg_clear(&rq->error); /* the handler reports a bad key later */
+    return recheck_begin(rq, scratch->slots, m->n_items, commit_handle);
 }
 
-int handle_commit(struct request *rq)
+static int commit_prepare(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)
+{
+    int r = commit_context(rq, m, ret);
+
+    if (r < 0)
+        return r;
+
+    r = page_check_writable(rq, ret->table);
+    if (r < 0)
+        return r;
+
+    r = page_lease_room(rq);
+    if (r < 0)
+        return r;
+    return rq->store->pool.source ? commit_check_present(rq, m) : 0;
+}
+
+int commit_handle(struct request *rq)
 {
     const Kvcobra__Commit *m = rq->message->commit;
-    bool on_gpu = device_is_gpu(rq->session->tenant->device);
     _cleanup_(freep) struct commit_job *j = NULL;
     struct page_context c;
-    int r = commit_context(rq, m, &c);
+    int r = commit_prepare(rq, m, &c);
 
-    if (r == 0)
-        r = page_check_writable(rq, c.table);
-    if (r == 0)
-        r = page_lease_room(rq);
-    if (r == 0 && on_gpu)
-        r = commit_check_present(rq, m);
     if (r != 0)
         return r;
+
     j = commit_claim(rq, &c, m);
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for a commit of %zu pages", m->n_items);
+
     j->job.work.run = commit_copy_slice;
     j->job.finish = commit_conclude;
-    if (on_gpu)
+    if (rq->store->pool.source)
         return commit_conclude(&j->job, rq);
-    if (j->claimed_bytes > rq->server->config->work_inline_bytes) {
-        r = job_start(&j->job, rq);
-        if (r < 0)
-            commit_give_all_back(j, true);
-        else
-            (void) take_ptr(j);
-        return r;
+
+    if (j->claimed_bytes <= rq->server->config->work_inline_bytes) {
+        while (commit_copy_slice(&j->job.work)) /* costs less than giving the job to a thread */
+            ;
+        return commit_conclude(&j->job, rq);
     }
-    while (commit_copy_slice(&j->job.work)) /* less than handing it over would take */
-        ;
-    return commit_conclude(&j->job, rq);
+
+    r = job_start(&j->job, rq);
+    if (r < 0)
+        commit_release_all(j, true);
+    else
+        (void) take_ptr(j);
+    return r;
 }

@@ -1,4 +1,4 @@
-/* Connections; see conn.h. The handshake's messages are handshake.c. */
+/* See conn.h. The handshake's messages are handshake.c. */
 #include "daemon/requests/conn.h"
 
 #include <errno.h>
@@ -11,8 +11,9 @@
 #include "base/errmsg.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/tables/tables.h"
 
 static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
 {
@@ -20,14 +21,14 @@ static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
     int r;
 
     if (p->pid != c->peer.pid) {
-        /* A forked child or a process that was handed the socket: not the one that was let in. */
+        /* A forked child, or another process that got the socket: not the process that was verified. */
         if (log_is_due(++c->server->refused_packets))
             log_event(LOG_NOTICE, "foreign-packet",
                       "pid=%ld sender=%ld uid=%ld refused=%" PRIu64 ", closing the connection",
                       (long) c->peer.pid, (long) p->pid, (long) c->peer.uid, c->server->refused_packets);
         r = -EPERM;
     } else {
-        r = request_handle(c, data, p);
+        r = c->server->dispatch(c, data, p);
     }
     wire_packet_close_fds(p); /* of a packet that was not answered */
     if (r < 0)
@@ -56,7 +57,7 @@ static uint32_t conn_connections_of(const struct server *s, uid_t uid)
     return n;
 }
 
-/* Whether the peer may connect at all; a refused one sees the connection closed. */
+/* Whether the peer may connect; a refused one sees the connection closed. */
 static int conn_admit(struct server *s, int fd, bool is_operator, struct ucred *ret_peer)
 {
     socklen_t bytes = sizeof(*ret_peer);
@@ -68,7 +69,7 @@ static int conn_admit(struct server *s, int fd, bool is_operator, struct ucred *
     if (conn_connections_of(s, ret_peer->uid) >= s->config->connections_per_uid_max)
         return -EDQUOT;
     if (is_operator && ret_peer->uid != 0 && ret_peer->uid != getuid())
-        return -EPERM; /* the socket's mode says so already; an adopted one may have another */
+        return -EPERM; /* the socket's mode forbids it already, but an adopted socket may have another mode */
     return 0;
 }
 
@@ -106,7 +107,7 @@ void conn_accept(struct server *s, int fd, bool is_operator)
         s->conns->prev = c;
     s->conns = c;
     s->n_conns++;
-    server_update_tick(s);
+    ev_tick_demand(s->ev);
 }
 
 void conn_close(struct conn *c)
@@ -129,7 +130,6 @@ void conn_close(struct conn *c)
     if (c->n_jobs == 0)
         conn_reap(c);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
-    server_update_tick(s);
 }
 
 void conn_reap(struct conn *c)
@@ -137,9 +137,25 @@ void conn_reap(struct conn *c)
     free(c);
 }
 
-void conn_forget_session(struct server *s, const struct session *x)
+static void conn_forget_session(void *ctx, const struct session *x)
 {
-    for (struct conn *c = s->conns; c; c = c->next)
+    const struct server *s = ctx;
+
+    for (struct conn *c = s->conns; c; c = c->next) {
         if (c->resume == x)
             c->resume = NULL;
+        if (c->session == x)
+            c->session = NULL;
+    }
+}
+
+static void conn_on_process_gone(void *ctx, struct conn *c)
+{
+    (void) ctx;
+    conn_close(c);
+}
+
+struct session_owner conn_session_owner(struct server *s)
+{
+    return (struct session_owner){conn_forget_session, conn_on_process_gone, s};
 }

@@ -1,11 +1,11 @@
 /*
- * A connection: packets in, replies out, and the handshake that says who is there.
+ * A connection: packets in, replies out, and the handshake that verifies the client.
  *
  *     NEW --HELLO--> GREETED --CONFIRM--> OPEN
  *
  * HELLO's packet carries the sender's pid, verified by the kernel and equal to the socket's peer; then a
- * pidfd of it is opened; CONFIRM, a second packet from the same pid, proves that the process was still alive
- * after that, so the pidfd means it and nobody else. Nothing is granted before.
+ * pidfd of it is opened. CONFIRM, a second packet from the same pid, proves that the process still lived
+ * after that, so the pidfd is of that process. Nothing is granted before.
  */
 #pragma once
 
@@ -27,29 +27,29 @@ struct conn {
     struct conn *next, *prev;
     struct server *server;
     struct ev_source *stream;
-    bool is_operator; /* came through the operator socket */
+    bool is_operator; /* accepted on the operator socket */
     enum conn_state state;
     struct ucred peer; /* SO_PEERCRED */
-    int pidfd;         /* from HELLO until CONFIRM hands it to the session; operators keep it here */
+    int pidfd;         /* from HELLO until CONFIRM gives it to the session; operators' connections keep it */
     uint64_t accepted_ms;
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
-    struct device *device;   /* GREETED: where HELLO wants its session */
-    struct session *resume;  /* GREETED: the session that HELLO's token named */
+    struct device *device;   /* GREETED: the device that HELLO named */
+    struct session *resume;  /* GREETED: the session that HELLO's token named; NULL: a new one */
     struct session *session; /* OPEN, not an operator's */
     bool fds_sent;           /* a packet with descriptors may still be unread */
     uint32_t n_jobs;         /* requests that threads work on */
-    bool closed;             /* ended; here for its jobs only */
+    bool closed;             /* closed; the memory stays for its jobs */
 };
 
-/* Accept callbacks' common half: @fd is owned. */
+/* Serves a new connection. @fd: owned from now on. */
 void conn_accept(struct server *s, int fd, bool is_operator);
 
-/* Ends the connection and detaches its session, if it still has one. */
+/* Closes the connection and detaches its session, if it still has one. */
 void conn_close(struct conn *c);
 
-/* Its last job is over: the memory goes. */
+/* The last job of a closed connection is done: frees it. */
 void conn_reap(struct conn *c);
 
-/* The session that HELLO's token named went away in between. */
-void conn_forget_session(struct server *s, const struct session *x);
+/* What sessions call when they end, or when their process has exited. */
+struct session_owner conn_session_owner(struct server *s);

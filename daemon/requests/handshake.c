@@ -7,14 +7,14 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
-#include "daemon/operator/drain.h"
 #include "daemon/gpu/gpu_open.h"
-#include "daemon/store/persist.h"
 #include "daemon/loop/log.h"
+#include "daemon/requests/conn.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/persist.h"
 
 #define FEATURES UINT64_C(0) /* none beyond version 1 */
 
@@ -30,20 +30,19 @@ static int handshake_check_hello(struct request *rq, const Kvcobra__Hello *m)
     if (strlen(m->client_name) > WIRE_CLIENT_NAME_BYTES_MAX)
         return fail(&rq->error, -EINVAL, "the client's name is longer than %d bytes",
                     WIRE_CLIENT_NAME_BYTES_MAX);
-    if (m->session_token.len != 0 && m->session_token.len != SESSION_TOKEN_BYTES)
-        return fail(&rq->error, -EINVAL, "a session token of %zu bytes instead of %d", m->session_token.len,
-                    SESSION_TOKEN_BYTES);
+    if (m->session_token.len != 0)
+        return request_check_bytes(rq, &m->session_token, SESSION_TOKEN_BYTES, "session token");
     return 0;
 }
 
-/* One on another device than HELLO asks for is not what the client means. */
+/* A session on another device than HELLO names is not resumed. */
 static struct session *handshake_find_session(const struct server *s, const struct conn *c,
                                               const uint8_t *token)
 {
-    for (uint32_t i = 0; i < s->n_sessions_max; i++)
-        if (s->sessions[i] && s->sessions[i]->tenant->device == c->device &&
-            session_is(s->sessions[i], token, c->peer.pid, c->peer.uid))
-            return s->sessions[i];
+    for (uint32_t i = 0; i < s->sessions.n_max; i++)
+        if (s->sessions.list[i] && s->sessions.list[i]->tenant->device == c->device &&
+            session_is(s->sessions.list[i], token, c->peer.pid, c->peer.uid))
+            return s->sessions.list[i];
     return NULL;
 }
 
@@ -68,8 +67,10 @@ static void handshake_fill_hello_reply(struct request *rq)
     rq->reply.hello = reply;
 }
 
-/* Return: 0; -ENODEV: no such device, with those that are there; -EAGAIN: it may be the one that is being
- * opened. */
+/*
+ * Return: 0; -ENODEV: no such device, with the list of devices; -EAGAIN: it may be the one that is being
+ * opened.
+ */
 static int handshake_find_device(struct request *rq, const char *uuid)
 {
     struct devices *d = &rq->server->devices;
@@ -78,44 +79,63 @@ static int handshake_find_device(struct request *rq, const char *uuid)
     size_t at = 0;
     int r;
 
-    rq->conn->device = devices_find(d, uuid);
+    rq->conn->device = devices_find_uuid(d, uuid);
     if (rq->conn->device)
         return 0;
-    r = unknown ? gpu_check(unknown, &rq->error) : 0;
+
+    r = unknown ? gpu_open_check(unknown, &rq->error) : 0;
     if (r < 0)
         return r;
+
     for (uint32_t i = 1; i < d->n && at < sizeof(list); i++)
         at +=
             (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : ", on ", d->list[i].uuid);
-    return fail(&rq->error, -ENODEV, "this kvcobrad keeps no pages on \"%.48s\", only in the host's memory%s",
+    return fail(&rq->error, -ENODEV, "this kvcobrad has no pages on \"%.48s\", only in the host's memory%s",
                 uuid, list);
 }
 
-int handle_hello(struct request *rq)
+/* Whether a session may begin or be resumed now. */
+static int handshake_check_session(struct request *rq)
+{
+    struct conn *c = rq->conn;
+    int r;
+
+    if (c->resume) /* a resumed session keeps its pages even if the GPU is unavailable now */
+        return 0;
+
+    r = request_check_draining_session(rq);
+    if (r < 0)
+        return r;
+    return device_is_gpu(c->device) ? gpu_open_check(c->device, &rq->error) : 0;
+}
+
+int handshake_handle_hello(struct request *rq)
 {
     const Kvcobra__Hello *m = rq->message->hello;
     struct conn *c = rq->conn;
     int r = handshake_check_hello(rq, m);
 
-    if (r == 0)
-        r = handshake_find_device(rq, m->device);
     if (r < 0)
         return r;
+
+    r = handshake_find_device(rq, m->device);
+    if (r < 0)
+        return r;
+
     c->pidfd = (int) syscall(SYS_pidfd_open, c->peer.pid, 0);
     if (c->pidfd < 0)
         return fail(&rq->error, errno == EMFILE ? -EAGAIN : -errno, "cannot open a pidfd of process %ld: %s",
                     (long) c->peer.pid, strerror(errno));
+
     if (m->session_token.len == SESSION_TOKEN_BYTES && !c->is_operator)
         c->resume = handshake_find_session(rq->server, c, m->session_token.data);
-    r = c->resume ? 0 : drain_check_session(rq);
-    if (r == 0 && !c->resume &&
-        c->device->number > 0) /* what a session has on a GPU stays its own, whatever is with that now */
-        r = gpu_check(c->device, &rq->error);
+    r = handshake_check_session(rq);
     if (r < 0) {
         closep(&c->pidfd);
         c->pidfd = -1;
         return r;
     }
+
     if (c->resume)
         memcpy(c->token, c->resume->token, sizeof(c->token));
     else
@@ -126,7 +146,7 @@ int handle_hello(struct request *rq)
     return 0;
 }
 
-/* The session goes on over this connection; one that it still has is closed. */
+/* The session continues over this connection; its earlier one is closed. */
 static void handshake_resume(struct conn *c)
 {
     struct session *x = c->resume;
@@ -157,18 +177,42 @@ static void handshake_fill_confirm_reply(struct request *rq, bool resumed)
     kvcobra__confirm_reply__init(reply);
     reply->device = &scratch->device;
     reply->session = rq->conn->session ? rq->conn->session->number : 0;
-    reply->pool = bytes_view(keep_pool_id(rq->server, d), BOOT_ID_BYTES);
+    reply->pool = bytes_view(persist_pool_id(&rq->server->persist, d), BOOT_ID_BYTES);
     reply->resumed = resumed;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_CONFIRM;
     rq->reply.confirm = reply;
 }
 
-int handle_confirm(struct request *rq)
+/* Takes the connection's pidfd over on success. */
+static int handshake_new_session(struct request *rq)
+{
+    struct conn *c = rq->conn;
+    struct session_record who = {.pid = (uint32_t) c->peer.pid};
+    struct tenant *t;
+    int r = request_check_draining_session(rq);
+
+    if (r < 0)
+        return r;
+
+    r = devices_tenant(&rq->server->devices, c->device, c->peer.uid, &t, &rq->error);
+    if (r < 0)
+        return r;
+
+    memcpy(who.token, c->token, sizeof(who.token));
+    memcpy(who.client_name, c->client_name, sizeof(who.client_name));
+    r = session_new(&rq->server->sessions, &who, t, c->pidfd, &c->session, &rq->error);
+    if (r < 0)
+        return r;
+
+    c->session->conn = c;
+    c->pidfd = -1;
+    return 0;
+}
+
+int handshake_handle_confirm(struct request *rq)
 {
     struct conn *c = rq->conn;
     bool resumed = c->resume != NULL;
-    struct tenant *t;
-    int r;
 
     if (c->state != CONN_GREETED)
         return fail(&rq->error, -EPROTO, "a second confirm on one connection");
@@ -177,18 +221,14 @@ int handle_confirm(struct request *rq)
         handshake_fill_confirm_reply(rq, false);
         return 0;
     }
+
     if (resumed) {
         handshake_resume(c);
     } else {
-        r = drain_check_session(rq);
-        if (r == 0)
-            r = server_tenant(rq->server, c->peer.uid, c->device, &t, &rq->error);
-        if (r == 0)
-            r = session_new(rq->server, c, t, c->pidfd, &c->session, &rq->error);
+        int r = handshake_new_session(rq);
+
         if (r < 0)
             return r;
-        c->session->conn = c;
-        c->pidfd = -1; /* the session's now */
     }
     c->state = CONN_OPEN;
     log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
@@ -198,8 +238,8 @@ int handle_confirm(struct request *rq)
     return 0;
 }
 
-/* The client says that it dropped everything, mappings included: nothing has to outlive the connection. */
-int handle_bye(struct request *rq)
+/* The client has dropped everything, mappings included: nothing outlives the connection. */
+int handshake_handle_bye(struct request *rq)
 {
     struct conn *c = rq->conn;
 

@@ -1,4 +1,4 @@
-/* Requests set aside; see job.h. */
+/* See job.h. */
 #include "daemon/requests/job.h"
 
 #include <assert.h>
@@ -7,32 +7,32 @@
 #include <stdlib.h>
 
 #include "daemon/requests/conn.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 
-static bool job_somebody_waits(const struct job *j)
+static bool job_is_awaited(const struct job *j)
 {
     return !j->conn->closed && j->conn->session == j->session && !(j->session && j->session->ended);
 }
 
-/* Also where a connection that said BYE gets its answer: it is there, its session is not. */
+/* A connection that said BYE gets an answer here too: it is open, its session is not. */
 static void job_answer(struct job *j)
 {
     struct request rq = {
         .server = j->server,
         .conn = j->conn,
-        .session = j->session,
         .message = j->message,
         .began_ns = j->began_ns,
     };
     int r;
 
+    request_set_session(&rq, j->session);
     kvcobra__reply__init(&rq.reply);
-    if (job_somebody_waits(j)) {
+    if (job_is_awaited(j)) {
         r = j->finish(j, &rq);
     } else {
         (void) j->finish(j, NULL);
-        r = fail(&rq.error, -ESTALE, "the session ended while its request was worked on");
+        r = fail(&rq.error, -ESTALE, "the session ended before its request was done");
     }
     request_answer(&rq, r);
 }
@@ -54,7 +54,7 @@ static void job_on_done(struct work_item *i)
 {
     struct job *j = (struct job *) i;
 
-    if (j->work.expired || !j->goes_on || !j->goes_on(j))
+    if (j->work.expired || !j->resume_elsewhere || !j->resume_elsewhere(j))
         job_end(j);
 }
 
@@ -62,8 +62,9 @@ int job_begin(struct job *j, struct request *rq)
 {
     if (rq->conn->n_jobs >= JOBS_PER_CONNECTION_MAX)
         return fail(&rq->error, -EAGAIN,
-                    "%d requests of this connection are being worked on: wait for one of them",
+                    "%d requests of this connection are not answered yet, the maximum: wait for a reply",
                     JOBS_PER_CONNECTION_MAX);
+
     j->server = rq->server;
     j->conn = rq->conn;
     j->session = rq->session;
@@ -94,7 +95,7 @@ int job_work(struct job *j, struct errmsg *e)
     r = work_submit(j->server->work, &j->work);
     if (r == 0)
         return 0;
-    return fail(e, r, "kvcobrad's threads have %" PRIu32 " requests waiting, which is the most: ask again",
+    return fail(e, r, "the queue of kvcobrad's threads has %" PRIu32 " requests, the maximum: retry later",
                 j->server->config->work_queue_max);
 }
 
@@ -104,9 +105,11 @@ int job_start(struct job *j, struct request *rq)
 
     if (r < 0)
         return r;
+
     r = job_work(j, &rq->error);
     if (r == 0)
         return REQUEST_PENDING;
+
     job_cancel(j);
     return r;
 }
@@ -114,5 +117,5 @@ int job_start(struct job *j, struct request *rq)
 int job_expired(struct request *rq)
 {
     return fail(&rq->error, -ETIMEDOUT,
-                "kvcobrad had no thread free for this before its deadline: ask again");
+                "kvcobrad had no thread free before the request's deadline: retry later");
 }

@@ -1,24 +1,24 @@
 /*
- * A request that is set aside while a thread works for it (work.h) or another process does. A handler fills a
- * job, job_start() takes the request over, the thread works on what the job holds, and finish() answers on
- * the loop as the handler would have.
+ * A request that a thread (work.h) or another process works on. A handler fills a job, job_start() takes
+ * the request over, the thread works on what the job holds, and finish() answers on the loop as the handler
+ * would have.
  *
- * Connection and session may end meanwhile: their memory (the session's arena too, which is being read) stays
- * until the last of their jobs is over, and finish() is told that nobody waits. Requests of one connection
- * may overlap: replies carry the request's id.
+ * Connection and session may end meanwhile: their memory (also the session's arena, which is being read)
+ * stays until the last of their jobs is done, and finish() gets no request. Requests of one connection may
+ * overlap: replies carry the request's id.
  */
 #pragma once
 
 #include <stdbool.h>
 
-#include "daemon/requests/request.h"
 #include "daemon/loop/work.h"
+#include "daemon/requests/request.h"
 
 #define JOBS_PER_CONNECTION_MAX 8
 #define JOB_TIMEOUT_MS 10000 /* of a request that names none */
 #define JOB_TIMEOUT_MS_MAX 600000
 
-struct job { /* first member of what a handler makes; malloc()ed, freed when finish() returned */
+struct job { /* first member of a handler's job; malloc()ed, freed after finish() returned */
     struct work_item work;
     struct server *server;
     struct conn *conn;
@@ -26,31 +26,37 @@ struct job { /* first member of what a handler makes; malloc()ed, freed when fin
     Kvcobra__Request *message; /* the request's, until it is answered */
     uint64_t began_ns;
     /*
-     * On the loop, once. @rq: as for a handler, to be answered; NULL: nobody is there any more. work.expired
-     * says whether the work was done in time. Return: as a handler.
+     * On the loop, once. @rq: to be answered, as for a handler; NULL: its client is gone. work.expired: the
+     * work was not done in time. Return: as a handler.
      */
     int (*finish)(struct job *j, struct request *rq);
-    /* On the loop, when the threads are through. True: somebody else goes on and ends the job. NULL: nobody.
+    /*
+     * On the loop, when the threads are done. True: the job continues elsewhere, which will call job_end().
+     * NULL: never.
      */
-    bool (*goes_on)(struct job *j);
+    bool (*resume_elsewhere)(struct job *j);
 };
 
 /*
- * Without a thread: the caller answers later by job_end(), from the loop, once, also when the server ends.
- * @finish is set. Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller has @j still.
+ * A job without a thread: the caller answers later by job_end(), from the loop, once, also when the server
+ * ends. @finish is set. Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller still owns @j.
  */
 int job_begin(struct job *j, struct request *rq);
 void job_end(struct job *j);
-void job_cancel(
-    struct job *j); /* takes job_begin() back: the caller has @j still, and answers as a handler does */
+/* undoes job_begin(): the caller owns @j again, and answers as a handler does */
+void job_cancel(struct job *j);
 
-/* A thread goes on with a job of job_begin(), whose it is from then on. @run is set. Return: 0; -EAGAIN with
- * a sentence. */
+/*
+ * Gives a job of job_begin() to a thread, which owns it from then on. @run is set. Return: 0; -EAGAIN with
+ * a sentence.
+ */
 int job_work(struct job *j, struct errmsg *e);
 
-/* @run, @finish are set; the rest is filled here. Return: REQUEST_PENDING; -EAGAIN with a sentence: the
- * caller has @j still. */
+/*
+ * job_begin() and job_work(). @run and @finish are set. Return: REQUEST_PENDING; -EAGAIN with a sentence:
+ * the caller still owns @j.
+ */
 int job_start(struct job *j, struct request *rq);
 
-/* What finish() returns for work that was not done in time. */
+/* What finish() returns for work that was not done in time: -ETIMEDOUT. */
 int job_expired(struct request *rq);

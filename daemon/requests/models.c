@@ -1,13 +1,14 @@
-/* OPEN_MODEL and GET_EXTENT: what a client needs before it can publish or find anything. */
+/* OPEN_MODEL and GET_EXTENT: what a client needs before it publishes or finds pages. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "daemon/requests/conn.h"
-#include "daemon/store/control.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/control.h"
+#include "daemon/tables/tables.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
 
@@ -15,6 +16,7 @@ static int models_read_geometry(struct request *rq, const Kvcobra__Geometry *m, 
 {
     if (!m)
         return fail(&rq->error, -EINVAL, "open_model without a geometry");
+
     *ret = (struct geometry){
         .n_layers = m->n_layers,
         .n_heads = m->n_heads,
@@ -31,29 +33,34 @@ static int models_read_geometry(struct request *rq, const Kvcobra__Geometry *m, 
     return geometry_validate(ret, &rq->error);
 }
 
-/* What the client runs against what the active table was made for. */
+/* Compares the client's model with the one that the active table was made for. */
 static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct session_model *ret,
                         struct table_model **ret_active)
 {
     struct table_model *active;
+    const uint8_t *digest;
     struct geometry g;
     int r;
 
-    if (m->model_digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a model digest of %zu bytes instead of %d", m->model_digest.len,
-                    DIGEST_BYTES);
+    r = request_digest(rq, &m->model_digest, "model digest", &digest);
+    if (r < 0)
+        return r;
+
     r = models_read_geometry(rq, m->geometry, &g);
     if (r < 0)
         return r;
-    active = tables_model(&rq->server->tables, m->model_digest.data);
+
+    active = table_model_find(&rq->server->tables, digest);
     if (!active)
         return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
+
     geometry_digest(&g, ret->geometry_digest);
     if (memcmp(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES) != 0)
         return fail(&rq->error, -EINVAL,
                     "the active table was made for another geometry of this model "
                     "(layers, heads, RoPE frequencies or scale differ)");
-    memcpy(ret->digest, m->model_digest.data, DIGEST_BYTES);
+
+    memcpy(ret->digest, digest, DIGEST_BYTES);
     ret->shard = (struct shard){m->first_head, m->n_heads};
     if (m->n_heads == 0 && m->first_head == 0)
         ret->shard.n_heads = g.n_kv_heads;
@@ -61,12 +68,13 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
         ret->shard.n_heads > g.n_kv_heads - ret->shard.first_head)
         return fail(&rq->error, -EINVAL, "%" PRIu32 " KV heads from %" PRIu32 " on, of a model with %" PRIu32,
                     m->n_heads, m->first_head, g.n_kv_heads);
+
     *ret_active = active;
     return 0;
 }
 
-static void fill_open_model_reply(struct request *rq, const struct table_entry *t, uint32_t handle,
-                                  uint32_t control_slot)
+static void models_fill_open_reply(struct request *rq, const struct table_entry *t, uint32_t handle,
+                                   uint32_t control_slot)
 {
     Kvcobra__OpenModelReply *reply = &rq->server->scratch->body.open_model;
     const struct session *x = rq->session;
@@ -91,7 +99,7 @@ static void fill_open_model_reply(struct request *rq, const struct table_entry *
     rq->n_fds = 4;
 }
 
-int handle_open_model(struct request *rq)
+int models_handle_open(struct request *rq)
 {
     struct session_model model;
     struct table_model *active;
@@ -100,63 +108,77 @@ int handle_open_model(struct request *rq)
     uint32_t handle, control_slot;
     int r = request_may_send_fds(rq);
 
-    if (r == 0)
-        r = models_check(rq, rq->message->open_model, &model, &active);
     if (r < 0)
         return r;
+
+    r = models_check(rq, rq->message->open_model, &model, &active);
+    if (r < 0)
+        return r;
+
     t = active->active;
     r = tables_space(&rq->server->tables, t, model.shard, &space, &rq->error);
-    if (r == 0)
-        r = session_make_memory(rq->session, &rq->error);
-    if (r == 0)
-        r = session_model_add(rq->session, &model, &handle, &rq->error);
-    if (r == 0)
-        r = table_model_publish_to(rq->session->tenant, active, &control_slot, &rq->error);
-    if (r == 0)
-        r = session_ref_table(rq->session, t);
     if (r < 0)
         return r;
-    fill_open_model_reply(rq, t, handle, control_slot);
+
+    r = session_make_memory(rq->session, &rq->error);
+    if (r < 0)
+        return r;
+
+    r = session_model_add(rq->session, &model, &handle, &rq->error);
+    if (r < 0)
+        return r;
+
+    r = trial_publish_to(rq->tenant, active, &control_slot, &rq->error);
+    if (r < 0)
+        return r;
+
+    r = session_ref_table(rq->session, t);
+    if (r < 0)
+        return r;
+
+    models_fill_open_reply(rq, t, handle, control_slot);
     return 0;
 }
 
-/* No process opens the handle of its own memory: the session that lent it knows it, another one of the
- * process cannot. */
-static int models_check_lent(struct request *rq, const struct pool_extent *x)
+/* No process can open the handle of its own memory: only the session that registered it knows the address. */
+static int models_check_external(struct request *rq, const struct pool_extent *x)
 {
     const struct session *s = rq->session;
 
-    if (x->lent->gone)
-        return fail(&rq->error, -ESTALE, "extent %" PRIu64 " was memory of a client that is gone", x->id);
-    if (x->lent->pid == s->pid && x->lent->session != s->number)
+    if (x->external->gone)
+        return fail(&rq->error, -ESTALE, "extent %" PRIu64 " was external memory of a client that is gone",
+                    x->id);
+    if (x->external->pid == s->pid && x->external->session != s->number)
         return fail(&rq->error, -EXDEV,
                     "extent %" PRIu64
-                    " is memory that another client of this process lent: only that client can "
-                    "use it here",
+                    " is external memory of another client of this process: only that client can "
+                    "use it in this process",
                     x->id);
     return 0;
 }
 
-int handle_get_extent(struct request *rq)
+int models_handle_get_extent(struct request *rq)
 {
     Kvcobra__GetExtentReply *reply = &rq->server->scratch->body.get_extent;
     uint64_t id = rq->message->get_extent->extent;
-    struct pool_extent *x = pool_extent_find(&store_of(rq->session->tenant)->pool, id);
+    struct pool_extent *x = pool_extent_find(&rq->store->pool, id);
     int r;
 
-    /* An extent of another tenant does not exist for this one. */
-    if (!x || x->tenant != rq->session->tenant)
+    /* Extents of other tenants are reported as missing. */
+    if (!x || x->tenant != rq->tenant)
         return fail(&rq->error, -ENOENT, "there is no extent %" PRIu64, id);
-    r = x->lent ? models_check_lent(rq, x) : request_may_send_fds(rq);
+
+    r = x->external ? models_check_external(rq, x) : request_may_send_fds(rq);
     if (r < 0)
         return r;
+
     kvcobra__get_extent_reply__init(reply);
     reply->extent = id;
-    reply->bytes = store_of(rq->session->tenant)->pool.extent_bytes;
+    reply->bytes = rq->store->pool.extent_bytes;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
     rq->reply.get_extent = reply;
-    if (x->lent) {
-        reply->ipc_handle = bytes_view(x->lent->handle, LENT_HANDLE_BYTES);
+    if (x->external) {
+        reply->ipc_handle = bytes_view(x->external->handle, LENT_HANDLE_BYTES);
         return 0;
     }
     rq->fds[0] = x->memory ? extent_fd(x->memory) : x->gpu_fd;

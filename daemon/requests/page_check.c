@@ -1,4 +1,4 @@
-/* Checking a page before it is published; see page_check.h. */
+/* See page_check.h. */
 #include "daemon/requests/page_check.h"
 
 #include <errno.h>
@@ -8,7 +8,8 @@
 
 #include "base/errmsg.h"
 
-static int check_identity(const struct page_header *h, const struct page_expectation *x, struct errmsg *e)
+static int page_check_identity(const struct page_header *h, const struct page_expectation *x,
+                               struct errmsg *e)
 {
     const struct shard *shard = &x->layout->shard;
 
@@ -28,7 +29,7 @@ static int check_identity(const struct page_header *h, const struct page_expecta
     return 0;
 }
 
-static int check_shape(const struct page_header *h, const struct page_expectation *x, struct errmsg *e)
+static int page_check_shape(const struct page_header *h, const struct page_expectation *x, struct errmsg *e)
 {
     bool first = x->page_class == PAGE_FIRST;
 
@@ -46,14 +47,17 @@ static int check_shape(const struct page_header *h, const struct page_expectatio
     return 0;
 }
 
-/* binary16: an exponent of all ones is infinity or NaN, which would spread over every query of every reader.
+/*
+ * binary16: an exponent of all ones is infinity or NaN, which would spread over every query of every
+ * reader.
  */
-static int check_sinks(const uint8_t *payload, const struct page_expectation *x, struct errmsg *e)
+static int page_check_sinks(const uint8_t *payload, const struct page_expectation *x, struct errmsg *e)
 {
     const struct page_layout *l = x->layout;
 
     if (x->page_class != PAGE_FIRST)
         return 0;
+
     for (size_t at = l->sinks_off; at + 2 <= l->payload_bytes[PAGE_FIRST]; at += 2) {
         uint16_t v = (uint16_t) (payload[at] | payload[at + 1] << 8);
 
@@ -70,17 +74,23 @@ int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *
     struct page_header h;
     int r = page_header_load(page, &h, e);
 
-    if (r == 0)
-        r = check_identity(&h, x, e);
-    if (r == 0)
-        r = check_shape(&h, x, e);
+    if (r < 0)
+        return r;
+
+    r = page_check_identity(&h, x, e);
+    if (r < 0)
+        return r;
+
+    r = page_check_shape(&h, x, e);
     if (r < 0)
         return r;
     if (crc32c(payload, h.payload_bytes) != h.payload_crc32c)
         return fail(e, -EBADMSG, "page: the payload's checksum is wrong");
-    r = check_sinks(payload, x, e);
+
+    r = page_check_sinks(payload, x, e);
     if (r < 0)
         return r;
+
     *ret_payload_crc32c = h.payload_crc32c;
     return 0;
 }

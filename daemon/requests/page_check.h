@@ -1,4 +1,7 @@
-/* Whether a page that a client wrote is what it claims: looks at the daemon's own copy only. */
+/*
+ * Whether a page that a client wrote has the contents that its header and reservation promise. Reads the
+ * daemon's own copy only.
+ */
 #pragma once
 
 #include <stdint.h>
@@ -21,7 +24,7 @@ struct page_expectation {
  * Every header field must equal what table, shard, reservation and chunk say; sinks must be finite. Codes
  * need no check: every bit pattern is a code.
  *
- * Return: 0; -EBADMSG with a sentence naming the field.
+ * Return: 0; -EBADMSG with a sentence that names the field.
  */
 int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_payload_crc32c,
                struct errmsg *e);

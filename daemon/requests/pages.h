@@ -1,10 +1,14 @@
-/* What the handlers of page messages share: pages_write.c, commit.c, pages_read.c, recheck.c, recheck_gpu.c.
+/*
+ * What the handlers of page messages share: the model and table of a message, pages and reservations by
+ * number, leases, and checks of an earlier process's pages.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/requests/request.h"
+#include "daemon/store/store.h"
 
 struct chunk_key;
 struct session_model;
@@ -12,7 +16,7 @@ struct slot;
 struct space;
 struct table_entry;
 
-/* What a page message is about: a model of this session and a table it references. */
+/* A model of this session and a table that it references. */
 struct page_context {
     const struct session_model *model;
     struct table_entry *table;
@@ -23,44 +27,59 @@ struct page_context {
 int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest,
                  struct page_context *ret);
 
+/* The same for the space of a reservation. ret->space: NULL: the model has another shard. */
+int page_context_of(struct request *rq, uint32_t model, struct space *space, struct page_context *ret);
+
 /* Return: 0; -EINVAL: not CHUNK_KEY_BYTES. */
 int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret);
 
-/* Reply item @i of the scratch: where a slot's page is. SLOT_NONE gives an empty one. */
+/* The page that a message names by slot and generation. False: this session's tenant has no such page. */
+bool page_resolve(const struct request *rq, uint32_t number, uint64_t generation, struct page_handle *ret);
+
+/* The same for a reservation of this session. */
+bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_t generation,
+                              struct page_handle *ret);
+
+/* Fills reply item @i of the scratch with the place of a page; SLOT_NONE gives an empty one. */
 void page_ref_fill(struct request *rq, size_t i, uint32_t slot);
 
-/* Whether the session may have one more lease: asked before anything changes. Return: 0; -EDQUOT; -ENOMEM. */
+/* Whether the session may reserve one more slot. Return: 0; -EDQUOT. */
+int page_reservation_room(struct request *rq);
+
+/*
+ * Whether the session may have one more lease; called before anything changes. Return: 0; -EDQUOT; -ENOMEM.
+ */
 int page_lease_room(struct request *rq);
 
-/* One lease over scratch->slots[0 .. n - 1], holds taken; if it cannot be had the holds are given back. */
+/* One lease over scratch->slots[0 .. n - 1], whose holds are taken; on failure the holds end. */
 int page_lease(struct request *rq, size_t n, uint64_t *ret_lease);
 
-/* Whether pages of the table are still taken. Return: 0; -ESTALE: its drain time is over. */
+/* Whether new pages of the table are accepted. Return: 0; -ESTALE: its drain time is over. */
 int page_check_writable(struct request *rq, const struct table_entry *t);
 
-/* The reservation that (slot, generation) of a message names, or NULL: nonsense, not ours, or discarded
- * meanwhile. */
-struct slot *page_own_reservation(const struct request *rq, uint32_t slot, uint64_t generation);
-
 /**
- * recheck_begin() - before a handler leases pages of an earlier process: their checksums, on a thread
+ * recheck_begin() - compare pages of an earlier process with their checksums, on a thread, before a handler
+ * leases them
  * @slots: [n], SLOT_NONE or pages of this tenant
- * @again: the handler, called anew when they are compared
+ * @again: the handler, called again after the comparison
  *
- * A few bytes are left to store_page_is_whole(). Return: 0: go on; REQUEST_PENDING: return it; -EAGAIN;
+ * A few bytes are left to store_page_is_whole(). Return: 0: continue; REQUEST_PENDING: return it; -EAGAIN;
  * -ENOMEM.
  */
 int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
 
-/* The same on a GPU, by the mover. At least one page is unchecked. Return: also -EAGAIN: the mover cannot be
- * asked now. */
+/*
+ * The same on a GPU, by the mover. At least one page is unchecked. Return: also -EAGAIN: no request to the
+ * mover is possible now.
+ */
 int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
 
-/* Why the tenant does not have a chunk. Of its own history only: nothing here depends on what another one
- * stores. */
+/* Why the tenant does not have a chunk. Depends on its own history only, never on pages of other tenants. */
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,
                                      const struct chunk_key *key);
 
-/* One per sequence, of its first missing chunk: where LEASE ends, or a first page that RESERVE does not find.
+/*
+ * Counts one miss per sequence, for its first missing chunk: where LEASE ends, or a first page that RESERVE
+ * does not find.
  */
 void page_count_miss(struct request *rq, Kvcobra__MissReason reason);

@@ -1,10 +1,10 @@
 /*
- * APPEND_RAW: a chunk of vectors in the arena becomes a page, encoded here; for clients without the library.
+ * APPEND_RAW: encodes a chunk of vectors in the arena to a page; for clients without the library.
  *
- *   handle    on the loop: find the key, else a slot that is COPYING, in no list, the job's alone
- *   encode    on a thread: a layer per slice, then header and checksum
- *   (copy)    to a GPU's slot, by the mover: the thread wrote to memory of the host
- *   conclude  on the loop: publish, or lease what somebody else published meanwhile
+ *     handle    on the loop: find the key, else reserve a slot, COPYING, in no list, the job's alone
+ *     encode    on a thread: one layer per slice, then header and checksum
+ *     (copy)    to a GPU's slot, by the mover: the thread wrote to memory of the host
+ *     conclude  on the loop: publish, or lease the page that another client published meanwhile
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,20 +13,23 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/evict_queue.h"
+#include "daemon/store/reserve.h"
+#include "daemon/store/retire.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 
-struct append_job {
+struct raw_append_job {
     struct job job;
-    const struct page_layout *layout; /* of a busy space: stays */
+    const struct page_layout *layout; /* of a space in use, which stays */
     struct raw_place k, v;
     struct page_header header;
     bool first;
@@ -38,7 +41,7 @@ struct append_job {
     struct errmsg error;
 };
 
-/* ---- what the message means ---- */
+/* ---- the message ---- */
 
 static int raw_append_check_message(struct request *rq, const Kvcobra__AppendRaw *m)
 {
@@ -65,7 +68,7 @@ static int raw_append_check_place(struct request *rq, const struct page_layout *
     const struct extent *arena = rq->session->arena;
     uint64_t bytes;
 
-    if (!raw_bytes(l, dtype, l->table->geometry.n_layers, &bytes))
+    if (!raw_codec_bytes(l, dtype, l->table->geometry.n_layers, &bytes))
         return fail(&rq->error, -EOVERFLOW, "the vectors of a chunk have too many bytes");
     if (!arena || offset > extent_bytes(arena) || bytes > extent_bytes(arena) - offset)
         return fail(&rq->error, -EINVAL, "%s: %" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
@@ -88,27 +91,28 @@ static void raw_append_derive_key(const struct request *rq, const struct page_co
 
     if (m->parent_key.len > 0)
         memcpy(parent.bytes, m->parent_key.data, CHUNK_KEY_BYTES);
-    chunk_key_derive(rq->session->tenant->index_key, &id, m->parent_key.len > 0 ? &parent : NULL, m->tokens,
-                     ret);
+    chunk_key_derive(rq->tenant->index_key, &id, m->parent_key.len > 0 ? &parent : NULL, m->tokens, ret);
 }
 
 /* ---- the answer ---- */
 
-/* A hold on @slot was taken. */
+/* The page in @slot is held already. */
 static int raw_append_answer(struct request *rq, uint32_t slot, bool existed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__AppendRawReply *reply = &scratch->body.append_raw;
-    const struct slot *x = pool_slot(&store_of(rq->session->tenant)->pool, slot);
+    struct page_handle h;
     int r;
 
     kvcobra__append_raw_reply__init(reply);
     scratch->slots[0] = slot;
-    memcpy(scratch->digest, x->key.bytes, CHUNK_KEY_BYTES);
+    if (store_resolve(rq->store, slot, &h))
+        memcpy(scratch->digest, h.slot->key.bytes, CHUNK_KEY_BYTES);
     page_ref_fill(rq, 0, slot);
     r = page_lease(rq, 1, &reply->lease);
     if (r < 0)
         return r;
+
     reply->key = bytes_view(scratch->digest, CHUNK_KEY_BYTES);
     reply->page = scratch->page_pointers[0];
     reply->lease_ms = (uint32_t) rq->server->config->lease_ms;
@@ -120,11 +124,13 @@ static int raw_append_answer(struct request *rq, uint32_t slot, bool existed)
 
 static int raw_append_answer_present(struct request *rq, uint32_t slot)
 {
-    struct pool *p = &store_of(rq->session->tenant)->pool;
+    struct page_handle h;
 
-    store_hold(store_of(rq->session->tenant), slot);
-    evict_note_use(pool_slot(p, slot));
-    pool_slot_span(p, slot)->group->space->n_leased++;
+    store_hold(rq->store, slot);
+    if (store_resolve(rq->store, slot, &h)) {
+        evict_queue_note_use(h.slot);
+        h.group->space->n_leased++;
+    }
     return raw_append_answer(rq, slot, true);
 }
 
@@ -132,10 +138,11 @@ static int raw_append_answer_present(struct request *rq, uint32_t slot)
 
 static bool raw_append_encode_slice(struct work_item *work)
 {
-    struct append_job *j = (struct append_job *) work;
+    struct raw_append_job *j = (struct raw_append_job *) work;
     uint8_t *payload = j->page + PAGE_HEADER_BYTES;
 
-    j->err = raw_encode(j->layout, j->next_layer++, &j->k, &j->v, j->first, payload, j->counts, &j->error);
+    j->err =
+        raw_codec_encode(j->layout, j->next_layer++, &j->k, &j->v, j->first, payload, j->counts, &j->error);
     if (j->err == 0 && j->next_layer < j->layout->table->geometry.n_layers)
         return true;
     if (j->err == 0) {
@@ -145,40 +152,45 @@ static bool raw_append_encode_slice(struct work_item *work)
     return false;
 }
 
-/* What was written of a page before the mover died could still arrive: the slot and those beside it are not
- * used again. */
+/*
+ * A write that the mover began before it died could still arrive: its slot, and the extent around it, are
+ * not used again.
+ */
 static void raw_append_on_copied(void *ctx, struct mover_reply *reply)
 {
-    struct append_job *j = ctx;
+    struct raw_append_job *j = ctx;
     struct store *st = store_of(j->job.session->tenant);
+    struct page_handle h;
 
-    j->err = raw_stage_result(reply, &j->error);
-    if (reply->err == -ECONNRESET || reply->err == -EIO)
-        store_retire(st, pool_slot_span(&st->pool, j->slot)->extent);
+    j->err = raw_gpu_stage_result(reply, &j->error);
+    if ((reply->err == -ECONNRESET || reply->err == -EIO) && store_resolve(st, j->slot, &h))
+        retire_extent(st, h.span->extent);
     job_end(&j->job);
 }
 
 static bool raw_append_copy_to_gpu(struct job *job)
 {
-    struct append_job *j = (struct append_job *) job;
+    struct raw_append_job *j = (struct raw_append_job *) job;
 
     if (j->err < 0)
         return false;
-    j->err = raw_stage_copy(&j->stage, true, raw_append_on_copied, j, &j->error);
+
+    j->err = raw_gpu_stage_copy(&j->stage, true, raw_append_on_copied, j, &j->error);
     return j->err == 0;
 }
 
-static void raw_append_give_back(struct append_job *j)
+static void raw_append_discard_slot(struct raw_append_job *j)
 {
-    raw_stage_deinit(&j->stage);
+    raw_gpu_stage_deinit(&j->stage);
     if (j->slot == SLOT_NONE)
         return;
+
     j->job.session->n_copying--;
     store_discard(store_of(j->job.session->tenant), j->slot);
     j->slot = SLOT_NONE;
 }
 
-static void raw_append_count(struct server *s, const struct append_job *j)
+static void raw_append_count(struct server *s, const struct raw_append_job *j)
 {
     for (unsigned side = 0; side < 2; side++) {
         s->raw_coords[side] += j->counts[side].coords;
@@ -186,21 +198,23 @@ static void raw_append_count(struct server *s, const struct append_job *j)
     }
 }
 
-static int raw_append_publish(struct append_job *j, struct request *rq)
+static int raw_append_publish(struct raw_append_job *j, struct request *rq)
 {
-    struct store *st = store_of(rq->session->tenant);
+    struct store *st = rq->store;
     uint32_t present, slot = j->slot;
     int r = page_lease_room(rq);
 
     if (r == 0)
-        r = store_find_whole(st, rq->session->tenant, &j->header.key, &present, &rq->error);
+        r = store_find_whole(st, rq->tenant, &j->header.key, &present, &rq->error);
     if (r < 0)
         return r;
     if (present != SLOT_NONE)
-        return raw_append_answer_present(rq, present); /* the first page wins; ours is given back */
+        return raw_append_answer_present(rq, present); /* the first page stays; ours is discarded */
+
     r = store_publish(st, slot, &j->header.key, j->header.payload_crc32c, &rq->error);
     if (r < 0)
         return r;
+
     j->job.session->n_copying--;
     j->slot = SLOT_NONE;
     return raw_append_answer(rq, slot, false);
@@ -208,7 +222,7 @@ static int raw_append_publish(struct append_job *j, struct request *rq)
 
 static int raw_append_conclude(struct job *job, struct request *rq)
 {
-    struct append_job *j = (struct append_job *) job;
+    struct raw_append_job *j = (struct raw_append_job *) job;
     int r = 0;
 
     if (rq && job->work.expired) {
@@ -220,7 +234,7 @@ static int raw_append_conclude(struct job *job, struct request *rq)
         raw_append_count(job->server, j);
         r = raw_append_publish(j, rq);
     }
-    raw_append_give_back(j);
+    raw_append_discard_slot(j);
     return r;
 }
 
@@ -229,21 +243,21 @@ static int raw_append_conclude(struct job *job, struct request *rq)
 static int raw_append_take_slot(struct request *rq, const struct page_context *c, unsigned page_class,
                                 uint32_t *ret_slot)
 {
-    struct server *s = rq->server;
     struct session *x = rq->session;
     struct group *g;
     int r;
 
-    if (x->n_reservations + x->n_copying >= s->config->reservations_per_session_max)
-        return fail(&rq->error, -EDQUOT,
-                    "this session has %" PRIu32 " reservations, which is the most: commit or abort some",
-                    x->n_reservations + x->n_copying);
-    r = tenant_group(x->tenant, c->space, page_class, &g);
-    if (r == 0)
-        r = store_reserve(store_of(x->tenant), g, x->number, 0, ret_slot, &rq->error);
+    r = page_reservation_room(rq);
     if (r < 0)
         return r;
-    store_claim(store_of(x->tenant), *ret_slot);
+
+    r = tenant_group(x->tenant, c->space, page_class, &g);
+    if (r == 0)
+        r = reserve_slot(rq->store, g, x->number, 0, ret_slot, &rq->error);
+    if (r < 0)
+        return r;
+
+    store_claim(rq->store, *ret_slot);
     x->n_copying++;
     return 0;
 }
@@ -270,15 +284,38 @@ static struct page_header raw_append_header_of(const struct page_context *c, con
     return h;
 }
 
+/* Where the thread writes the page: the slot, or on a GPU memory of the host that the mover copies from. */
+static int raw_append_choose_memory(struct request *rq, struct raw_append_job *j)
+{
+    struct page_handle h;
+    int r;
+
+    if (!store_resolve(rq->store, j->slot, &h))
+        return -ESTALE;
+    if (!rq->store->pool.source) {
+        j->page = store_page_data(rq->store, &h);
+        return 0;
+    }
+
+    r = raw_gpu_stage_init(rq, &h, &j->stage);
+    if (r < 0)
+        return r;
+
+    j->page = raw_gpu_stage_data(&j->stage);
+    j->job.resume_elsewhere = raw_append_copy_to_gpu;
+    return 0;
+}
+
 static int raw_append_begin(struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m,
                             const struct chunk_key *key)
 {
-    _cleanup_(freep) struct append_job *j = calloc(1, sizeof(*j));
+    _cleanup_(freep) struct raw_append_job *j = calloc(1, sizeof(*j));
     bool first = m->first_position == 0;
-    int fd = extent_fd(rq->session->arena), r; /* lives as long as the job does */
+    int fd = extent_fd(rq->session->arena), r; /* lives as long as the job */
 
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for an append");
+
     j->job.server = rq->server;
     j->job.session = rq->session;
     j->job.work.run = raw_append_encode_slice;
@@ -291,56 +328,73 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
     r = raw_append_take_slot(rq, c, first ? PAGE_FIRST : PAGE_REST, &j->slot);
     if (r < 0)
         return r;
-    if (device_is_gpu(rq->session->tenant->device)) {
-        r = raw_stage_init(rq, j->slot, &j->stage);
-        j->page = r == 0 ? raw_stage_data(&j->stage) : NULL;
-        j->job.goes_on = raw_append_copy_to_gpu;
-    } else {
-        j->page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
-    }
+
+    r = raw_append_choose_memory(rq, j);
     if (r == 0)
         r = job_start(&j->job, rq);
     if (r < 0)
-        raw_append_give_back(j);
+        raw_append_discard_slot(j);
     else
         (void) take_ptr(j);
     return r;
 }
 
-int handle_append_raw(struct request *rq)
+/* A chunk without a page: what the message must have to encode one. */
+static int raw_append_check_new(struct request *rq, const Kvcobra__AppendRaw *m, const struct page_context *c,
+                                const struct chunk_key *key)
+{
+    int r;
+
+    if (m->only_find) {
+        page_count_miss(rq, page_miss_reason(rq, c->space, key));
+        return fail(&rq->error, -ENODATA, "no client published this chunk, or it was evicted");
+    }
+    if (dtype_bytes((unsigned) m->type) == 0)
+        return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
+
+    r = page_check_writable(rq, c->table);
+    if (r < 0)
+        return r;
+
+    r = raw_append_check_place(rq, &c->space->layout, (unsigned) m->type, m->k_offset, "k");
+    if (r < 0)
+        return r;
+    return raw_append_check_place(rq, &c->space->layout, (unsigned) m->type, m->v_offset, "v");
+}
+
+int raw_append_handle(struct request *rq)
 {
     const Kvcobra__AppendRaw *m = rq->message->append_raw;
-    struct store *st = store_of(rq->session->tenant);
     struct page_context c;
     struct chunk_key key;
     uint32_t present;
     int r = raw_append_check_message(rq, m);
 
-    if (r == 0)
-        r = page_context(rq, m->model, &m->table_digest, &c);
-    if (r == 0)
-        r = page_lease_room(rq);
     if (r < 0)
         return r;
+
+    r = page_context(rq, m->model, &m->table_digest, &c);
+    if (r < 0)
+        return r;
+
+    r = page_lease_room(rq);
+    if (r < 0)
+        return r;
+
     raw_append_derive_key(rq, &c, m, &key);
-    present = store_find(st, rq->session->tenant, &key);
-    r = recheck_begin(rq, &present, 1, handle_append_raw);
-    if (r == 0)
-        r = store_find_whole(st, rq->session->tenant, &key, &present, &rq->error);
+    present = store_find(rq->store, rq->tenant, &key);
+    r = recheck_begin(rq, &present, 1, raw_append_handle);
     if (r != 0)
+        return r;
+
+    r = store_find_whole(rq->store, rq->tenant, &key, &present, &rq->error);
+    if (r < 0)
         return r;
     if (present != SLOT_NONE)
         return raw_append_answer_present(rq, present);
-    if (m->only_find) {
-        page_count_miss(rq, page_miss_reason(rq, c.space, &key));
-        return fail(&rq->error, -ENODATA, "nobody published this chunk, or it was evicted");
-    }
-    if (dtype_bytes((unsigned) m->type) == 0)
-        return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
-    r = page_check_writable(rq, c.table);
-    if (r == 0)
-        r = raw_append_check_place(rq, &c.space->layout, (unsigned) m->type, m->k_offset, "k");
-    if (r == 0)
-        r = raw_append_check_place(rq, &c.space->layout, (unsigned) m->type, m->v_offset, "v");
-    return r < 0 ? r : raw_append_begin(rq, &c, m, &key);
+
+    r = raw_append_check_new(rq, m, &c, &key);
+    if (r < 0)
+        return r;
+    return raw_append_begin(rq, &c, m, &key);
 }

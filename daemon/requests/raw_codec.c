@@ -1,27 +1,27 @@
-/* Raw vectors to a page and back; see raw_codec.h. One layer is in memory at a time. */
+/* See raw_codec.h. One layer is in memory at a time. */
 #include "daemon/requests/raw_codec.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "base/half.h"
 #include "gpu/dtype.h"
 
 static const char *const side_names[] = {"K", "V"};
 
-struct workspace {
-    void *numbers;  /* [64, heads, d] as they lie in the arena */
+struct raw_codec_workspace {
+    void *numbers;  /* [64, heads, d] as in the arena */
     float *rows[2]; /* [64, heads, d] by side */
     struct chunk_work chunk;
 };
 
-static void raw_codec_workspace_deinit(struct workspace *w)
+static void raw_codec_workspace_deinit(struct raw_codec_workspace *w)
 {
     free(w->numbers);
     free(w->rows[SIDE_K]);
@@ -30,17 +30,17 @@ static void raw_codec_workspace_deinit(struct workspace *w)
 }
 
 /* @n: numbers of one side of a layer. */
-static int raw_codec_workspace_init(struct workspace *w, const struct page_layout *l, size_t n,
+static int raw_codec_workspace_init(struct raw_codec_workspace *w, const struct page_layout *l, size_t n,
                                     struct errmsg *e)
 {
-    *w = (struct workspace){
+    *w = (struct raw_codec_workspace){
         .numbers = calloc(n, sizeof(float)),
         .rows = {calloc(n, sizeof(float)), calloc(n, sizeof(float))},
     };
     if (w->numbers && w->rows[0] && w->rows[1] &&
         chunk_work_init(&w->chunk, &l->table->geometry, l->shard) == 0)
         return 0;
-    return fail(e, -ENOMEM, "kvcobrad is out of memory for %zu vectors' numbers", n);
+    return fail(e, -ENOMEM, "kvcobrad is out of memory for %zu numbers of vectors", n);
 }
 
 static size_t raw_codec_layer_numbers(const struct page_layout *l)
@@ -48,13 +48,14 @@ static size_t raw_codec_layer_numbers(const struct page_layout *l)
     return (size_t) CHUNK_TOKENS * l->shard.n_heads * l->table->geometry.d;
 }
 
-bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, uint64_t *ret)
+bool raw_codec_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, uint64_t *ret)
 {
     size_t bytes;
 
     if (!checked_mul(raw_codec_layer_numbers(l), dtype_bytes(dtype), &bytes) ||
         !checked_mul(bytes, n_layers, &bytes))
         return false;
+
     *ret = bytes;
     return true;
 }
@@ -64,38 +65,29 @@ bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, u
 static int raw_codec_read_all(const struct raw_place *p, uint64_t offset, void *to, size_t bytes,
                               struct errmsg *e)
 {
-    for (size_t have = 0; have < bytes;) {
-        ssize_t n = pread(p->fd, (char *) to + have, bytes - have, (off_t) (p->offset + offset + have));
+    int r = fd_pread_all(p->fd, to, bytes, p->offset + offset);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fail(e, n < 0 ? -errno : -EIO, "cannot read the arena: %s", strerror(n < 0 ? errno : EIO));
-        have += (size_t) n;
-    }
+    if (r == -ENODATA)
+        r = -EIO;
+    if (r < 0)
+        return fail(e, r, "cannot read the arena: %s", strerror(-r));
     return 0;
 }
 
 static int raw_codec_write_all(const struct raw_place *p, const void *from, size_t bytes, struct errmsg *e)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(p->fd, (const char *) from + done, bytes - done, (off_t) (p->offset + done));
+    int r = fd_pwrite_all(p->fd, from, bytes, p->offset);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fail(e, n < 0 ? -errno : -EIO, "cannot write to the arena: %s",
-                        strerror(n < 0 ? errno : EIO));
-        done += (size_t) n;
-    }
+    if (r < 0)
+        return fail(e, r, "cannot write to the arena: %s", strerror(-r));
     return 0;
 }
 
 /* ---- encode ---- */
 
 /*
- * The sinks of one head and side go to the page as binary16 of x - mean; the rows that codes are made of hold
- * the mean there, as in every other page of class first: the sinks' norms would count as drift.
+ * Stores the sinks of one head and side as binary16 of x - mean. In the rows to encode the mean replaces
+ * them, as in every other page of class first: the sinks' norms would count as drift.
  */
 static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
                                 float *rows, size_t stride, uint8_t *payload, struct errmsg *e)
@@ -115,15 +107,16 @@ static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uin
                             ": %g does not fit "
                             "binary16 around the table's mean",
                             layer, l->shard.first_head + head, side_names[side], t, (double) *x);
+
             memcpy(to + (t * d + i) * sizeof(h), &h, sizeof(h));
             *x = codec->enc_mean[i];
         }
     return 0;
 }
 
-/* One head and side; keys of all heads of the layer before any values. */
+/* Encodes one head and side; keys of all heads of the layer before any values. */
 static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
-                                 bool first, struct workspace *w, uint8_t *payload,
+                                 bool first, struct raw_codec_workspace *w, uint8_t *payload,
                                  struct encode_counts counts[2], struct errmsg *e)
 {
     uint32_t d = l->table->geometry.d;
@@ -133,26 +126,25 @@ static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, ui
 
     if (r < 0)
         return r;
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(l, layer, head, rows, stride, payload,
-                                                                   &counts[side], &w->chunk);
+    r = chunk_encode(l, layer, head, side, rows, stride, payload, &counts[side], &w->chunk);
     if (r < 0)
         return fail(e, r, "layer %" PRIu32 ", KV head %" PRIu32 ": a key or value is not finite", layer,
                     l->shard.first_head + head);
     return 0;
 }
 
-int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k,
-               const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],
-               struct errmsg *e)
+int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k,
+                     const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],
+                     struct errmsg *e)
 {
-    _cleanup_(raw_codec_workspace_deinit) struct workspace w = {0};
+    _cleanup_(raw_codec_workspace_deinit) struct raw_codec_workspace w = {0};
     const struct raw_place *places[2] = {k, v};
     size_t n = raw_codec_layer_numbers(l);
     int r = raw_codec_workspace_init(&w, l, n, e);
 
     if (layer == 0)
         memset(payload, 0,
-               l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot holds what lay there before */
+               l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot has bytes of earlier pages */
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
         size_t bytes = n * dtype_bytes(places[side]->dtype);
 
@@ -169,7 +161,8 @@ int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_pla
 /* ---- decode ---- */
 
 static void raw_codec_decode_head(const struct page_layout *l, const uint8_t *payload, bool first,
-                                  uint32_t layer, uint32_t head, enum side side, struct workspace *w)
+                                  uint32_t layer, uint32_t head, enum side side,
+                                  struct raw_codec_workspace *w)
 {
     const float *mean = table_codec(l->table, layer, l->shard.first_head + head, side)->mean;
     uint32_t d = l->table->geometry.d;
@@ -180,6 +173,7 @@ static void raw_codec_decode_head(const struct page_layout *l, const uint8_t *pa
     chunk_decode(l, payload, layer, head, side, rows, stride, &w->chunk);
     if (!first)
         return;
+
     sinks = payload + page_sink_off(l, layer, head, side);
     for (uint32_t t = 0; t < l->table->n_sink; t++)
         for (uint32_t i = 0; i < d; i++) {
@@ -190,15 +184,16 @@ static void raw_codec_decode_head(const struct page_layout *l, const uint8_t *pa
         }
 }
 
-int raw_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
-               enum side side, const struct raw_place *to, struct errmsg *e)
+int raw_codec_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
+                     enum side side, const struct raw_place *to, struct errmsg *e)
 {
-    _cleanup_(raw_codec_workspace_deinit) struct workspace w = {0};
+    _cleanup_(raw_codec_workspace_deinit) struct raw_codec_workspace w = {0};
     size_t n = raw_codec_layer_numbers(l);
     int r = raw_codec_workspace_init(&w, l, n, e);
 
     if (r < 0)
         return r;
+
     for (uint32_t h = 0; h < l->shard.n_heads; h++)
         raw_codec_decode_head(l, payload, first, layer, h, side, &w);
     dtype_store(to->dtype, w.rows[0], n, w.numbers);

@@ -1,4 +1,4 @@
-/* Pages on their way to and from a GPU; see raw_gpu.h. */
+/* See raw_gpu.h. */
 #include "daemon/requests/raw_gpu.h"
 
 #include <errno.h>
@@ -8,60 +8,59 @@
 #include "base/checked.h"
 #include "base/errmsg.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "gpu/device.h"
 
 enum { COPY_MS = 30000 }; /* a page takes a millisecond; the mover may have to open the device first */
 
-int raw_stage_init(struct request *rq, uint32_t slot, struct raw_stage *ret_stage)
+int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct raw_stage *ret_stage)
 {
-    const struct device *d = rq->session->tenant->device;
-    const struct pool *p = &d->store.pool;
-    const struct span *span = pool_slot_span(p, slot);
     struct extent *memory;
     size_t bytes;
     int r;
 
-    if (span->extent->gpu_fd < 0)
+    if (h->span->extent->gpu_fd < 0)
         return fail(&rq->error, -EOPNOTSUPP,
-                    "the page lies in GPU memory that a client lent, which kvcobra-mover cannot read");
+                    "the page is in external memory of a client, which kvcobra-mover cannot read");
     if (rq->server->n_raw_stages >= RAW_STAGES_MAX)
         return fail(&rq->error, -EAGAIN,
-                    "%d pages are on their way to and from GPUs, which is the most: ask again",
-                    RAW_STAGES_MAX);
-    if (!checked_align(span->group->page_bytes, (size_t) sysconf(_SC_PAGESIZE), &bytes))
+                    "%d pages are being copied to and from GPUs, the maximum: retry later", RAW_STAGES_MAX);
+    if (!checked_align(h->group->page_bytes, (size_t) sysconf(_SC_PAGESIZE), &bytes))
         return fail(&rq->error, -EOVERFLOW, "a page of too many bytes");
+
     r = extent_new("kvc-raw-stage", bytes, EXTENT_READ_WRITE, &memory, &rq->error);
     if (r < 0)
         return r;
+
     rq->server->n_raw_stages++;
     *ret_stage = (struct raw_stage){
         .server = rq->server,
         .memory = memory,
-        .device = d->number,
-        .gpu_fd = span->extent->gpu_fd,
-        .offset = pool_slot_offset(p, slot),
-        .page_bytes = span->group->page_bytes,
-        .extent_bytes = p->extent_bytes,
+        .device = rq->tenant->device->number,
+        .gpu_fd = h->span->extent->gpu_fd,
+        .offset = store_page_offset(rq->store, h),
+        .page_bytes = h->group->page_bytes,
+        .extent_bytes = rq->store->pool.extent_bytes,
     };
     return 0;
 }
 
-void raw_stage_deinit(struct raw_stage *s)
+void raw_gpu_stage_deinit(struct raw_stage *s)
 {
     if (!s->memory)
         return;
+
     s->memory = extent_free(s->memory);
     s->server->n_raw_stages--;
 }
 
-uint8_t *raw_stage_data(const struct raw_stage *s)
+uint8_t *raw_gpu_stage_data(const struct raw_stage *s)
 {
     return extent_data(s->memory);
 }
 
-int raw_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, void *ctx, struct errmsg *e)
+int raw_gpu_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, void *ctx, struct errmsg *e)
 {
     Kvcobra__MoverCopy copy = KVCOBRA__MOVER_COPY__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
@@ -75,14 +74,14 @@ int raw_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, void
     copy.to_extent = to_gpu;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_COPY;
     request.copy = &copy;
-    r = mover_ask(s->server->mover, &request, fds, 2, COPY_MS, done, ctx);
+    r = mover_ask(s->server->gpus.mover, &request, fds, 2, COPY_MS, done, ctx);
     return r < 0 ? fail(e, -EAGAIN,
-                        "kvcobra-mover, which copies pages of GPUs, cannot be asked now (%s): ask again",
+                        "kvcobra-mover, which copies pages of GPUs, takes no request now (%s): retry later",
                         strerror(-r))
                  : 0;
 }
 
-int raw_stage_result(const struct mover_reply *reply, struct errmsg *e)
+int raw_gpu_stage_result(const struct mover_reply *reply, struct errmsg *e)
 {
     if (reply->err == 0)
         return 0;

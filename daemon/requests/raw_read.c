@@ -1,7 +1,6 @@
 /*
- * READ_RAW: one side of one layer of a leased page, decoded to the arena by a thread; see raw_append.c for
- * the other way. A page on a GPU is copied to the host by the mover first, and its checksum compared: any
- * process of the tenant can write there.
+ * READ_RAW: a thread decodes one side of one layer of a leased page to the arena. A page on a GPU is first
+ * copied to the host by the mover, and its checksum compared: any process of the tenant can write there.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -9,20 +8,20 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 
-struct read_job {
+struct raw_read_job {
     struct job job;
-    const struct page_layout *layout; /* of a busy space: stays, by the job's own hold */
+    const struct page_layout *layout; /* of a space in use, which stays while the job holds the page */
     struct raw_place to;
     uint32_t slot, layer, crc;
     enum side side;
@@ -36,23 +35,23 @@ struct read_job {
 
 static bool raw_read_decode(struct work_item *work)
 {
-    struct read_job *j = (struct read_job *) work;
+    struct raw_read_job *j = (struct raw_read_job *) work;
 
     if (j->stage.memory && crc32c(j->payload, j->stage.page_bytes - PAGE_HEADER_BYTES) != j->crc) {
         j->err = fail(&j->error, -EBADMSG,
                       "the page was overwritten on the GPU by a process of this tenant: release it");
         return false;
     }
-    j->err = raw_decode(j->layout, j->payload, j->first, j->layer, j->side, &j->to, &j->error);
+    j->err = raw_codec_decode(j->layout, j->payload, j->first, j->layer, j->side, &j->to, &j->error);
     return false;
 }
 
 static int raw_read_conclude(struct job *job, struct request *rq)
 {
-    struct read_job *j = (struct read_job *) job;
+    struct raw_read_job *j = (struct raw_read_job *) job;
     Kvcobra__ReadRawReply *reply = &job->server->scratch->body.read_raw;
 
-    raw_stage_deinit(&j->stage);
+    raw_gpu_stage_deinit(&j->stage);
     store_unhold(store_of(job->session->tenant), j->slot);
     if (!rq)
         return 0;
@@ -72,46 +71,48 @@ static int raw_read_conclude(struct job *job, struct request *rq)
 
 /* ---- begin ---- */
 
-/* The page is whole; what the message says about it is checked here. */
-static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, struct read_job *j)
+/* Checks the message against the page, which is whole. */
+static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const struct page_handle *h,
+                         struct raw_read_job *j)
 {
-    const struct pool *p = &store_of(rq->session->tenant)->pool;
-    const struct group *g = pool_slot_span(p, slot)->group;
-    const struct page_layout *l = &g->space->layout;
+    const struct page_layout *l = &h->group->space->layout;
     const struct extent *arena = rq->session->arena;
 
     if (!l->table)
-        return fail(&rq->error, -ESTALE, "the page's table is not here any more");
+        return fail(&rq->error, -ESTALE, "the page's table is missing");
     if (m->layer >= l->table->geometry.n_layers || m->side > SIDE_V)
         return fail(&rq->error, -EINVAL,
                     "layer %" PRIu32 ", side %" PRIu32 ": the model has %" PRIu32 " layers and two sides",
                     m->layer, m->side, l->table->geometry.n_layers);
-    if (dtype_bytes((unsigned) m->type) == 0 || !raw_bytes(l, (unsigned) m->type, 1, &j->bytes))
-        return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
+    if (dtype_bytes((unsigned) m->type) == 0 || !raw_codec_bytes(l, (unsigned) m->type, 1, &j->bytes))
+        return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
     if (!arena || m->arena_offset > extent_bytes(arena) || j->bytes > extent_bytes(arena) - m->arena_offset)
         return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
                     j->bytes, m->arena_offset);
+
     j->layout = l;
     j->to =
         (struct raw_place){.fd = extent_fd(arena), .dtype = (unsigned) m->type, .offset = m->arena_offset};
-    j->slot = slot;
+    j->slot = h->number;
     j->layer = m->layer;
     j->side = (enum side) m->side;
-    j->first = g->page_class == PAGE_FIRST;
-    j->crc = pool_slot(p, slot)->payload_crc32c;
+    j->first = h->group->page_class == PAGE_FIRST;
+    j->crc = h->slot->payload_crc32c;
     j->job.work.run = raw_read_decode;
     j->job.finish = raw_read_conclude;
     return 0;
 }
 
-static int raw_read_begin_on_host(struct request *rq, struct read_job *j)
+static int raw_read_begin_on_host(struct request *rq, const struct page_handle *page_of,
+                                  struct raw_read_job *j)
 {
-    const uint8_t *page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
+    const uint8_t *page = store_page_data(rq->store, page_of);
     struct page_header h;
     int r = page_header_load(page, &h, &rq->error);
 
     if (r < 0)
         return r;
+
     j->payload = page + PAGE_HEADER_BYTES;
     j->first_position = h.first_position;
     return job_start(&j->job, rq);
@@ -120,83 +121,94 @@ static int raw_read_begin_on_host(struct request *rq, struct read_job *j)
 /* ---- on a GPU ---- */
 
 /*
- * A page that the library put there has no header, only the room for one, in which that of an earlier page
- * may stand: it counts if it names this page. Else nobody here knows the position.
+ * A page that the library wrote has no header, only room for one, in which the header of an earlier page
+ * may be. The header counts if it names this page; else the position is unknown.
  */
-static void read_copy(struct read_job *j)
+static void raw_read_find_position(struct raw_read_job *j)
 {
-    const struct slot *slot =
-        pool_slot(&store_of(j->job.session->tenant)->pool, j->slot); /* there: the job holds it */
-    const uint8_t *page = raw_stage_data(&j->stage);
-    struct page_header h;
+    const uint8_t *page = raw_gpu_stage_data(&j->stage);
+    struct page_header header;
+    struct page_handle h;
 
     j->payload = page + PAGE_HEADER_BYTES;
-    if (page_header_load(page, &h, NULL) == 0 && memcmp(&h.key, &slot->key, sizeof(h.key)) == 0)
-        j->first_position = h.first_position;
+    if (page_header_load(page, &header, NULL) == 0 &&
+        store_resolve(store_of(j->job.session->tenant), j->slot, &h) &&
+        memcmp(&header.key, &h.slot->key, sizeof(header.key)) == 0)
+        j->first_position = header.first_position;
 }
 
 static void raw_read_on_copied(void *ctx, struct mover_reply *reply)
 {
-    struct read_job *j = ctx;
+    struct raw_read_job *j = ctx;
 
-    int r = raw_stage_result(reply, &j->error);
+    int r = raw_gpu_stage_result(reply, &j->error);
 
     if (r == 0) {
-        read_copy(j);
+        raw_read_find_position(j);
         r = job_work(&j->job, &j->error);
         if (r == 0)
-            return; /* from here on the job is a thread's */
+            return; /* from here on a thread owns the job */
     }
     j->err = r;
     job_end(&j->job);
 }
 
-static int raw_read_begin_on_gpu(struct request *rq, struct read_job *j)
+static int raw_read_begin_on_gpu(struct request *rq, const struct page_handle *h, struct raw_read_job *j)
 {
-    int r = raw_stage_init(rq, j->slot, &j->stage);
+    int r = raw_gpu_stage_init(rq, h, &j->stage);
 
     if (r < 0)
         return r;
+
     r = job_begin(&j->job, rq);
     if (r >= 0) {
-        int asked = raw_stage_copy(&j->stage, false, raw_read_on_copied, j, &rq->error);
+        int asked = raw_gpu_stage_copy(&j->stage, false, raw_read_on_copied, j, &rq->error);
 
         if (asked == 0)
             return r;
+
         job_cancel(&j->job);
         r = asked;
     }
-    raw_stage_deinit(&j->stage);
+    raw_gpu_stage_deinit(&j->stage);
     return r;
 }
 
 /* ---- the message ---- */
 
-int handle_read_raw(struct request *rq)
+int raw_read_handle(struct request *rq)
 {
-    _cleanup_(freep) struct read_job *j = NULL;
+    _cleanup_(freep) struct raw_read_job *j = NULL;
     const Kvcobra__ReadRaw *m = rq->message->read_raw;
-    struct store *st = store_of(rq->session->tenant);
+    struct store *st = rq->store;
+    struct page_handle h;
     uint32_t slot;
-    int r = leases_slot(&rq->session->leases, m->lease, m->item, &slot);
+    int r = lease_find_slot(&rq->session->leases, m->lease, m->item, &slot);
 
     if (r < 0)
-        return fail(&rq->error, r, "lease %" PRIu64 " of this session has no page %" PRIu32 " (any more)",
-                    m->lease, m->item);
-    r = recheck_begin(rq, &slot, 1, handle_read_raw);
+        return fail(&rq->error, r,
+                    "lease %" PRIu64 " of this session has no page %" PRIu32 ", or released it", m->lease,
+                    m->item);
+
+    r = recheck_begin(rq, &slot, 1, raw_read_handle);
     if (r != 0)
         return r;
-    if (!store_page_is_whole(st, slot))
+    if (!store_page_is_whole(st, slot) || !store_resolve(st, slot, &h))
         return fail(&rq->error, -EBADMSG, "the page was damaged over a restart: release it");
+
     j = calloc(1, sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for reading a page");
-    r = raw_read_fill(rq, m, slot, j);
+
+    r = raw_read_fill(rq, m, &h, j);
     if (r < 0)
         return r;
-    store_hold(st, slot); /* a release meanwhile does not free what is being read */
-    r = device_is_gpu(rq->session->tenant->device) ? raw_read_begin_on_gpu(rq, j)
-                                                   : raw_read_begin_on_host(rq, j);
+
+    store_hold(st, slot); /* a release meanwhile does not free the page that is being read */
+    if (rq->store->pool.source)
+        r = raw_read_begin_on_gpu(rq, &h, j);
+    else
+        r = raw_read_begin_on_host(rq, &h, j);
     if (r < 0)
         store_unhold(st, slot);
     else

@@ -1,18 +1,17 @@
 /*
- * Pages of an earlier process are compared with their checksums before somebody leases them again: many of
- * them at once on a thread. While that lasts a hold of the job's own keeps them where they are.
+ * Compares pages of an earlier process with their checksums before a client leases them, many at once on a
+ * thread. Meanwhile the job holds the pages.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 
-struct recheck_check { /* of one page */
+struct recheck_page { /* of one page */
     uint32_t slot, crc;
     uint64_t generation;
     bool whole;
@@ -25,21 +24,23 @@ struct recheck_job {
     int (*again)(struct request *rq);
     size_t n, next;
     uint64_t bytes;
-    struct recheck_check pages[];
+    struct recheck_page pages[];
 };
 
 static void recheck_add_page(struct store *st, struct recheck_job *j, uint32_t slot)
 {
+    struct page_handle h;
     size_t bytes;
 
-    if (slot == SLOT_NONE || !store_page_is_unchecked(st, slot))
+    if (slot == SLOT_NONE || !store_page_is_unchecked(st, slot) || !store_resolve(st, slot, &h))
         return;
-    bytes = pool_slot_span(&st->pool, slot)->group->page_bytes - PAGE_HEADER_BYTES;
-    j->pages[j->n++] = (struct recheck_check){
+
+    bytes = h.group->page_bytes - PAGE_HEADER_BYTES;
+    j->pages[j->n++] = (struct recheck_page){
         .slot = slot,
-        .crc = pool_slot(&st->pool, slot)->payload_crc32c,
-        .generation = pool_slot(&st->pool, slot)->generation,
-        .payload = (const uint8_t *) pool_slot_data(&st->pool, slot) + PAGE_HEADER_BYTES,
+        .crc = h.slot->payload_crc32c,
+        .generation = h.slot->generation,
+        .payload = store_page_data(st, &h) + PAGE_HEADER_BYTES,
         .payload_bytes = bytes,
     };
     j->bytes += bytes;
@@ -51,7 +52,7 @@ static bool recheck_compare_slice(struct work_item *work)
     uint64_t bytes = 0;
 
     for (; j->next < j->n && bytes < WORK_SLICE_BYTES; j->next++) {
-        struct recheck_check *c = &j->pages[j->next];
+        struct recheck_page *c = &j->pages[j->next];
 
         c->whole = crc32c(c->payload, c->payload_bytes) == c->crc;
         bytes += c->payload_bytes;
@@ -59,26 +60,27 @@ static bool recheck_compare_slice(struct work_item *work)
     return j->next < j->n;
 }
 
-/* What was compared counts, also if it was not all, or for nobody. */
+/* Applies the results so far, even if the job expired or its client is gone. */
 static int recheck_conclude(struct job *job, struct request *rq)
 {
     struct recheck_job *j = (struct recheck_job *) job;
     struct store *st = store_of(job->session->tenant);
 
     for (size_t i = 0; i < j->n; i++) {
-        const struct recheck_check *c = &j->pages[i];
-        const struct slot *slot;
+        const struct recheck_page *c = &j->pages[i];
+        struct page_handle h;
 
         if (i < j->next && c->whole)
             store_page_checked(st, c->slot, true);
         store_unhold(st, c->slot);
-        slot = pool_slot(&st->pool, c->slot); /* the last hold may have taken the page with it */
-        if (i < j->next && !c->whole && slot && slot->state == SLOT_COMMITTED &&
-            slot->generation == c->generation)
+        /* the page may have been dropped with its last hold */
+        if (i < j->next && !c->whole && store_resolve(st, c->slot, &h) && h.slot->state == SLOT_COMMITTED &&
+            h.slot->generation == c->generation)
             store_page_checked(st, c->slot, false);
     }
     if (!rq)
         return 0;
+
     rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
     return job->work.expired ? job_expired(rq) : j->again(rq);
 }
@@ -86,7 +88,7 @@ static int recheck_conclude(struct job *job, struct request *rq)
 int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq))
 {
     _cleanup_(freep) struct recheck_job *j = NULL;
-    struct store *st = store_of(rq->session->tenant);
+    struct store *st = rq->store;
     size_t n_unchecked = 0;
     int r;
 
@@ -94,21 +96,25 @@ int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*aga
         n_unchecked += slots[i] != SLOT_NONE && store_page_is_unchecked(st, slots[i]);
     if (n_unchecked == 0 || rq->rechecked)
         return 0;
-    if (device_is_gpu(rq->session->tenant->device))
-        return recheck_gpu_begin(rq, slots, n, again);
+    if (rq->store->pool.source)
+        return rq->server->recheck_on_gpu(rq, slots, n, again);
+
     j = calloc(1, sizeof(*j) + n_unchecked * sizeof(j->pages[0]));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n_unchecked);
+
     for (size_t i = 0; i < n; i++)
         recheck_add_page(st, j, slots[i]);
     if (j->bytes <= rq->server->config->work_inline_bytes)
         return 0;
+
     j->job.work.run = recheck_compare_slice;
     j->job.finish = recheck_conclude;
     j->again = again;
     r = job_start(&j->job, rq);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < j->n; i++)
         store_hold(st, j->pages[i].slot);
     (void) take_ptr(j);

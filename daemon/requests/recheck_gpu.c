@@ -1,35 +1,35 @@
 /*
- * Pages of an earlier process on a GPU: the mover adds their checksums up before somebody leases them again,
- * one request for each extent. While that lasts a hold of the job's own keeps them where they are. What the
- * mover did not answer stays unchecked, and the client is told to come again.
+ * The same on a GPU: the mover computes checksums of an earlier process's pages before a client leases
+ * them, one request for each extent. Meanwhile the job holds the pages. Pages without an answer stay
+ * unchecked, and the client gets EAGAIN.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
 #include "daemon/gpu/gpu_open.h"
-#include "daemon/requests/job.h"
 #include "daemon/gpu/mover.h"
+#include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 
 enum {
     CHECK_MS = 30000
 }; /* half a GiB takes a tenth of a second; the mover may have to open the device first */
 
-struct recheck_gpu_check { /* of one page */
+struct recheck_gpu_page { /* of one page */
     uint32_t slot, crc, found;
     uint64_t generation;
-    const struct pool_extent *extent; /* while the job holds the page */
+    uint64_t offset, bytes;           /* of the payload in the extent */
+    const struct pool_extent *extent; /* stays while the job holds the page */
     bool answered;
 };
 
 struct recheck_gpu_job;
 
-struct question { /* of one extent: pages [first, first + n) */
+struct recheck_gpu_batch { /* of one extent: pages [first, first + n) */
     struct recheck_gpu_job *job;
     size_t first, n;
 };
@@ -37,39 +37,39 @@ struct question { /* of one extent: pages [first, first + n) */
 struct recheck_gpu_job {
     struct job job;
     int (*again)(struct request *rq);
-    size_t n, n_questions, n_waiting;
-    struct errmsg why;          /* the mover did not answer everything */
-    struct question *questions; /* [n] at most */
-    struct recheck_gpu_check pages[];
+    size_t n, n_batches, n_waiting;
+    struct errmsg why;                 /* why the mover did not answer every batch */
+    struct recheck_gpu_batch *batches; /* [n] at most */
+    struct recheck_gpu_page pages[];
 };
 
 static void recheck_gpu_job_freep(struct recheck_gpu_job **j)
 {
     if (*j)
-        free((*j)->questions);
+        free((*j)->batches);
     free(*j);
 }
 
 /* ---- conclude ---- */
 
-static void recheck_gpu_judge(struct store *st, const struct recheck_gpu_check *c)
+static void recheck_gpu_judge(struct store *st, const struct recheck_gpu_page *c)
 {
-    const struct slot *slot;
+    struct page_handle h;
 
     if (c->answered && c->found == c->crc)
         store_page_checked(st, c->slot, true);
     store_unhold(st, c->slot);
-    slot = pool_slot(&st->pool, c->slot); /* the last hold may have taken the page with it */
-    if (c->answered && c->found != c->crc && slot && slot->state == SLOT_COMMITTED &&
-        slot->generation == c->generation)
+    /* the page may have been dropped with its last hold */
+    if (c->answered && c->found != c->crc && store_resolve(st, c->slot, &h) &&
+        h.slot->state == SLOT_COMMITTED && h.slot->generation == c->generation)
         store_page_checked(st, c->slot, false);
 }
 
-static int recheck_gpu_come_again(struct request *rq, const char *why)
+static int recheck_gpu_retry_later(struct request *rq, const char *why)
 {
     return fail(&rq->error, -EAGAIN,
-                "pages that were there before kvcobrad was started have to be checked first, and cannot be "
-                "now (%.250s): come again",
+                "pages of an earlier kvcobrad must be checked first, which is not possible "
+                "now (%.250s): retry later",
                 why);
 }
 
@@ -80,19 +80,20 @@ static int recheck_gpu_conclude(struct job *job, struct request *rq)
 
     for (size_t i = 0; i < j->n; i++)
         recheck_gpu_judge(st, &j->pages[i]);
-    freep(&j->questions);
-    j->questions = NULL;
+    freep(&j->batches);
+    j->batches = NULL;
     if (!rq)
         return 0;
     if (j->why.text[0])
-        return recheck_gpu_come_again(rq, j->why.text);
+        return recheck_gpu_retry_later(rq, j->why.text);
+
     rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
     return j->again(rq);
 }
 
 static void recheck_gpu_on_checked(void *ctx, struct mover_reply *reply)
 {
-    struct question *q = ctx;
+    struct recheck_gpu_batch *q = ctx;
     struct recheck_gpu_job *j = q->job;
     const Kvcobra__MoverChecked *m = reply->err == 0 ? reply->body->check : NULL;
 
@@ -108,101 +109,107 @@ static void recheck_gpu_on_checked(void *ctx, struct mover_reply *reply)
         job_end(&j->job);
 }
 
-/* ---- ask ---- */
+/* ---- requests to the mover ---- */
 
-static int recheck_gpu_ask(struct server *s, const struct device *d, struct question *q)
+static int recheck_gpu_send_batch(struct server *s, const struct device *d, struct recheck_gpu_batch *q)
 {
-    const struct recheck_gpu_check *pages = &q->job->pages[q->first];
+    const struct recheck_gpu_page *pages = &q->job->pages[q->first];
     _cleanup_(freep) Kvcobra__MoverRange *ranges = calloc(q->n, sizeof(*ranges));
     _cleanup_(freep) Kvcobra__MoverRange **pointers = calloc(q->n, sizeof(Kvcobra__MoverRange *));
     Kvcobra__MoverCheck check = KVCOBRA__MOVER_CHECK__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
-    const struct pool *p = &d->store.pool;
+    const struct store *st = &d->store;
 
     if (!ranges || !pointers)
         return -ENOMEM;
+
     for (size_t i = 0; i < q->n; i++) {
         kvcobra__mover_range__init(&ranges[i]);
-        ranges[i].offset = pool_slot_offset(p, pages[i].slot) + PAGE_HEADER_BYTES;
-        ranges[i].bytes = pool_slot_span(p, pages[i].slot)->group->page_bytes - PAGE_HEADER_BYTES;
+        ranges[i].offset = pages[i].offset;
+        ranges[i].bytes = pages[i].bytes;
         pointers[i] = &ranges[i];
     }
     check.device = d->number;
-    check.extent_bytes = p->extent_bytes;
+    check.extent_bytes = st->pool.extent_bytes;
     check.n_ranges = q->n;
     check.ranges = pointers;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CHECK;
     request.check = &check;
-    return mover_ask(s->mover, &request, &pages->extent->gpu_fd, 1, CHECK_MS, recheck_gpu_on_checked, q);
+    return mover_ask(s->gpus.mover, &request, &pages->extent->gpu_fd, 1, CHECK_MS, recheck_gpu_on_checked, q);
 }
 
-/* As many as can be asked. Return: 0: an answer comes; errno of the first. */
-static int recheck_gpu_ask_all(struct server *s, const struct device *d, struct recheck_gpu_job *j)
+/* Sends as many batches as the mover accepts. Return: 0: an answer will come; errno of the first. */
+static int recheck_gpu_send_all(struct server *s, const struct device *d, struct recheck_gpu_job *j)
 {
     int r = 0;
 
-    for (size_t i = 0; i < j->n_questions && r == 0; i++) {
-        r = recheck_gpu_ask(s, d, &j->questions[i]);
+    for (size_t i = 0; i < j->n_batches && r == 0; i++) {
+        r = recheck_gpu_send_batch(s, d, &j->batches[i]);
         j->n_waiting += r == 0;
     }
     if (r < 0 && j->n_waiting > 0)
-        (void) fail(&j->why, r, "kvcobra-mover has too much to do");
+        (void) fail(&j->why, r, "the queue of kvcobra-mover is full");
     return j->n_waiting > 0 ? 0 : r;
 }
 
 static int recheck_gpu_by_extent(const void *a, const void *b)
 {
-    const struct recheck_gpu_check *x = a, *y = b;
+    const struct recheck_gpu_page *x = a, *y = b;
 
-    return x->extent->id != y->extent->id ? (x->extent->id > y->extent->id ? 1 : -1) : 0;
+    return (x->extent->id > y->extent->id) - (x->extent->id < y->extent->id);
 }
 
-/* The unchecked ones of @slots, those of one extent together. */
+/* The unchecked pages of @slots, sorted by extent. */
 static int recheck_gpu_collect(struct store *st, const uint32_t *slots, size_t n, struct recheck_gpu_job *j)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct slot *slot = slots[i] == SLOT_NONE ? NULL : pool_slot(&st->pool, slots[i]);
+        struct page_handle h;
 
-        if (slot && slot->unchecked)
-            j->pages[j->n++] = (struct recheck_gpu_check){
+        if (slots[i] != SLOT_NONE && store_resolve(st, slots[i], &h) && h.slot->unchecked)
+            j->pages[j->n++] = (struct recheck_gpu_page){
                 .slot = slots[i],
-                .crc = slot->payload_crc32c,
-                .generation = slot->generation,
-                .extent = pool_slot_span(&st->pool, slots[i])->extent,
+                .crc = h.slot->payload_crc32c,
+                .generation = h.slot->generation,
+                .offset = store_page_offset(st, &h) + PAGE_HEADER_BYTES,
+                .bytes = h.group->page_bytes - PAGE_HEADER_BYTES,
+                .extent = h.span->extent,
             };
     }
     qsort(j->pages, j->n, sizeof(j->pages[0]), recheck_gpu_by_extent);
-    j->questions = calloc(j->n, sizeof(j->questions[0]));
-    for (size_t i = 0; j->questions && i < j->n; i++) {
+    j->batches = calloc(j->n, sizeof(j->batches[0]));
+    for (size_t i = 0; j->batches && i < j->n; i++) {
         if (i == 0 || j->pages[i].extent != j->pages[i - 1].extent)
-            j->questions[j->n_questions++] = (struct question){.job = j, .first = i};
-        j->questions[j->n_questions - 1].n++;
+            j->batches[j->n_batches++] = (struct recheck_gpu_batch){.job = j, .first = i};
+        j->batches[j->n_batches - 1].n++;
     }
-    return j->questions ? 0 : -ENOMEM;
+    return j->batches ? 0 : -ENOMEM;
 }
 
 int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq))
 {
-    struct device *d = rq->session->tenant->device;
-    struct store *st = store_of(rq->session->tenant);
+    struct device *d = rq->tenant->device;
+    struct store *st = rq->store;
     _cleanup_(recheck_gpu_job_freep) struct recheck_gpu_job *j = NULL;
     struct errmsg why;
-    int r = gpu_check(d, &why); /* a session of an earlier process may be on one that is not available now */
+    int r = gpu_open_check(d, &why); /* a restored session may be on a GPU that is unavailable now */
 
     if (r < 0)
-        return recheck_gpu_come_again(rq, why.text);
+        return recheck_gpu_retry_later(rq, why.text);
+
     j = calloc(1, sizeof(*j) + n * sizeof(j->pages[0]));
     if (!j || recheck_gpu_collect(st, slots, n, j) < 0)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n);
+
     j->job.finish = recheck_gpu_conclude;
     j->again = again;
     r = job_begin(&j->job, rq);
     if (r < 0)
         return r;
-    r = recheck_gpu_ask_all(rq->server, d, j);
+
+    r = recheck_gpu_send_all(rq->server, d, j);
     if (r < 0) {
         job_cancel(&j->job);
-        return recheck_gpu_come_again(rq, strerror(-r));
+        return recheck_gpu_retry_later(rq, strerror(-r));
     }
     for (size_t i = 0; i < j->n; i++)
         store_hold(st, j->pages[i].slot);

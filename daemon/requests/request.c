@@ -1,4 +1,4 @@
-/* From a packet to its reply; see request.h. */
+/* See request.h. */
 #include "daemon/requests/request.h"
 
 #include <errno.h>
@@ -7,90 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/requests/conn.h"
-#include "daemon/operator/drain.h"
-#include "daemon/session/external_memory.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/metrics.h"
-#include "daemon/server.h"
+#include "daemon/requests/conn.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/tables/tables.h"
-
-enum { ON_CLIENT = 1, ON_OPERATOR = 2, ON_BOTH = 3 };
-
-static const struct handler {
-    int (*run)(struct request *rq);
-    enum conn_state needs; /* least state of the connection */
-    unsigned sockets;
-} handlers[] = {
-    [KVCOBRA__REQUEST__BODY_HELLO] = {handle_hello, CONN_NEW, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_CONFIRM] = {handle_confirm, CONN_GREETED, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_BYE] = {handle_bye, CONN_NEW, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_OPEN_MODEL] = {handle_open_model, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_GET_EXTENT] = {handle_get_extent, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_LEND_EXTENT] = {handle_lend_extent, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_LIST_TABLES] = {handle_list_tables, CONN_OPEN, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_FETCH_TABLE] = {handle_fetch_table, CONN_OPEN, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_REF_TABLE] = {handle_ref_table, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_UNREF_TABLE] = {handle_unref_table, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_STAGE_TABLE] = {handle_stage_table, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE] = {handle_activate_table, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE] = {handle_rollback_table, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_RETIRE_TABLE] = {handle_retire_table, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_RESERVE] = {handle_reserve, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_COMMIT] = {handle_commit, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_ABORT] = {handle_abort, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_LEASE] = {handle_lease, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_KEEP_LEASES] = {handle_keep_leases, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_RELEASE] = {handle_release, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_APPEND_RAW] = {handle_append_raw, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_READ_RAW] = {handle_read_raw, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_GET_STATUS] = {handle_get_status, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_EVICT] = {handle_evict, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_SHADOW_TABLE] = {handle_shadow_table, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_CANARY_TABLE] = {handle_canary_table, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_REPORT] = {handle_report, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_FETCH_MOMENTS] = {handle_fetch_moments, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_GET_FIT] = {handle_get_fit, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_SET_QUOTA] = {handle_set_quota, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_DRAIN] = {handle_drain, CONN_OPEN, ON_OPERATOR},
-};
-
-/* What the daemon knows a request as; for sentences. */
-static const char *request_name(const Kvcobra__Request *m)
-{
-    const ProtobufCFieldDescriptor *f =
-        protobuf_c_message_descriptor_get_field(&kvcobra__request__descriptor, (unsigned) m->body_case);
-
-    return f ? f->name : "empty";
-}
-
-static int request_dispatch(struct request *rq)
-{
-    const struct conn *c = rq->conn;
-    unsigned n = (unsigned) rq->message->body_case;
-    unsigned socket = c->is_operator ? ON_OPERATOR : ON_CLIENT;
-    const struct handler *h = n < sizeof(handlers) / sizeof(handlers[0]) ? &handlers[n] : NULL;
-    int r;
-
-    if (!h || !h->run)
-        return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad does not know the request; it speaks protocol %d",
-                    PROTO_VERSION);
-    if (c->state < h->needs)
-        return fail(&rq->error, -EPROTO, "%s before %s", request_name(rq->message),
-                    c->state == CONN_NEW ? "hello" : "confirm");
-    if (!(h->sockets & socket))
-        return fail(&rq->error, -EPERM, "%s is not served on the %s socket", request_name(rq->message),
-                    c->is_operator ? "operator" : "client");
-    r = drain_check(rq);
-    return r < 0 ? r : h->run(rq);
-}
 
 int request_may_send_fds(struct request *rq)
 {
     if (rq->conn->fds_sent && !ev_stream_drained(rq->conn->stream))
         return fail(&rq->error, -EAGAIN,
-                    "an earlier reply with descriptors is still unread: read it, then ask again");
+                    "an earlier reply with descriptors is still unread: read it, then retry");
     return 0;
 }
 
@@ -109,7 +37,7 @@ static int request_copy_fds(struct request *rq, int *ret)
             int r = errno == EMFILE ? -EAGAIN : -errno;
 
             request_close_all(ret, i);
-            return fail(&rq->error, r, "kvcobrad has no descriptor left for this reply: ask again later");
+            return fail(&rq->error, r, "kvcobrad has no descriptor left for this reply: retry later");
         }
     }
     return 0;
@@ -130,7 +58,7 @@ static int request_send_reply(struct request *rq)
     int r;
 
     rq->reply.id = rq->message->id;
-    rq->reply.boot_id = bytes_view(rq->server->boot_id, BOOT_ID_BYTES);
+    rq->reply.boot_id = bytes_view(rq->server->devices.boot_id, BOOT_ID_BYTES);
     r = request_copy_fds(rq, fds);
     if (r < 0)
         request_reply_failure(rq, r);
@@ -143,8 +71,7 @@ static int request_send_reply(struct request *rq)
     return ev_stream_send(rq->conn->stream, scratch->packet, (size_t) bytes, fds, rq->n_fds);
 }
 
-/* Sends what a handler that returned @r says. Return: 0; negative: the connection is of no use any more. */
-static int request_send_answer(struct request *rq, int r)
+int request_reply(struct request *rq, int r)
 {
     const struct conn *c = rq->conn;
 
@@ -168,56 +95,118 @@ void request_answer(struct request *rq, int r)
         return;
     if (rq->conn->closed)
         wire_request_free((Kvcobra__Request *) rq->message);
-    else if (request_send_answer(rq, r) < 0)
+    else if (request_reply(rq, r) < 0)
         conn_close(rq->conn);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
 }
 
-int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
-{
-    struct server *s = c->server;
-    struct request rq = {
-        .server = s,
-        .conn = c,
-        .session = c->session,
-        .packet = packet,
-        .began_ns = metrics_now_ns(),
-    };
-    Kvcobra__Request *message = NULL;
-    int r = wire_request_unpack(data, packet->bytes, &message);
+/* ---- fields of messages ---- */
 
-    if (r < 0) {
-        if (log_is_due(++s->refused_packets))
-            log_event(LOG_NOTICE, "packet-refused",
-                      "pid=%ld uid=%ld bytes=%zu refused=%" PRIu64 " message=\"%s\", closing the connection",
-                      (long) c->peer.pid, (long) c->peer.uid, packet->bytes, s->refused_packets,
-                      strerror(-r));
+void request_set_session(struct request *rq, struct session *x)
+{
+    rq->session = x;
+    rq->tenant = x ? x->tenant : NULL;
+    rq->store = x ? store_of(x->tenant) : NULL;
+}
+
+int request_check_bytes(struct request *rq, const ProtobufCBinaryData *field, size_t n, const char *what)
+{
+    if (field->len != n)
+        return fail(&rq->error, -EINVAL, "a %s of %zu bytes instead of %zu", what, field->len, n);
+    return 0;
+}
+
+int request_digest(struct request *rq, const ProtobufCBinaryData *field, const char *what,
+                   const uint8_t **ret)
+{
+    int r = request_check_bytes(rq, field, DIGEST_BYTES, what);
+
+    if (r < 0)
         return r;
-    }
-    if (c->session)
-        c->session->seen_ms = ev_now_ms(s->ev);
-    kvcobra__reply__init(&rq.reply);
-    rq.message = message;
-    r = request_dispatch(&rq);
-    wire_packet_close_fds(packet); /* whoever sees the reply can rely on it */
-    r = r == REQUEST_PENDING ? 0 : request_send_answer(&rq, r);
-    tables_retire_idle(&s->tables, ev_now_ms(s->ev));
-    return r;
+
+    *ret = field->data;
+    return 0;
+}
+
+int request_find_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret)
+{
+    const uint8_t *bytes;
+    int r = request_digest(rq, digest, "table digest", &bytes);
+
+    if (r < 0)
+        return r;
+
+    *ret = table_find(&rq->server->tables, bytes);
+    return *ret ? 0 : fail(&rq->error, -ENOENT, "no such table here");
+}
+
+int request_check_table(struct request *rq, const struct table_entry *t)
+{
+    if (!t->table || !session_has_table(rq->session, t))
+        return fail(&rq->error, -ESTALE, "the table is %s and this session has no reference on it",
+                    table_state_name(t->state));
+    return 0;
 }
 
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret)
 {
     struct table_entry *t;
+    int r = request_find_table(rq, digest, &t);
 
-    if (digest->len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len,
-                    DIGEST_BYTES);
-    t = tables_find(&rq->server->tables, digest->data);
-    if (!t)
-        return fail(&rq->error, -ENOENT, "no such table here");
-    if (!t->table || !session_has_table(rq->session, t))
-        return fail(&rq->error, -ESTALE, "the table is %s and this session has no reference on it",
-                    table_state_name(t->state));
+    if (r < 0)
+        return r;
+
+    r = request_check_table(rq, t);
+    if (r < 0)
+        return r;
+
     *ret = t;
     return 0;
+}
+
+int request_outcome(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present,
+                    const char *conflict)
+{
+    if (outcome == OUTCOME_STALE)
+        return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked,
+                    present);
+    if (outcome == OUTCOME_CONFLICT)
+        return fail(&rq->error, -EEXIST, "revision %" PRIu64 " %s", present, conflict);
+    return 0;
+}
+
+/* ---- draining ---- */
+
+static int request_refuse_draining(struct request *rq, const char *what)
+{
+    return fail(&rq->error, -ESHUTDOWN,
+                "kvcobrad is draining before it is stopped and takes no new %s: continue without sharing, or "
+                "retry later",
+                what);
+}
+
+int request_check_draining(struct request *rq)
+{
+    if (!rq->server->draining)
+        return 0;
+
+    switch (rq->message->body_case) {
+    case KVCOBRA__REQUEST__BODY_OPEN_MODEL:
+        return request_refuse_draining(rq, "models");
+    case KVCOBRA__REQUEST__BODY_LEND_EXTENT:
+        return request_refuse_draining(rq, "memory");
+    case KVCOBRA__REQUEST__BODY_RESERVE:
+        return request_refuse_draining(rq, "pages");
+    case KVCOBRA__REQUEST__BODY_APPEND_RAW:
+        return rq->message->append_raw->only_find ? 0 : request_refuse_draining(rq, "pages");
+    default:
+        return 0;
+    }
+}
+
+int request_check_draining_session(struct request *rq)
+{
+    if (!rq->server->draining || rq->conn->is_operator)
+        return 0;
+    return request_refuse_draining(rq, "sessions");
 }

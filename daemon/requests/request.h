@@ -1,7 +1,8 @@
 /*
- * One request being answered. A handler looks at the message, changes the daemon's state, fills the reply's
- * body and returns 0 or a negative errno with a sentence; request.c does the rest. One that has to wait for a
- * thread hands the request to a job (job.h) and returns REQUEST_PENDING.
+ * One request that is being answered. A handler reads the message, changes the daemon's state, fills the
+ * reply's body and returns 0 or a negative errno with a sentence. A handler that has to wait for a thread
+ * gives the request to a job (job.h) and returns REQUEST_PENDING. dispatch.c calls handlers, request.c
+ * sends replies.
  */
 #pragma once
 
@@ -10,12 +11,15 @@
 #include <stdint.h>
 
 #include "base/errmsg.h"
+#include "daemon/tables/table_entry.h"
 #include "proto/wire.h"
 
 struct conn;
 struct server;
 struct session;
+struct store;
 struct table_entry;
+struct tenant;
 
 #define REQUEST_PENDING 1
 
@@ -23,31 +27,62 @@ struct request {
     struct server *server;
     struct conn *conn;
     struct session *session; /* NULL on the operator socket and before CONFIRM */
+    struct tenant *tenant;   /* the session's; NULL without one */
+    struct store *store;     /* the tenant's */
     const Kvcobra__Request *message;
-    struct wire_packet
-        *packet; /* descriptors that came along; closed after the handler; NULL when a job answers */
+    /* descriptors of the packet; closed after the handler; NULL when a job answers */
+    struct wire_packet *packet;
     Kvcobra__Reply reply;
     int fds[WIRE_FDS_MAX]; /* borrowed: copies are sent */
     size_t n_fds;
     struct errmsg error;
     uint64_t began_ns; /* metrics_now_ns() */
-    bool rechecked;    /* recheck_begin() had its turn */
+    bool rechecked;    /* recheck_begin() is done */
 };
 
-/* Decodes, dispatches, answers. Return: 0; negative: the connection is of no use any more. */
-int request_handle(struct conn *c, const void *data, struct wire_packet *packet);
-
 /*
- * The end of a request that a job answers: @r as returned by a handler. Frees the message unless that is
- * REQUEST_PENDING again. Closes the connection if it is of no use any more; one that is closed already gets
- * nothing.
+ * Ends a request of a job: @r as returned by a handler. Frees the message, unless @r is REQUEST_PENDING
+ * again. Closes the connection if the reply cannot be sent; a closed connection gets no reply.
  */
 void request_answer(struct request *rq, int r);
 
-/* -EAGAIN if an earlier packet with descriptors is still unread: handlers that send some ask first. */
+/* Fills what the session determines: session, tenant and store. @x: NULL on the operator socket. */
+void request_set_session(struct request *rq, struct session *x);
+
+/*
+ * Sends the reply of a handler that returned @r, and frees the message.
+ *
+ * Return: 0; negative: the caller must close the connection.
+ */
+int request_reply(struct request *rq, int r);
+
+/* Whether a draining daemon refuses the request. Return: 0; -ESHUTDOWN with a sentence. */
+int request_check_draining(struct request *rq);
+/* for a HELLO or CONFIRM that would create a session */
+int request_check_draining_session(struct request *rq);
+
+/* Whether a field has @n bytes. @what names it in the sentence. Return: 0; -EINVAL. */
+int request_check_bytes(struct request *rq, const ProtobufCBinaryData *field, size_t n, const char *what);
+
+/* A digest field. @ret: borrowed of the message. Return: 0; -EINVAL: not DIGEST_BYTES long. */
+int request_digest(struct request *rq, const ProtobufCBinaryData *field, const char *what,
+                   const uint8_t **ret);
+
+/* The table that a message names. Return: 0; -EINVAL; -ENOENT. */
+int request_find_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);
+
+/* The error of a change that was not applied. @conflict: what the present revision did. Return: 0; -ESTALE;
+ * -EEXIST. */
+int request_outcome(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present,
+                    const char *conflict);
+
+/*
+ * For handlers that send descriptors. Return: 0; -EAGAIN: the client has not read an earlier packet with
+ * descriptors.
+ */
 int request_may_send_fds(struct request *rq);
 
-/* Room for what replies point at until they are packed; one request at a time. */
+/* Memory that replies point at until they are packed; one request at a time. */
 struct reply_scratch {
     Kvcobra__PageRef pages[WIRE_ITEMS_MAX];
     Kvcobra__PageRef *page_pointers[WIRE_ITEMS_MAX];
@@ -103,39 +138,11 @@ static inline ProtobufCBinaryData bytes_view(const void *data, size_t n)
     return (ProtobufCBinaryData){n, (uint8_t *) data}; /* packing only reads */
 }
 
-/* Handlers, by file. */
-int handle_hello(struct request *rq); /* handshake.c */
-int handle_confirm(struct request *rq);
-int handle_bye(struct request *rq);
-int handle_open_model(struct request *rq); /* models.c */
-int handle_get_extent(struct request *rq);
-int handle_list_tables(struct request *rq); /* tables_requests.c */
-int handle_fetch_table(struct request *rq);
-int handle_ref_table(struct request *rq);
-int handle_unref_table(struct request *rq);
-int handle_activate_table(struct request *rq);
-int handle_rollback_table(struct request *rq);
-int handle_retire_table(struct request *rq);
-int handle_stage_table(struct request *rq); /* stage.c */
-int handle_reserve(struct request *rq);     /* pages_write.c */
-int handle_abort(struct request *rq);
-int handle_commit(struct request *rq); /* commit.c */
-int handle_lease(struct request *rq);  /* pages_read.c */
-int handle_release(struct request *rq);
-int handle_keep_leases(struct request *rq);
-int handle_get_status(struct request *rq); /* status.c */
-int handle_evict(struct request *rq);      /* operator.c */
-int handle_set_quota(struct request *rq);  /* quota.c */
-int handle_drain(struct request *rq);      /* drain.c */
-int handle_append_raw(struct request *rq); /* raw_append.c */
-int handle_read_raw(struct request *rq);   /* raw_read.c */
+/* Whether this session has a reference on the table. Return: 0; -ESTALE. */
+int request_check_table(struct request *rq, const struct table_entry *t);
 
-int handle_report(struct request *rq); /* report.c */
-int handle_get_fit(struct request *rq);
-int handle_fetch_moments(struct request *rq);
-int handle_shadow_table(struct request *rq);
-int handle_canary_table(struct request *rq);
-
-/* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE.
+/*
+ * The table that a page message names, with a reference of this session. Return: 0; -EINVAL, -ENOENT,
+ * -ESTALE.
  */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

@@ -1,7 +1,7 @@
 /*
- * STAGE: an operator's table comes in. Parsing it and syncing its file to the state folder take from
- * milliseconds to seconds: threads do both (tables.h has the steps). One table at a time, since two writers
- * of one file would need an order.
+ * STAGE: adds a table that an operator sends. Parsing it and syncing its file to the state folder take
+ * milliseconds to seconds, so threads do both (tables_stage.h has the steps). One table at a time, since
+ * two writers of one file would need an order.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,17 +12,21 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/conn.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
+#include "daemon/tables/tables_stage.h"
 
 struct stage_job {
     struct job job;
-    const struct config *config; /* state_dir does not change while we run */
+    const struct config *config; /* state_dir does not change while the daemon runs */
     struct staging staging;
 };
 
-/* The operator's bytes cannot change under us: a memfd sealed against writing and resizing. */
+/*
+ * Maps a memfd that is sealed against writing and resizing, so the operator cannot change the bytes
+ * meanwhile.
+ */
 static int stage_map_staged(struct request *rq, uint64_t bytes, void **ret)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
@@ -31,23 +35,26 @@ static int stage_map_staged(struct request *rq, uint64_t bytes, void **ret)
     void *p;
 
     if (rq->packet->n_fds != 1)
-        return fail(&rq->error, -EINVAL, "stage_table comes with %zu descriptors instead of one",
+        return fail(&rq->error, -EINVAL, "stage_table with %zu descriptors instead of one",
                     rq->packet->n_fds);
+
     fd = rq->packet->fds[0];
     seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & need) != need)
         return fail(&rq->error, -EINVAL, "the staged table is not a memfd sealed SHRINK, GROW and WRITE");
     if (fstat(fd, &st) < 0)
-        return fail(&rq->error, -errno, "cannot look at the staged table: %s", strerror(errno));
+        return fail(&rq->error, -errno, "cannot stat the staged table: %s", strerror(errno));
     if ((uint64_t) st.st_size != bytes || bytes == 0)
         return fail(&rq->error, -EINVAL, "the staged table has %lld bytes, not %" PRIu64,
                     (long long) st.st_size, bytes);
     if (bytes > rq->server->config->table_bytes_max)
-        return fail(&rq->error, -EFBIG, "a table of %" PRIu64 " bytes: kvcobrad takes %" PRIu64, bytes,
+        return fail(&rq->error, -EFBIG, "a table of %" PRIu64 " bytes: kvcobrad accepts %" PRIu64, bytes,
                     rq->server->config->table_bytes_max);
+
     p = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED)
         return fail(&rq->error, -errno, "cannot map the staged table: %s", strerror(errno));
+
     *ret = p;
     return 0;
 }
@@ -59,6 +66,7 @@ static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcom
 
     if (r < 0 && r != -EBADMSG && r != -ESTALE)
         return r;
+
     kvcobra__stage_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) (r == -ESTALE ? OUTCOME_STALE : outcome);
     if (t) {
@@ -71,11 +79,11 @@ static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcom
     return r;
 }
 
-/* The bytes are not needed any more, and another table may come. */
-static void stage_end(struct server *s, struct staging *staging)
+/* Frees the bytes, and allows the next table. */
+static void stage_release(struct server *s, struct staging *staging)
 {
     (void) munmap((void *) staging->bytes, staging->n_bytes);
-    staging_deinit(staging);
+    tables_stage_deinit(staging);
     s->is_staging = false;
 }
 
@@ -93,24 +101,24 @@ static bool stage_write_file(struct work_item *i)
     return false;
 }
 
-/* The table counts from now on, whether the operator that sent it still waits or not: its file is there. */
-static int stage_written(struct job *job, struct request *rq)
+/* The file is written: adds the table, even if the operator that sent it is gone. */
+static int stage_conclude_write(struct job *job, struct request *rq)
 {
     struct stage_job *j = (struct stage_job *) job;
     enum table_outcome outcome = OUTCOME_APPLIED;
-    struct errmsg unheard;
+    struct errmsg ignored;
     struct table_entry *t = NULL;
     int r;
 
     if (job->work.expired)
         r = rq ? job_expired(rq) : 0;
     else
-        r = tables_stage_accept(&job->server->tables, &j->staging, &outcome, &t, rq ? &rq->error : &unheard);
-    stage_end(job->server, &j->staging);
+        r = tables_stage_accept(&job->server->tables, &j->staging, &outcome, &t, rq ? &rq->error : &ignored);
+    stage_release(job->server, &j->staging);
     return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
 
-static int stage_parsed(struct job *job, struct request *rq)
+static int stage_conclude_parse(struct job *job, struct request *rq)
 {
     struct stage_job *j = (struct stage_job *) job;
     enum table_outcome outcome = OUTCOME_APPLIED;
@@ -130,7 +138,7 @@ static int stage_parsed(struct job *job, struct request *rq)
         if (next) {
             *next = (struct stage_job){
                 .job.work.run = stage_write_file,
-                .job.finish = stage_written,
+                .job.finish = stage_conclude_write,
                 .config = j->config,
                 .staging = j->staging,
             };
@@ -141,11 +149,11 @@ static int stage_parsed(struct job *job, struct request *rq)
             return r;
         }
     }
-    stage_end(job->server, &j->staging);
+    stage_release(job->server, &j->staging);
     return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
 
-int handle_stage_table(struct request *rq)
+int stage_handle(struct request *rq)
 {
     const Kvcobra__StageTable *m = rq->message->stage_table;
     _cleanup_(freep) struct stage_job *j = NULL;
@@ -153,10 +161,12 @@ int handle_stage_table(struct request *rq)
     int r;
 
     if (rq->server->is_staging)
-        return fail(&rq->error, -EAGAIN, "another table is being staged: ask again when it is done");
+        return fail(&rq->error, -EAGAIN, "another table is being staged: retry when it is done");
+
     r = stage_map_staged(rq, m->bytes, &bytes);
     if (r < 0)
         return r;
+
     j = malloc(sizeof(*j));
     if (!j) {
         (void) munmap(bytes, m->bytes);
@@ -164,14 +174,14 @@ int handle_stage_table(struct request *rq)
     }
     *j = (struct stage_job){
         .job.work.run = stage_parse,
-        .job.finish = stage_parsed,
+        .job.finish = stage_conclude_parse,
         .config = rq->server->config,
         .staging = {.bytes = bytes, .n_bytes = m->bytes, .revision = m->revision},
     };
     rq->server->is_staging = true;
     r = job_start(&j->job, rq);
     if (r < 0)
-        stage_end(rq->server, &j->staging);
+        stage_release(rq->server, &j->staging);
     else
         (void) take_ptr(j);
     return r;

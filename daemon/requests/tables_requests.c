@@ -3,17 +3,18 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "daemon/requests/conn.h"
-#include "daemon/tables/fit.h"
+#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
-#include "daemon/server.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
-#include "daemon/tables/trial.h"
+#include "daemon/tables/fit.h"
+#include "daemon/tables/tables.h"
+#include "daemon/tables/tables_activate.h"
 
 static void tables_requests_fill_trial(const struct request *rq, const struct table_entry *t,
                                        Kvcobra__TableInfo *info)
 {
-    const struct table_model *m = tables_model(&rq->server->tables, t->model_digest);
+    const struct table_model *m = table_model_find(&rq->server->tables, t->model_digest);
 
     if (m && m->trials.shadow == t)
         info->shadow_ppm = m->trials.shadow_ppm;
@@ -23,7 +24,7 @@ static void tables_requests_fill_trial(const struct request *rq, const struct ta
     }
 }
 
-int handle_list_tables(struct request *rq)
+int tables_requests_handle_list(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__ListTablesReply *reply = &scratch->body.list_tables;
@@ -61,31 +62,23 @@ int handle_list_tables(struct request *rq)
     return 0;
 }
 
-static int tables_requests_find(struct request *rq, const ProtobufCBinaryData *digest,
-                                struct table_entry **ret)
-{
-    if (digest->len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len,
-                    DIGEST_BYTES);
-    *ret = tables_find(&rq->server->tables, digest->data);
-    return *ret ? 0 : fail(&rq->error, -ENOENT, "no such table here");
-}
-
-int handle_fetch_table(struct request *rq)
+int tables_requests_handle_fetch(struct request *rq)
 {
     Kvcobra__FetchTableReply *reply = &rq->server->scratch->body.fetch_table;
     struct table_entry *t;
     int r = request_may_send_fds(rq);
 
     if (r == 0)
-        r = tables_requests_find(rq, &rq->message->fetch_table->digest, &t);
+        r = request_find_table(rq, &rq->message->fetch_table->digest, &t);
     if (r < 0)
         return r;
     if (!t->table)
         return fail(&rq->error, -ESTALE, "the table is %s", table_state_name(t->state));
+
     r = table_entry_fd(t, &rq->fds[0], &rq->error);
     if (r < 0)
         return r;
+
     rq->n_fds = 1;
     kvcobra__fetch_table_reply__init(reply);
     reply->bytes = t->table->n_bytes;
@@ -94,38 +87,41 @@ int handle_fetch_table(struct request *rq)
     return 0;
 }
 
-int handle_ref_table(struct request *rq)
+int tables_requests_handle_ref(struct request *rq)
 {
     const Kvcobra__RefTable *m = rq->message->ref_table;
     const struct session_model *model = session_model(rq->session, m->model);
     Kvcobra__RefTableReply *reply = &rq->server->scratch->body.ref_table;
     struct table_entry *t;
-    int r = tables_requests_find(rq, &m->digest, &t);
+    int r = request_find_table(rq, &m->digest, &t);
 
     if (r < 0)
         return r;
     if (!model)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
-    /* A session that has it already may have it again: its sequences fork. */
+
+    /* A session with a reference may take another one: its sequences fork. */
     if (!t->table || (!tables_may_ref(&rq->server->tables, t, ev_now_ms(rq->server->ev)) &&
                       !session_has_table(rq->session, t)))
         return fail(&rq->error, -ESTALE, "the table is %s, not active: read the control page again",
                     table_state_name(t->state));
     if (memcmp(t->model_digest, model->digest, DIGEST_BYTES) != 0)
         return fail(&rq->error, -EINVAL, "the table is one of another model");
+
     r = session_ref_table(rq->session, t);
     if (r < 0)
         return r;
+
     kvcobra__ref_table_reply__init(reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_REF_TABLE;
     rq->reply.ref_table = reply;
     return 0;
 }
 
-int handle_unref_table(struct request *rq)
+int tables_requests_handle_unref(struct request *rq)
 {
     struct table_entry *t;
-    int r = tables_requests_find(rq, &rq->message->unref_table->digest, &t);
+    int r = request_find_table(rq, &rq->message->unref_table->digest, &t);
 
     if (r < 0)
         return r;
@@ -136,83 +132,81 @@ int handle_unref_table(struct request *rq)
 
 /* ---- operator ---- */
 
-static int tables_requests_outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked,
-                                         uint64_t present)
-{
-    if (outcome == OUTCOME_STALE)
-        return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked,
-                    present);
-    if (outcome == OUTCOME_CONFLICT)
-        return fail(&rq->error, -EEXIST, "revision %" PRIu64 " activated another table", present);
-    return 0;
-}
-
-int handle_activate_table(struct request *rq)
+int tables_requests_handle_activate(struct request *rq)
 {
     const Kvcobra__ActivateTable *m = rq->message->activate_table;
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__ActivateTableReply *reply = &scratch->body.activate_table;
     enum table_outcome outcome;
+    const uint8_t *digest;
     uint64_t revision;
     int r;
 
-    if (m->digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len,
-                    DIGEST_BYTES);
-    r = tables_activate(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome,
+    r = request_digest(rq, &m->digest, "table digest", &digest);
+    if (r < 0)
+        return r;
+
+    r = tables_activate(&rq->server->tables, digest, m->revision, ev_now_ms(rq->server->ev), &outcome,
                         &revision, scratch->digest, &rq->error);
     if (r < 0)
         return r;
+
     kvcobra__activate_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->revision = revision;
     reply->previous = bytes_view(scratch->digest, DIGEST_BYTES);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_ACTIVATE_TABLE;
     rq->reply.activate_table = reply;
-    return tables_requests_outcome_error(rq, outcome, m->revision, revision);
+    return request_outcome(rq, outcome, m->revision, revision, "activated another table");
 }
 
-int handle_rollback_table(struct request *rq)
+int tables_requests_handle_rollback(struct request *rq)
 {
     const Kvcobra__RollbackTable *m = rq->message->rollback_table;
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__RollbackTableReply *reply = &scratch->body.rollback_table;
     enum table_outcome outcome;
+    const uint8_t *digest;
     uint64_t revision;
     int r;
 
-    if (m->digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len,
-                    DIGEST_BYTES);
-    r = tables_rollback(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome,
+    r = request_digest(rq, &m->digest, "table digest", &digest);
+    if (r < 0)
+        return r;
+
+    r = tables_rollback(&rq->server->tables, digest, m->revision, ev_now_ms(rq->server->ev), &outcome,
                         &revision, scratch->digest, &rq->error);
     if (r < 0)
         return r;
+
     kvcobra__rollback_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->revision = revision;
     reply->active = bytes_view(scratch->digest, DIGEST_BYTES);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_ROLLBACK_TABLE;
     rq->reply.rollback_table = reply;
-    return tables_requests_outcome_error(rq, outcome, m->revision, revision);
+    return request_outcome(rq, outcome, m->revision, revision, "activated another table");
 }
 
-int handle_retire_table(struct request *rq)
+int tables_requests_handle_retire(struct request *rq)
 {
     const Kvcobra__RetireTable *m = rq->message->retire_table;
     Kvcobra__RetireTableReply *reply = &rq->server->scratch->body.retire_table;
     const struct table_model *model;
     enum table_outcome outcome;
+    const uint8_t *digest;
     struct table_entry *t;
     int r;
 
-    if (m->digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len,
-                    DIGEST_BYTES);
-    r = tables_retire(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome,
-                      &t, &rq->error);
+    r = request_digest(rq, &m->digest, "table digest", &digest);
     if (r < 0)
         return r;
+
+    r = tables_retire(&rq->server->tables, digest, m->revision, ev_now_ms(rq->server->ev), &outcome, &t,
+                      &rq->error);
+    if (r < 0)
+        return r;
+
     kvcobra__retire_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->state = (Kvcobra__TableState) t->state;
@@ -220,6 +214,6 @@ int handle_retire_table(struct request *rq)
     reply->pages = table_entry_pages(t);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RETIRE_TABLE;
     rq->reply.retire_table = reply;
-    model = tables_model(&rq->server->tables, t->model_digest);
-    return tables_requests_outcome_error(rq, outcome, m->revision, model ? model->revision : 0);
+    model = table_model_find(&rq->server->tables, t->model_digest);
+    return request_outcome(rq, outcome, m->revision, model ? model->revision : 0, "activated another table");
 }

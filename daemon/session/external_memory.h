@@ -1,24 +1,19 @@
 /*
- * Memory on a GPU that clients allocated and lend to the pool (LEND_EXTENT), for engines that own their
- * memory: extents of the lender's tenant like others, but that nothing keeps them alive except the lender. So
- * they end with its session, at once, whoever holds pages there, and with the daemon, since no start could
- * know whether the lender still has them.
+ * External memory: extents of a GPU's pool that a client allocated itself and registered with LEND_EXTENT,
+ * for engines that own their memory. They count as extents of the client's tenant like others, but only the
+ * client keeps the memory alive. So they end with its session, at once, even where other clients hold pages
+ * in them, and with the daemon, since a later start could not know whether the client still has the memory.
  *
  * Only if the configuration says gpu-lend.
  */
 #pragma once
 
-#include <stdbool.h>
+#include <stdint.h>
 
-struct request;
 struct session;
 
-enum { LENT_UNIT = 2 << 20 }; /* smaller allocations share memory of the driver's with others */
+/* Extents that the session registered and that have not ended. */
+uint32_t external_memory_count(const struct session *x);
 
-int handle_lend_extent(struct request *rq);
-
-/* Whether the session lends anything. */
-bool lend_any(const struct session *x);
-
-/* The session ends, or its process is gone: so is what it lent. Reservations there end, whose they are. */
-void lend_end(struct session *x);
+/* The session ends, or its process is gone: ends its extents, and every session's reservations in them. */
+void external_memory_end(struct session *x);

@@ -1,4 +1,4 @@
-/* Holds without a session; see ownerless.h. */
+/* See orphans.h. */
 #include "daemon/session/orphans.h"
 
 #include <errno.h>
@@ -10,88 +10,91 @@
 
 #include "base/cleanup.h"
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/store/persist.h"
 #include "daemon/loop/log.h"
-#include "daemon/server.h"
+#include "daemon/loop/supervisor.h"
+#include "daemon/session/session_types.h"
+#include "daemon/store/device.h"
+#include "daemon/store/persist.h"
 
-void ownerless_begin(struct server *s, uint32_t number, int pidfd, const char *why)
+void orphans_begin(struct sessions *ss, uint32_t number, int pidfd, const char *why)
 {
-    const struct session_record *record = &s->journal.sessions[number];
+    const struct session_record *record = &ss->persist->journal.sessions[number];
 
-    s->ownerless[number] = (struct ownerless){.alone = true, .pidfd = pidfd};
-    s->n_alone++;
+    ss->orphans[number] = (struct orphan){.is_watched = true, .pidfd = pidfd};
+    ss->n_watched++;
     log_event(LOG_CRIT, "session-not-restored",
-              "session=%" PRIu32 " pid=%" PRIu32 " message=\"%s: what it holds stays held "
+              "session=%" PRIu32 " pid=%" PRIu32 " message=\"%s: its pages stay held "
               "until %s\"",
               number, record->pid, why,
               pidfd >= 0 ? "the process exits" : "the process can be watched and exits");
 }
 
-void ownerless_add(struct server *s, uint32_t number)
+void orphans_add_hold(struct sessions *ss, uint32_t number)
 {
-    s->ownerless[number].n_holds++;
+    ss->orphans[number].n_holds++;
 }
 
-struct store *ownerless_store(struct server *s, uint32_t number)
+struct store *orphans_store(struct sessions *ss, uint32_t number)
 {
-    struct device *d = devices_find_place(&s->devices, s->journal.sessions[number].place);
+    struct device *d = devices_find_place(ss->devices, ss->persist->journal.sessions[number].place);
 
     return d ? &d->store : NULL;
 }
 
-bool ownerless_is_alone(const struct server *s, uint32_t number)
+bool orphans_is_watched(const struct sessions *ss, uint32_t number)
 {
-    return s->ownerless[number].alone;
+    return ss->orphans[number].is_watched;
 }
 
-uint64_t ownerless_holds(const struct server *s, uint32_t number)
+uint64_t orphans_holds(const struct sessions *ss, uint32_t number)
 {
-    return s->ownerless[number].n_holds;
+    return ss->orphans[number].n_holds;
 }
 
-/* Cells of a number that no session knows: all that are left of it. Rare, so the whole list is walked. */
-static void orphans_release_cells(struct server *s, uint32_t number)
+/* The remaining cells of a number without a session. Rare, so the whole list is searched. */
+static void orphans_release_cells(struct sessions *ss, uint32_t number)
 {
-    for (uint64_t cell = 0; cell < s->journal.head->n_holds; cell++) {
-        const struct hold_cell *c = &s->journal.holds[cell];
+    for (uint64_t cell = 0; cell < ss->persist->journal.head->n_holds; cell++) {
+        const struct hold_cell *c = &ss->persist->journal.holds[cell];
         uint32_t slot = c->slot;
 
         if (slot == SLOT_NONE || hold_session(c) != number)
             continue;
-        journal_hold_remove(&s->journal, (uint32_t) cell);
-        store_unhold(ownerless_store(s, number), slot);
+        journal_hold_remove(&ss->persist->journal, (uint32_t) cell);
+        store_unhold(orphans_store(ss, number), slot);
     }
 }
 
-void ownerless_end(struct server *s, uint32_t number)
+void orphans_end(struct sessions *ss, uint32_t number)
 {
-    struct ownerless *o = &s->ownerless[number];
-    struct store *st = ownerless_store(s, number);
-    char name[KEEP_NAME_BYTES];
+    struct orphan *o = &ss->orphans[number];
+    struct store *st = orphans_store(ss, number);
+    char name[PERSIST_NAME_BYTES];
 
-    if (o->alone && st && st->pool.source) /* the driver may still run what the process left */
-        gpu_pool_retire_session(devices_find_place(&s->devices, s->journal.sessions[number].place)->gpu,
-                                number, "a process without a session ended");
+    if (o->is_watched && st && st->pool.source) /* kernels of the process may still run */
+        gpu_pool_retire_session(
+            devices_find_place(ss->devices, ss->persist->journal.sessions[number].place)->gpu, number,
+            "a process without a session ended");
     if (o->n_holds > 0)
-        orphans_release_cells(s, number);
-    if (o->alone) {
-        const struct session_record *record = &s->journal.sessions[number];
+        orphans_release_cells(ss, number);
+    if (o->is_watched) {
+        const struct session_record *record = &ss->persist->journal.sessions[number];
 
         if (st && st->pool.source)
             store_discard_reserved(st, number);
 
-        log_event(LOG_NOTICE, "ownerless-gone", "session=%" PRIu32 " pid=%" PRIu32 " held=%" PRIu64, number,
+        log_event(LOG_NOTICE, "orphan-gone", "session=%" PRIu32 " pid=%" PRIu32 " held=%" PRIu64, number,
                   record->pid, o->n_holds);
-        (void) keep_name(name, "pid", record->serial);
-        journal_session_remove(&s->journal, number);
-        supervisor_remove(&s->supervisor, name);
+        (void) persist_name(name, "pid", record->serial);
+        journal_session_remove(&ss->persist->journal, number);
+        supervisor_remove(ss->persist->supervisor, name);
         closep(&o->pidfd);
-        s->n_alone--;
+        ss->n_watched--;
     }
-    *o = (struct ownerless){.pidfd = -1};
+    *o = (struct orphan){.pidfd = -1};
 }
 
-static bool orphans_is_gone(struct ownerless *o, pid_t pid)
+static bool orphans_is_gone(struct orphan *o, pid_t pid)
 {
     struct pollfd p = {.events = POLLIN};
 
@@ -99,13 +102,15 @@ static bool orphans_is_gone(struct ownerless *o, pid_t pid)
         o->pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
     if (o->pidfd < 0)
         return errno == ESRCH;
+
     p.fd = o->pidfd;
     return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
 }
 
-void ownerless_tick(struct server *s)
+void orphans_tick(struct sessions *ss)
 {
-    for (uint32_t i = 0; s->n_alone > 0 && i < s->n_sessions_max; i++)
-        if (s->ownerless[i].alone && orphans_is_gone(&s->ownerless[i], (pid_t) s->journal.sessions[i].pid))
-            ownerless_end(s, i);
+    for (uint32_t i = 0; ss->n_watched > 0 && i < ss->n_max; i++)
+        if (ss->orphans[i].is_watched &&
+            orphans_is_gone(&ss->orphans[i], (pid_t) ss->persist->journal.sessions[i].pid))
+            orphans_end(ss, i);
 }

@@ -1,37 +1,38 @@
 /*
- * Holds of an earlier process's sessions that could not be given back to them: a session or a lease could not
- * be made, for lack of memory or because its process cannot be watched. The process lives and may read there,
- * so the pages stay held (DESIGN 5.5), without anybody who could release them, until the process is known to
- * be gone. Record, cells and pidfd stay where they are kept: the next start tries again.
+ * Holds of an earlier process's sessions that could not be restored: there was no memory for the session or
+ * the lease, or its process cannot be watched. The process lives and may read the pages, so they stay held
+ * (DESIGN 5.5) until the process is known to be gone; no client can release them. The journal keeps record
+ * and cells, the supervisor keeps the pidfd, so the next start tries again.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct server;
+struct sessions;
 struct store;
 
-struct ownerless { /* by number of the session */
+struct orphan { /* by number of the session */
     uint64_t n_holds;
-    bool alone; /* there is no session of this number; its process is looked after here */
-    int pidfd;  /* alone: of the process, or -1: asked for again at each tick */
+    bool is_watched; /* no session has this number: its process is watched here */
+    int pidfd;       /* watched: of the process; -1: opened again at each tick */
 };
 
-/* @pidfd: taken over, or -1. Says it loudly in the log. */
-void ownerless_begin(struct server *s, uint32_t number, int pidfd, const char *why);
+/* Watches the process of session @number from here on, and logs @why. @pidfd: taken over, or -1. */
+void orphans_begin(struct sessions *ss, uint32_t number, int pidfd, const char *why);
 
-/* Its cell stays in the journal; the page's count of holds is the caller's. */
-void ownerless_add(struct server *s, uint32_t number);
+/* Counts one hold. Its cell stays in the journal; the caller counts it at the page. */
+void orphans_add_hold(struct sessions *ss, uint32_t number);
 
-/* Where the pages of session @number are, by its record; NULL: on a device that is not here. */
-struct store *ownerless_store(struct server *s, uint32_t number);
+/* The store that the record of session @number names; NULL: its device is not configured. */
+struct store *orphans_store(struct sessions *ss, uint32_t number);
 
-bool ownerless_is_alone(const struct server *s, uint32_t number);
-uint64_t ownerless_holds(const struct server *s, uint32_t number);
+bool orphans_is_watched(const struct sessions *ss, uint32_t number);
+uint64_t orphans_holds(const struct sessions *ss, uint32_t number);
 
-/* The process of session @number is gone, or says that it dropped its mappings: the holds end. */
-void ownerless_end(struct server *s, uint32_t number);
+/* Ends the orphaned holds of session @number: its process is gone, or said BYE, after which it maps no page.
+ */
+void orphans_end(struct sessions *ss, uint32_t number);
 
-/* Looks whether processes are gone. */
-void ownerless_tick(struct server *s);
+/* Ends the holds of processes that have exited. */
+void orphans_tick(struct sessions *ss);

@@ -1,8 +1,6 @@
-/*
- * Putting the pools together from what an earlier process left: extents, the pages that their records call
- * COMMITTED, the index that finds them, the sessions, and what each of them holds. Records are checked before
- * they are believed: what does not add up costs the extent it stands in, never the start.
- */
+/* See restore.h. */
+#include "daemon/session/restore.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -13,30 +11,37 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/store/persist.h"
+#include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
-#include "daemon/server.h"
+#include "daemon/loop/supervisor.h"
+#include "daemon/session/orphans.h"
+#include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
+#include "daemon/store/device.h"
+#include "daemon/store/persist.h"
+#include "daemon/store/retire.h"
 #include "daemon/store/span.h"
+#include "daemon/tables/tables.h"
 #include "gpu/device.h"
 
-struct restored {
-    uint64_t n_pages, n_reserved, n_holds, n_ownerless, n_sessions, n_extents;
-    uint64_t n_left; /* extents of devices that are not configured any more, or cut otherwise */
+struct restore_counts {
+    uint64_t n_pages, n_reserved, n_holds, n_orphaned, n_sessions, n_extents;
+    uint64_t n_left; /* extents of devices that are not configured, or with other sizes */
 };
 
 /* ---- pages ---- */
 
-/* The span may be gone afterwards: its last slot may turn out to be a copy. */
-static int restore_slots(struct store *st, const struct span *span, struct restored *n, struct errmsg *e)
+/* The span may be freed by this: its last slot may have a key that another page has. */
+static int restore_slots(struct store *st, const struct span *span, struct restore_counts *n,
+                         struct errmsg *e)
 {
     uint32_t first = span->number << POOL_SLOT_BITS, n_slots = span->n_fresh_from;
 
     for (uint32_t i = 0; i < n_slots; i++) {
-        const struct slot *slot = pool_slot(&st->pool, first | i);
+        struct page_handle h;
         int r;
 
-        if (!slot || slot->state != SLOT_COMMITTED)
+        if (!store_resolve(st, first | i, &h) || h.slot->state != SLOT_COMMITTED)
             continue;
         r = store_adopt(st, first | i, e);
         if (r == 0)
@@ -47,8 +52,8 @@ static int restore_slots(struct store *st, const struct span *span, struct resto
     return 0;
 }
 
-/* All at once, when it is known how many there are: each index is built once, in its size. */
-static void restore_pages(struct store *st, struct restored *n)
+/* After all extents are open, so that each index is created once, in its final size. */
+static void restore_pages(struct store *st, struct restore_counts *n)
 {
     struct errmsg e = {""};
 
@@ -57,7 +62,7 @@ static void restore_pages(struct store *st, struct restored *n)
 
         for (const struct group *g = t->groups; g; g = g->next)
             n_pages += g->n_used;
-        if (tenant_index_reserve(t, n_pages, &e) < 0) /* it grows as it can */
+        if (tenant_index_reserve(t, n_pages, &e) < 0) /* it grows later */
             log_event(LOG_WARNING, "index-small", "tenant=%s message=\"%s\"", t->name, e.text);
     }
     for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
@@ -68,7 +73,7 @@ static void restore_pages(struct store *st, struct restored *n)
     }
 }
 
-static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, struct errmsg *e)
+static int restore_span(struct sessions *ss, struct pool_extent *x, uint32_t unit, struct errmsg *e)
 {
     const struct span_head *h = slot_records_span(&x->records, unit);
     struct pool *p = &store_of(x->tenant)->pool;
@@ -81,22 +86,23 @@ static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, 
     if (h->page_class > 1 || h->slot_bytes < SLOT_ALIGN || h->slot_bytes % SLOT_ALIGN != 0 ||
         h->slot_bytes > p->extent_bytes || h->page_bytes > h->slot_bytes ||
         h->page_bytes <= PAGE_HEADER_BYTES)
-        return fail(e, -EBADMSG, "the head of the span at unit %" PRIu32 " cannot be right", unit);
-    r = tables_adopt_space(&s->tables, h->table_digest, shard, h->page_class, h->slot_bytes, h->page_bytes,
+        return fail(e, -EBADMSG, "the head of the span at unit %" PRIu32 " is invalid", unit);
+
+    r = tables_adopt_space(ss->tables, h->table_digest, shard, h->page_class, h->slot_bytes, h->page_bytes,
                            &space, e);
     if (r == 0)
         r = tenant_group(x->tenant, space, h->page_class, &g);
     if (r == 0)
         r = span_adopt(p, x, g, unit, &span);
-    if (r == -ENOENT)
+    if (r == -ENOENT) /* no slot of it is in use */
         return 0;
-    return r < 0 ? fail(e, r, "the span at unit %" PRIu32 " cannot be taken over: %s", unit, strerror(-r))
-                 : 0;
+    if (r < 0)
+        return fail(e, r, "the span at unit %" PRIu32 " cannot be restored: %s", unit, strerror(-r));
+    return 0;
 }
 
-/* Whose extent it is, by the head of its records. Return: 0; -ENXIO: of a device that is not here; -EBADMSG.
- */
-static int restore_read_head(struct server *s, int fd, uint64_t id, struct extent_head *ret,
+/* The device of an extent, by the head of its records. Return: 0; -ENXIO: it is not configured; -EBADMSG. */
+static int restore_read_head(struct sessions *ss, int fd, uint64_t id, struct extent_head *ret,
                              struct device **ret_device, struct errmsg *e)
 {
     struct device *d;
@@ -104,219 +110,259 @@ static int restore_read_head(struct server *s, int fd, uint64_t id, struct exten
 
     if (r < 0)
         return r;
-    d = devices_find_place(&s->devices, ret->place);
+
+    d = devices_find_place(ss->devices, ret->place);
     if (!d)
-        return fail(e, -ENXIO, "its device is not configured any more");
+        return fail(e, -ENXIO, "its device is not configured");
     if (ret->extent != id || ret->extent_bytes != d->extent_bytes || ret->unit_bytes != d->unit_bytes ||
         ret->n_units != d->extent_bytes / d->unit_bytes)
-        return fail(e, -EBADMSG, "its records are of another extent");
+        return fail(e, -EBADMSG, "its slot records are of another extent");
+
     *ret_device = d;
     return 0;
 }
 
-static int restore_open_extent(struct server *s, uint64_t id, struct pool_extent **ret, struct errmsg *e)
+/* The supervisor's descriptors of one extent. */
+struct restore_fds {
+    int pages, gpu, slots;
+};
+
+static void restore_fds_close(const struct restore_fds *f)
 {
+    closep(&f->pages);
+    closep(&f->gpu);
+    closep(&f->slots);
+}
+
+static struct restore_fds restore_take_fds(struct sessions *ss, uint64_t id)
+{
+    struct supervisor *s = ss->persist->supervisor;
+    char name[PERSIST_NAME_BYTES];
+
+    return (struct restore_fds){
+        .pages = supervisor_take(s, persist_name(name, "pages", id)),
+        .gpu = supervisor_take(s, persist_name(name, "gpu", id)),
+        .slots = supervisor_take(s, persist_name(name, "slots", id)),
+    };
+}
+
+static int restore_open_extent(struct sessions *ss, uint64_t id, struct pool_extent **ret, struct errmsg *e)
+{
+    _cleanup_(restore_fds_close) struct restore_fds fds = restore_take_fds(ss, id);
     _cleanup_(extent_freep) struct extent *memory = NULL;
-    struct slot_records records = {.fd = -1};
+    _cleanup_(slot_records_deinit) struct slot_records records = {.fd = -1};
     struct extent_head head;
-    char name[KEEP_NAME_BYTES];
     struct tenant *tenant;
     struct device *d = NULL;
-    _cleanup_(closep) int pages = supervisor_take(&s->supervisor, keep_name(name, "pages", id));
-    _cleanup_(closep) int gpu = supervisor_take(&s->supervisor, keep_name(name, "gpu", id));
-    _cleanup_(closep) int slots = supervisor_take(&s->supervisor, keep_name(name, "slots", id));
-    int r = slots >= 0 ? restore_read_head(s, slots, id, &head, &d, e)
-                       : fail(e, -ENOENT, "the supervisor does not have it");
+    int r;
 
-    if (r == 0 && (device_is_gpu(d) ? gpu : pages) < 0)
-        r = fail(e, -ENOENT, "the supervisor does not have its memory");
-    if (r == 0 && !device_is_gpu(d)) /* of a GPU nothing is mapped here */
-        r = extent_adopt(take_fd(&pages), d->extent_bytes, EXTENT_READ, &memory, e);
-    if (r == 0)
-        r = slot_records_adopt(&records, take_fd(&slots), head.n_units, d->unit_bytes, e);
-    if (r == 0)
-        r = server_tenant(s, head.uid, d, &tenant, e);
-    if (r == 0)
-        r = pool_extent_adopt(&d->store.pool, tenant, id, memory, memory ? -1 : gpu, &records, ret, e);
-    if (r < 0) {
-        slot_records_deinit(&records);
+    if (fds.slots < 0)
+        return fail(e, -ENOENT, "the supervisor does not have it");
+
+    r = restore_read_head(ss, fds.slots, id, &head, &d, e);
+    if (r < 0)
         return r;
+    if ((device_is_gpu(d) ? fds.gpu : fds.pages) < 0)
+        return fail(e, -ENOENT, "the supervisor does not have its memory");
+
+    if (!device_is_gpu(d)) { /* memory of a GPU is never mapped here */
+        r = extent_adopt(take_fd(&fds.pages), d->extent_bytes, EXTENT_READ, &memory, e);
+        if (r < 0)
+            return r;
     }
+
+    r = slot_records_adopt(&records, take_fd(&fds.slots), head.n_units, d->unit_bytes, e);
+    if (r < 0)
+        return r;
+
+    r = devices_tenant(ss->devices, d, head.uid, &tenant, e);
+    if (r < 0)
+        return r;
+
+    r = pool_extent_adopt(&d->store.pool, tenant, id, memory, memory ? -1 : fds.gpu, &records, ret, e);
+    if (r < 0)
+        return r;
+
+    records = (struct slot_records){.fd = -1}; /* the extent owns records and memory now */
     if (!memory)
-        (void) take_fd(&gpu);
+        (void) take_fd(&fds.gpu);
     (void) take_ptr(memory);
     return 0;
 }
 
-static void restore_extent(struct server *s, uint64_t id, struct restored *n)
+static void restore_extent(struct sessions *ss, uint64_t id, struct restore_counts *n)
 {
-    char name[KEEP_NAME_BYTES];
+    char name[PERSIST_NAME_BYTES];
     struct pool_extent *x = NULL;
     struct errmsg e = {""};
-    int r = restore_open_extent(s, id, &x, &e);
+    int r = restore_open_extent(ss, id, &x, &e);
 
     for (uint32_t unit = 0; r == 0 && unit < x->n_units; unit++)
         if (x->span_of_unit[unit] == UINT32_MAX && slot_records_span(&x->records, unit)->in_use)
-            r = restore_span(s, x, unit, &e);
+            r = restore_span(ss, x, unit, &e);
     if (r == 0) {
         n->n_extents++;
         return;
     }
     if (r == -ENXIO)
         n->n_left++;
-    else /* spans taken over before the bad one stay; the rest is free, unless it could not be opened at all
-          */
+    else /* spans before the bad one stay, the rest is free, unless the extent could not be opened at all */
         log_event(LOG_CRIT, "extent-damaged", "extent=%" PRIu64 " message=\"%s\": pages are lost", id,
                   e.text);
     if (x && x->gpu_fd >= 0) /* reservations that cannot be read may be anywhere in the rest */
         pool_extent_retire(&store_of(x->tenant)->pool, x);
     if (!x) {
-        supervisor_remove(&s->supervisor, keep_name(name, "pages", id));
-        supervisor_remove(&s->supervisor, keep_name(name, "gpu", id));
-        supervisor_remove(&s->supervisor, keep_name(name, "slots", id));
+        supervisor_remove(ss->persist->supervisor, persist_name(name, "pages", id));
+        supervisor_remove(ss->persist->supervisor, persist_name(name, "gpu", id));
+        supervisor_remove(ss->persist->supervisor, persist_name(name, "slots", id));
     }
 }
 
 /* ---- sessions and holds ---- */
 
 /*
- * A stored pidfd means the process it was opened for. Without one, the number must do: at worst a stranger's
- * exit is awaited. Return: the descriptor; -ESRCH: the process is gone; another errno: that is not known.
+ * A stored pidfd belongs to the process that it was opened for. Without one, the pid must do: at worst the
+ * exit of another process is awaited. Return: the descriptor; -ESRCH: the process is gone; another errno:
+ * unknown.
  */
-static int restore_pidfd_of(struct server *s, const struct session_record *record)
+static int restore_pidfd_of(struct sessions *ss, const struct session_record *record)
 {
-    char name[KEEP_NAME_BYTES];
-    int fd = supervisor_take(&s->supervisor, keep_name(name, "pid", record->serial));
+    char name[PERSIST_NAME_BYTES];
+    int fd = supervisor_take(ss->persist->supervisor, persist_name(name, "pid", record->serial));
 
     if (fd >= 0)
         return fd;
+
     fd = (int) syscall(SYS_pidfd_open, (pid_t) record->pid, 0);
     if (fd < 0)
         return -errno;
+
     log_event(LOG_NOTICE, "pidfd-reopened", "pid=%" PRIu32 " message=\"its descriptor was not in the store\"",
               record->pid);
-    supervisor_store(&s->supervisor, name, fd);
+    supervisor_store(ss->persist->supervisor, name, fd);
     return fd;
 }
 
-static void restore_session(struct server *s, uint32_t number, struct restored *n)
+static void restore_session(struct sessions *ss, uint32_t number, struct restore_counts *n)
 {
-    const struct session_record *record = &s->journal.sessions[number];
-    struct device *d = devices_find_place(&s->devices, record->place);
+    const struct session_record *record = &ss->persist->journal.sessions[number];
+    struct device *d = devices_find_place(ss->devices, record->place);
     struct session *x = NULL;
     struct errmsg e = {""};
     struct tenant *t;
-    int pidfd = d ? restore_pidfd_of(s, record) : -ENXIO, r = 0;
+    int pidfd = d ? restore_pidfd_of(ss, record) : -ENXIO, r = 0;
 
     if (pidfd == -ENXIO ||
-        (pidfd == -ESRCH &&
-         !device_is_gpu(d))) { /* the descriptor of a process, if it is stored, is dropped as unknown */
+        (pidfd == -ESRCH && !device_is_gpu(d))) { /* persist_drop_unknown() drops a stored pidfd */
         log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its %s\"", number,
-                  record->pid, d ? "process is gone" : "device is not configured any more");
-        journal_session_remove(&s->journal, number);
+                  record->pid, d ? "process is gone" : "device is not configured");
+        journal_session_remove(&ss->persist->journal, number);
         return;
     }
     if (pidfd < 0)
         r = fail(&e, pidfd, "its process cannot be watched: %s",
                  strerror(-pidfd)); /* -ESRCH: until the first tick */
     if (r == 0)
-        r = server_tenant(s, record->uid, d, &t, &e);
+        r = devices_tenant(ss->devices, d, record->uid, &t, &e);
     if (r == 0)
-        r = session_restore(s, number, record, t, pidfd, &x, &e);
+        r = session_restore(ss, number, record, t, pidfd, &x, &e);
     if (r == 0)
         n->n_sessions++;
     else
-        ownerless_begin(s, number, pidfd < 0 ? -1 : pidfd, e.text);
+        orphans_begin(ss, number, pidfd < 0 ? -1 : pidfd, e.text);
 }
 
-/* Whether a cell can be right: its session's process lives, its page is one of that process's tenant. */
-static bool restore_is_hold(struct server *s, const struct hold_cell *c)
+/* Whether a cell is plausible: its session's process lives, its page belongs to that process's tenant. */
+static bool restore_is_hold(struct sessions *ss, const struct hold_cell *c, struct page_handle *ret_page)
 {
     uint32_t number = hold_session(c);
-    const struct store *st = number < s->n_sessions_max ? ownerless_store(s, number) : NULL;
-    const struct slot *slot = st ? pool_slot(&st->pool, c->slot) : NULL;
+    const struct store *st = number < ss->n_max ? orphans_store(ss, number) : NULL;
 
-    return slot && (s->sessions[number] || ownerless_is_alone(s, number)) && slot->state == SLOT_COMMITTED &&
-           pool_slot_span(&st->pool, c->slot)->group->tenant->uid == s->journal.sessions[number].uid;
+    if (!st || !store_resolve(st, c->slot, ret_page) || ret_page->slot->state != SLOT_COMMITTED)
+        return false;
+    if (!ss->list[number] && !orphans_is_watched(ss, number))
+        return false;
+    return ret_page->group->tenant->uid == ss->persist->journal.sessions[number].uid;
 }
 
-static void restore_hold(struct server *s, uint32_t cell, struct restored *n)
+static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_counts *n)
 {
-    const struct hold_cell *c = &s->journal.holds[cell];
+    const struct hold_cell *c = &ss->persist->journal.holds[cell];
     uint32_t number = hold_session(c);
+    struct page_handle page;
     struct session *x;
 
-    if (!restore_is_hold(s,
-                         c)) { /* its process is gone, or its extent was lost and is mapped by nobody new */
-        journal_hold_remove(&s->journal, cell);
+    if (!restore_is_hold(ss, c, &page)) { /* its extent was lost, so no mapping of it is used again */
+        journal_hold_remove(&ss->persist->journal, cell);
         return;
     }
-    x = s->sessions[number];
-    if (!x || leases_restore(&x->leases, c->lease, hold_item(c), cell) < 0) {
-        ownerless_add(s, number);
-        n->n_ownerless++;
+    x = ss->list[number];
+    if (!x || lease_restore(&x->leases, c->lease, hold_item(c), cell) < 0) {
+        orphans_add_hold(ss, number);
+        n->n_orphaned++;
     }
-    pool_slot(&ownerless_store(s, number)->pool, c->slot)->holds++;
+    page.slot->holds++;
     n->n_holds++;
 }
 
-/* Nobody knows whose it is any more: what may be written there must not hit another page. */
-static void restore_retire_slot(struct store *st, uint32_t number)
+/* Its session is unknown: a process that writes there must not destroy another page. */
+static void restore_retire_slot(struct store *st, const struct page_handle *h)
 {
-    store_retire(st, pool_slot_span(&st->pool, number)->extent);
-    store_discard(st, number);
+    retire_extent(st, h->span->extent);
+    store_discard(st, h->number);
 }
 
-/* A slot on a GPU that was RESERVED: its session's still, or of a process that is looked after without a
- * session. */
-static void restore_reservation(struct server *s, struct store *st, uint32_t number, struct restored *n)
+/* A slot on a GPU that was RESERVED: by a restored session, or by a process that orphans.h watches. */
+static void restore_reservation(struct sessions *ss, struct store *st, const struct page_handle *h,
+                                struct restore_counts *n)
 {
-    const struct tenant *t = pool_slot_span(&st->pool, number)->group->tenant;
-    uint32_t owner = pool_slot(&st->pool, number)->session;
-    struct session *x = owner < s->n_sessions_max ? s->sessions[owner] : NULL;
+    const struct tenant *t = h->group->tenant;
+    uint32_t owner = h->slot->session;
+    struct session *x = owner < ss->n_max ? ss->list[owner] : NULL;
 
-    store_adopt_reserved(st, number);
+    store_adopt_reserved(st, h->number);
     n->n_reserved++;
-    if (owner == SLOT_OF_NOBODY) /* a job was at work there */
-        gpu_pool_note_orphans(t->device->gpu);
+    if (owner == SLOT_WITHOUT_SESSION) /* a job was filling it */
+        gpu_pool_delay_reuse(t->device->gpu);
     else if (x && x->tenant == t)
-        session_add_reservation(x, number);
-    else if (x || owner >= s->n_sessions_max || !ownerless_is_alone(s, owner) ||
-             ownerless_store(s, owner) != st)
-        restore_retire_slot(st, number);
+        reservations_add(x, h->number);
+    else if (x || owner >= ss->n_max || !orphans_is_watched(ss, owner) || orphans_store(ss, owner) != st)
+        restore_retire_slot(st, h);
 }
 
-static void restore_reservations(struct server *s, struct store *st, struct restored *n)
+static void restore_reservations(struct sessions *ss, struct store *st, struct restore_counts *n)
 {
     for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
         uint32_t n_slots = st->pool.spans[i] ? st->pool.spans[i]->n_fresh_from : 0;
 
         for (uint32_t k = 0; k < n_slots; k++) {
-            const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
+            struct page_handle h;
 
-            if (slot && slot->state == SLOT_RESERVED) /* the span may be gone after its last one */
-                restore_reservation(s, st, i << POOL_SLOT_BITS | k, n);
+            /* the span may be freed with its last slot */
+            if (store_resolve(st, i << POOL_SLOT_BITS | k, &h) && h.slot->state == SLOT_RESERVED)
+                restore_reservation(ss, st, &h, n);
         }
     }
 }
 
 static void restore_finish_slot(void *ctx, uint32_t number)
 {
-    const struct store *st = ctx;
+    struct store *st = ctx;
+    struct page_handle h;
 
-    if (pool_slot(&st->pool, number)->state == SLOT_COMMITTED)
-        store_adopt_holds(ctx, number);
+    if (store_resolve(st, number, &h) && h.slot->state == SLOT_COMMITTED)
+        store_adopt_holds(st, number);
 }
 
-/* Sessions that hold nothing have nothing to come back to. */
-static void restore_end_idle_sessions(struct server *s)
+/* Sessions without pages have nothing to resume. */
+static void restore_end_idle_sessions(struct sessions *ss)
 {
-    for (uint32_t i = 0; i < s->n_sessions_max; i++)
-        if (s->sessions[i] && !session_has_anything(s->sessions[i]))
-            (void) session_free(s->sessions[i]);
+    for (uint32_t i = 0; i < ss->n_max; i++)
+        if (ss->list[i] && !session_has_anything(ss->list[i]))
+            (void) session_free(ss->list[i]);
 }
 
-/* Not the loop's clock, which stands still between its turns. */
+/* Not the loop's clock, which stands still during a pass of the loop. */
 static uint64_t restore_clock_us(void)
 {
     struct timespec t;
@@ -325,58 +371,80 @@ static uint64_t restore_clock_us(void)
     return (uint64_t) t.tv_sec * 1000000 + (uint64_t) t.tv_nsec / 1000;
 }
 
-static void restore_set_keeper(struct server *s, const struct pool_keeper *keeper)
+static void restore_set_keeper(struct sessions *ss, const struct pool_keeper *keeper)
 {
-    for (uint32_t i = 0; i < s->devices.n; i++)
-        s->devices.list[i].store.pool.keeper = keeper;
+    for (uint32_t i = 0; i < ss->devices->n; i++)
+        ss->devices->list[i].store.pool.keeper = keeper;
 }
 
-void keep_restore(struct server *s)
+static void restore_log_losses(const struct restore_counts *n)
 {
-    const struct journal_copy *list = journal_read(&s->journal);
-    uint64_t began_us = restore_clock_us(), n_cells = s->journal.head->n_holds;
-    struct restored n = {0};
+    if (n->n_orphaned > 0)
+        log_event(LOG_CRIT, "holds-orphaned",
+                  "holds=%" PRIu64 " message=\"their sessions could not be restored: "
+                  "they end with the processes\"",
+                  n->n_orphaned);
+    if (n->n_left > 0)
+        log_event(LOG_CRIT, "device-left",
+                  "extents=%" PRIu64 " message=\"their devices are not configured, "
+                  "or extents or spans have other sizes: their pages are lost\"",
+                  n->n_left);
+}
 
-    if (s->journal.head->n_starts == 1) {
-        keep_write_places(s);
+static void restore_extents(struct sessions *ss, struct restore_counts *n)
+{
+    const struct journal_copy *list = journal_read(&ss->persist->journal);
+
+    restore_set_keeper(ss, NULL); /* the extents are stored already */
+    for (uint32_t i = 0; i < list->n_extents; i++)
+        restore_extent(ss, list->extents[i], n);
+    for (uint32_t i = 0; i < ss->devices->n; i++)
+        restore_pages(&ss->devices->list[i].store, n);
+    restore_set_keeper(ss, &ss->persist->keeper);
+    ss->persist->journal.head->generation = ss->devices->serials.generation;
+}
+
+static void restore_sessions(struct sessions *ss, struct restore_counts *n)
+{
+    const struct journal *j = &ss->persist->journal;
+    uint64_t n_cells = j->head->n_holds;
+
+    for (uint32_t i = 0; i < j->head->n_sessions; i++)
+        if (j->sessions[i].serial != 0)
+            restore_session(ss, i, n);
+    for (uint32_t i = 0; i < n_cells; i++)
+        if (j->holds[i].slot != SLOT_NONE)
+            restore_hold(ss, i, n);
+}
+
+void restore_pools(struct sessions *ss)
+{
+    uint64_t began_us = restore_clock_us();
+    struct restore_counts n = {0};
+
+    if (ss->persist->journal.head->n_starts == 1) {
+        persist_write_places(ss->persist);
         return;
     }
-    restore_set_keeper(s, NULL); /* nothing is stored anew */
-    for (uint32_t i = 0; i < list->n_extents; i++)
-        restore_extent(s, list->extents[i], &n);
-    for (uint32_t i = 0; i < s->devices.n; i++)
-        restore_pages(&s->devices.list[i].store, &n);
-    restore_set_keeper(s, &s->pool_keeper);
-    s->journal.head->generation = s->devices.serials.generation;
-    for (uint32_t i = 0; i < s->journal.head->n_sessions; i++)
-        if (s->journal.sessions[i].serial != 0)
-            restore_session(s, i, &n);
-    for (uint32_t i = 0; i < n_cells; i++)
-        if (s->journal.holds[i].slot != SLOT_NONE)
-            restore_hold(s, i, &n);
-    if (n.n_ownerless > 0)
-        log_event(LOG_CRIT, "holds-without-owner",
-                  "holds=%" PRIu64 " message=\"they could not be given back to their sessions "
-                  "and end with the processes\"",
-                  n.n_ownerless);
-    if (n.n_left > 0)
-        log_event(LOG_CRIT, "device-left",
-                  "extents=%" PRIu64 " message=\"they are of devices that are not configured any more, "
-                  "or cut otherwise: their pages are lost\"",
-                  n.n_left);
-    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
+
+    restore_extents(ss, &n);
+    restore_sessions(ss, &n);
+    restore_log_losses(&n);
+
+    for (struct tenant *t = NULL; (t = devices_next_tenant(ss->devices, t));)
         for (struct group *g = t->groups; g; g = g->next)
-            group_visit(&store_of(t)->pool, g, restore_finish_slot, store_of(t));
-    for (uint32_t i = 0; i < s->devices.n; i++)
-        restore_reservations(s, &s->devices.list[i].store, &n);
-    restore_end_idle_sessions(s);
-    tables_adopt_done(&s->tables, ev_now_ms(s->ev));
-    keep_drop_unknown(s);
-    keep_write_list(s);
-    keep_write_places(s);
+            span_visit_slots(g, restore_finish_slot, store_of(t));
+    for (uint32_t i = 0; i < ss->devices->n; i++)
+        restore_reservations(ss, &ss->devices->list[i].store, &n);
+    restore_end_idle_sessions(ss);
+
+    tables_adopt_done(ss->tables, ev_now_ms(ss->ev));
+    persist_drop_unknown(ss->persist);
+    persist_write_list(ss->persist);
+    persist_write_places(ss->persist);
     log_event(LOG_NOTICE, "restored",
               "extents=%" PRIu64 " pages=%" PRIu64 " reserved=%" PRIu64 " sessions=%" PRIu64 " holds=%" PRIu64
               " generation=%" PRIu64 " start=%" PRIu64 " us=%" PRIu64,
-              n.n_extents, n.n_pages, n.n_reserved, n.n_sessions, n.n_holds, s->devices.serials.generation,
-              s->journal.head->n_starts, restore_clock_us() - began_us);
+              n.n_extents, n.n_pages, n.n_reserved, n.n_sessions, n.n_holds, ss->devices->serials.generation,
+              ss->persist->journal.head->n_starts, restore_clock_us() - began_us);
 }

@@ -1,4 +1,4 @@
-/* What a process has from the daemon; see session.h. */
+/* See session.h. */
 #include "daemon/session/session.h"
 
 #include <errno.h>
@@ -12,110 +12,118 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "daemon/requests/conn.h"
+#include "daemon/config/config.h"
 #include "daemon/gpu/gpu_pool.h"
-#include "daemon/store/persist.h"
-#include "daemon/session/external_memory.h"
+#include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
-#include "daemon/server.h"
+#include "daemon/loop/supervisor.h"
+#include "daemon/session/external_memory.h"
+#include "daemon/session/orphans.h"
+#include "daemon/session/reservations.h"
+#include "daemon/store/device.h"
+#include "daemon/store/evict.h"
+#include "daemon/store/persist.h"
+#include "daemon/tables/tables.h"
 #include "gpu/device.h"
 
-/* ---- birth and death ---- */
+/* ---- create and free ---- */
 
-static bool session_bury(struct session *x);
+static bool session_quarantine(struct session *x);
 
 static void session_on_exit_of_process(void *ctx)
 {
     struct session *x = ctx;
+    const struct session_owner *owner = &x->sessions->owner;
     struct conn *c = x->conn;
 
     log_event(LOG_INFO, "process-gone", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
               x->number, (long) x->pid, x->leases.n_held, x->n_reservations);
-    if (c)
-        c->session = NULL;
-    lend_end(x);
-    if (!session_bury(x))
+    external_memory_end(x);
+    if (!session_quarantine(x))
         (void) session_free(x);
     if (c)
-        conn_close(c);
+        owner->close_conn(owner->ctx, c);
 }
 
-/* The part that a new session and one of an earlier process share. Takes @pidfd over on success. */
-static int make_session(struct server *s, uint32_t number, struct tenant *t, pid_t pid, int pidfd,
-                        struct session **ret, struct errmsg *e)
+/* The part that new and restored sessions share. Takes @pidfd over on success. */
+static int session_create(struct sessions *ss, uint32_t number, struct tenant *t, pid_t pid, int pidfd,
+                          struct session **ret, struct errmsg *e)
 {
     struct session *x = calloc(1, sizeof(*x));
     int r;
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for a session");
+
     *x = (struct session){
-        .server = s,
+        .sessions = ss,
         .number = number,
         .pid = pid,
         .pidfd = pidfd,
         .tenant = t,
         .reservations = SLOT_NONE,
-        .seen_ms = ev_now_ms(s->ev),
+        .seen_ms = ev_now_ms(ss->ev),
     };
-    r = ev_watch(s->ev, pidfd, session_on_exit_of_process, x, &x->exit_watch);
+    r = ev_watch(ss->ev, pidfd, session_on_exit_of_process, x, &x->exit_watch);
     if (r < 0) {
         free(x);
         return fail(e, r, "cannot watch process %ld: %s", (long) pid, strerror(-r));
     }
-    leases_init(&x->leases, &s->journal, number, s->config->leases_per_session_max);
-    s->sessions[number] = x;
-    s->n_sessions++;
+    lease_init(&x->leases, &ss->persist->journal, number, ss->config->leases_per_session_max);
+    ss->list[number] = x;
+    ss->n++;
     t->n_sessions++;
     *ret = x;
     return 0;
 }
 
-/* In the journal before anything is granted. The pidfd may reach the store later: a start opens it anew if it
- * is missing. */
-static void record_session(struct session *x)
+/* Written before any grant. The pidfd may be stored later: a start opens it again if it is missing. */
+static void session_write_record(struct session *x)
 {
-    struct server *s = x->server;
+    struct sessions *ss = x->sessions;
     struct session_record record = {
-        .pid = (uint32_t) x->pid, .uid = x->tenant->uid, .place = (uint8_t) x->tenant->device->place};
-    char name[KEEP_NAME_BYTES];
+        .pid = (uint32_t) x->pid, .uid = x->tenant->uid, .place = (uint8_t) x->tenant->device->store.place};
+    char name[PERSIST_NAME_BYTES];
 
     memcpy(record.token, x->token, sizeof(record.token));
     memcpy(record.client_name, x->client_name, sizeof(record.client_name));
-    journal_session_add(&s->journal, x->number, &record);
-    x->serial = s->journal.head->session_serial;
-    supervisor_store(&s->supervisor, keep_name(name, "pid", x->serial), x->pidfd);
+    journal_session_add(&ss->persist->journal, x->number, &record);
+    x->serial = ss->persist->journal.head->session_serial;
+    supervisor_store(ss->persist->supervisor, persist_name(name, "pid", x->serial), x->pidfd);
 }
 
-int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, struct session **ret,
-                struct errmsg *e)
+int session_new(struct sessions *ss, const struct session_record *who, struct tenant *t, int pidfd,
+                struct session **ret, struct errmsg *e)
 {
     uint32_t number = 0;
     int r;
 
-    if (t->n_sessions >= s->config->sessions_per_tenant_max)
-        return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions already, which is the most", t->name,
-                    t->n_sessions);
-    while (number < s->n_sessions_max && (s->sessions[number] || ownerless_is_alone(s, number)))
+    if (t->n_sessions >= ss->config->sessions_per_tenant_max)
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions, the maximum", t->name, t->n_sessions);
+
+    while (number < ss->n_max && (ss->list[number] || orphans_is_watched(ss, number)))
         number++;
-    if (number == s->n_sessions_max)
-        return fail(e, -EDQUOT, "there are %" PRIu32 " sessions already, which is the most", number);
-    r = make_session(s, number, t, c->peer.pid, pidfd, ret, e);
+    if (number == ss->n_max)
+        return fail(e, -EDQUOT, "there are %" PRIu32 " sessions, the maximum", number);
+
+    r = session_create(ss, number, t, (pid_t) who->pid, pidfd, ret, e);
     if (r < 0)
         return r;
-    memcpy((*ret)->token, c->token, sizeof((*ret)->token));
-    memcpy((*ret)->client_name, c->client_name, sizeof((*ret)->client_name));
-    record_session(*ret);
+
+    memcpy((*ret)->token, who->token, sizeof((*ret)->token));
+    memcpy((*ret)->client_name, who->client_name, sizeof((*ret)->client_name));
+    session_write_record(*ret);
     return 0;
 }
 
-int session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t,
-                    int pidfd, struct session **ret, struct errmsg *e)
+int session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
+                    struct tenant *t, int pidfd, struct session **ret, struct errmsg *e)
 {
-    int r = make_session(s, number, t, (pid_t) record->pid, pidfd, ret, e);
+    int r = session_create(ss, number, t, (pid_t) record->pid, pidfd, ret, e);
 
     if (r < 0)
         return r;
+
     (*ret)->serial = record->serial;
     memcpy((*ret)->token, record->token, sizeof((*ret)->token));
     memcpy((*ret)->client_name, record->client_name, sizeof((*ret)->client_name));
@@ -125,24 +133,13 @@ int session_restore(struct server *s, uint32_t number, const struct session_reco
 
 static void session_forget_record(struct session *x)
 {
-    char name[KEEP_NAME_BYTES];
+    char name[PERSIST_NAME_BYTES];
 
-    journal_session_remove(&x->server->journal, x->number);
-    supervisor_remove(&x->server->supervisor, keep_name(name, "pid", x->serial));
+    journal_session_remove(&x->sessions->persist->journal, x->number);
+    supervisor_remove(x->sessions->persist->supervisor, persist_name(name, "pid", x->serial));
 }
 
-static void session_discard_reservations(struct session *x)
-{
-    while (x->reservations != SLOT_NONE) {
-        uint32_t slot = x->reservations;
-
-        session_take_reservation(x, slot);
-        store_discard(store_of(x->tenant), slot);
-    }
-}
-
-/* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this
- * cannot. */
+/* read(2), not the mapping: a load from a hole that the client punched could fault if memory is short. */
 static void session_copy_page(struct session *x, uint64_t now_ms)
 {
     uint64_t words[3];
@@ -151,7 +148,9 @@ static void session_copy_page(struct session *x, uint64_t now_ms)
         return;
     if (words[0] != x->renewals)
         x->seen_ms = now_ms;
-    /* The client's own figures about itself; whatever it writes, the sums of its tenant are all it can spoil.
+    /*
+     * Counts that the client reports about itself: whatever it writes, only the sums of its own tenant
+     * change.
      */
     x->tenant->hits += words[1] - x->hits;
     x->tenant->misses += words[2] - x->misses;
@@ -168,11 +167,11 @@ static void session_drop_memory(struct session *x)
     x->page = extent_free(x->page);
 }
 
-/* What ends with the process or with BYE, whatever becomes of its pages. */
-static void session_end_dialogue(struct session *x)
+/* Ends what ends with the process or with BYE, even if pages stay held. */
+static void session_disconnect(struct session *x)
 {
-    conn_forget_session(x->server, x);
-    session_copy_page(x, x->seen_ms); /* what it found since the last look counts too */
+    x->sessions->owner.forget(x->sessions->owner.ctx, x);
+    session_copy_page(x, x->seen_ms); /* counts since the last tick */
     for (uint32_t i = 0; i < x->n_refs; i++)
         x->refs[i].table->n_refs -= x->refs[i].n;
     free(x->refs);
@@ -183,16 +182,19 @@ static void session_end_dialogue(struct session *x)
     x->exit_watch = ev_source_free(x->exit_watch);
 }
 
-/* On a GPU a dead process's kernels may go on: its record stays, with what it reserved and held, until they
- * do not. */
-static bool session_bury(struct session *x)
+/*
+ * On a GPU kernels may outlive the process: the session stays, with its reservations and holds, until the
+ * quarantine ends.
+ */
+static bool session_quarantine(struct session *x)
 {
     if (!device_is_gpu(x->tenant->device) || !session_has_anything(x))
         return false;
-    session_end_dialogue(x);
+
+    session_disconnect(x);
     if (x->n_jobs == 0)
         session_drop_memory(x);
-    (void) leases_expire(&x->leases);
+    (void) lease_expire(&x->leases);
     x->conn = NULL;
     x->dead = true;
     gpu_pool_process_gone(x->tenant->device->gpu, x->number, x->pid); /* may free it */
@@ -203,17 +205,18 @@ struct session *session_free(struct session *x)
 {
     if (!x)
         return NULL;
-    session_end_dialogue(x);
-    session_discard_reservations(x);
-    leases_release_all(&x->leases, store_of(x->tenant));
-    leases_deinit(&x->leases);
-    lend_end(x);
-    ownerless_end(x->server, x->number);
+
+    session_disconnect(x);
+    reservations_discard_all(x);
+    lease_release_all(&x->leases, store_of(x->tenant));
+    lease_deinit(&x->leases);
+    external_memory_end(x);
+    orphans_end(x->sessions, x->number);
     session_forget_record(x);
     (void) close(x->pidfd);
     x->tenant->n_sessions--;
-    x->server->sessions[x->number] = NULL;
-    x->server->n_sessions--;
+    x->sessions->list[x->number] = NULL;
+    x->sessions->n--;
     x->ended = true;
     if (x->n_jobs == 0)
         session_reap(x);
@@ -228,19 +231,20 @@ void session_reap(struct session *x)
 
 bool session_has_anything(const struct session *x)
 {
-    return x->leases.n_held + ownerless_holds(x->server, x->number) + x->n_reservations > 0 || lend_any(x);
+    return x->leases.n_held + orphans_holds(x->sessions, x->number) + x->n_reservations > 0 ||
+           external_memory_count(x) > 0;
 }
 
 void session_detach(struct session *x)
 {
     x->conn = NULL;
     if (!device_is_gpu(x->tenant->device))
-        session_discard_reservations(x);
+        reservations_discard_all(x);
     if (!session_has_anything(x)) {
         (void) session_free(x);
         return;
     }
-    (void) leases_expire(&x->leases);
+    (void) lease_expire(&x->leases);
     log_event(LOG_INFO, "session-detached", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
               x->number, (long) x->pid, x->leases.n_held, x->n_reservations);
 }
@@ -248,36 +252,23 @@ void session_detach(struct session *x)
 void session_resume(struct session *x, struct conn *c)
 {
     x->conn = c;
-    x->seen_ms = ev_now_ms(x->server->ev);
-    x->earlier_generation = x->server->devices.serials.generation;
-}
-
-void session_drop_earlier(struct session *x)
-{
-    struct store *st = store_of(x->tenant);
-
-    for (uint32_t slot = x->reservations, next; slot != SLOT_NONE; slot = next) {
-        next = pool_slot(&st->pool, slot)->next;
-        if (pool_slot(&st->pool, slot)->generation > x->earlier_generation)
-            continue;
-        session_take_reservation(x, slot);
-        store_discard(st, slot);
-    }
+    x->seen_ms = ev_now_ms(x->sessions->ev);
+    x->earlier_generation = x->sessions->devices->serials.generation;
 }
 
 bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid)
 {
-    /* The pidfd proves that the number still means the same process. */
+    /* The pidfd proves that the pid is still the same process. */
     return !x->dead && x->pid == pid && x->tenant->uid == uid &&
            sodium_memcmp(x->token, token, sizeof(x->token)) == 0 &&
            syscall(SYS_pidfd_send_signal, x->pidfd, 0, NULL, 0) == 0;
 }
 
-/* ---- what it has ---- */
+/* ---- models, tables, memory ---- */
 
 int session_make_memory(struct session *x, struct errmsg *e)
 {
-    uint64_t bytes = x->server->config->arena_bytes;
+    uint64_t bytes = x->sessions->config->arena_bytes;
     struct tenant *t;
     int r = 0;
 
@@ -285,7 +276,8 @@ int session_make_memory(struct session *x, struct errmsg *e)
         r = extent_new("kvcobra-session", SESSION_PAGE_BYTES, EXTENT_READ_WRITE, &x->page, e);
     if (r < 0 || x->arena)
         return r;
-    r = server_tenant(x->server, x->tenant->uid, &x->server->devices.list[0], &t, e);
+
+    r = devices_tenant(x->sessions->devices, &x->sessions->devices->list[0], x->tenant->uid, &t, e);
     if (r < 0)
         return r;
     if (!evict_for_quota(store_of(t), t, bytes))
@@ -293,9 +285,11 @@ int session_make_memory(struct session *x, struct errmsg *e)
                     "tenant %s has %" PRIu64 " of its %" PRIu64
                     " bytes in use: no room for an arena of %" PRIu64,
                     t->name, tenant_used_bytes(t), t->quota_bytes, bytes);
+
     r = extent_new("kvcobra-arena", bytes, EXTENT_READ_WRITE, &x->arena, e);
     if (r < 0)
         return r;
+
     t->arena_bytes += bytes;
     x->host = t;
     return 0;
@@ -316,11 +310,13 @@ int session_model_add(struct session *x, const struct session_model *m, uint32_t
             return 0;
         }
     }
-    if (x->n_models >= x->server->config->models_per_session_max)
-        return fail(e, -EDQUOT, "this session has opened %" PRIu32 " models, which is the most", x->n_models);
+    if (x->n_models >= x->sessions->config->models_per_session_max)
+        return fail(e, -EDQUOT, "this session has opened %" PRIu32 " models, the maximum", x->n_models);
+
     models = reallocarray(x->models, x->n_models + 1, sizeof(*models));
     if (!models)
         return fail(e, -ENOMEM, "out of memory for a model");
+
     x->models = models;
     models[x->n_models++] = *m;
     *ret_handle = x->n_models;
@@ -349,12 +345,14 @@ int session_ref_table(struct session *x, struct table_entry *t)
 
         if (!refs)
             return -ENOMEM;
+
         x->refs = refs;
         ref = &refs[x->n_refs++];
         *ref = (struct session_ref){t, 0};
     }
     if (ref->n == UINT32_MAX)
         return -ENOMEM;
+
     ref->n++;
     t->n_refs++;
     return 0;
@@ -366,6 +364,7 @@ int session_unref_table(struct session *x, struct table_entry *t)
 
     if (!ref)
         return -ENOENT;
+
     t->n_refs--;
     if (--ref->n == 0)
         *ref = x->refs[--x->n_refs];
@@ -377,48 +376,82 @@ bool session_has_table(const struct session *x, const struct table_entry *t)
     return session_find_ref(x, t) != NULL;
 }
 
-void session_add_reservation(struct session *x, uint32_t number)
-{
-    struct pool *p = &store_of(x->tenant)->pool;
-    struct slot *slot = pool_slot(p, number);
-
-    slot->prev = SLOT_NONE;
-    slot->next = x->reservations;
-    if (x->reservations != SLOT_NONE)
-        pool_slot(p, x->reservations)->prev = number;
-    x->reservations = number;
-    x->n_reservations++;
-}
-
-void session_take_reservation(struct session *x, uint32_t number)
-{
-    struct pool *p = &store_of(x->tenant)->pool;
-    struct slot *slot = pool_slot(p, number);
-
-    if (slot->prev != SLOT_NONE)
-        pool_slot(p, slot->prev)->next = slot->next;
-    else
-        x->reservations = slot->next;
-    if (slot->next != SLOT_NONE)
-        pool_slot(p, slot->next)->prev = slot->prev;
-    slot->next = slot->prev = SLOT_NONE;
-    x->n_reservations--;
-}
-
 /* ---- time ---- */
 
-void session_tick(struct session *x, uint64_t now_ms)
+static void session_tick(struct session *x, uint64_t now_ms)
 {
     uint32_t n_expired, n_discarded;
 
     session_copy_page(x, now_ms);
-    if (now_ms - x->seen_ms < x->server->config->lease_ms)
+    if (now_ms - x->seen_ms < x->sessions->config->lease_ms)
         return;
+
     n_discarded = device_is_gpu(x->tenant->device) ? 0 : x->n_reservations;
     if (n_discarded > 0)
-        session_discard_reservations(x);
-    n_expired = leases_expire(&x->leases);
+        reservations_discard_all(x);
+    n_expired = lease_expire(&x->leases);
     if (n_expired + n_discarded > 0)
         log_event(LOG_INFO, "expired", "session=%" PRIu32 " pid=%ld leases=%" PRIu32 " reservations=%" PRIu32,
                   x->number, (long) x->pid, n_expired, n_discarded);
+}
+
+/* ---- all sessions ---- */
+
+/* The quarantine of a GPU is over for a dead process: see struct gpu_sessions. */
+static void session_end_dead(void *ctx, uint32_t number, bool retired)
+{
+    struct sessions *ss = ctx;
+    struct session *x = ss->list[number];
+
+    if (!retired)
+        log_event(LOG_INFO, "memory-released",
+                  "device=%s session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
+                  x->tenant->device->name, number, (long) x->pid, x->leases.n_held, x->n_reservations);
+    (void) session_free(x);
+}
+
+static uint64_t session_count_slots(void *ctx, uint32_t number)
+{
+    const struct sessions *ss = ctx;
+    const struct session *x = ss->list[number];
+
+    return x->leases.n_held + orphans_holds(ss, number) + x->n_reservations;
+}
+
+struct gpu_sessions sessions_for_gpus(struct sessions *ss)
+{
+    return (struct gpu_sessions){session_end_dead, session_count_slots, ss};
+}
+
+int sessions_init(struct sessions *ss, struct errmsg *e)
+{
+    ss->n_max = ss->config->connections_max + ss->config->sessions_per_tenant_max;
+    if (ss->n_max < ss->persist->journal.head->n_sessions) /* an earlier start allowed more */
+        ss->n_max = ss->persist->journal.head->n_sessions;
+    ss->list = calloc(ss->n_max, sizeof(struct session *));
+    ss->orphans = calloc(ss->n_max, sizeof(*ss->orphans));
+    if (!ss->list || !ss->orphans)
+        return fail(e, -ENOMEM, "out of memory for %" PRIu32 " sessions", ss->n_max);
+    return 0;
+}
+
+void sessions_deinit(struct sessions *ss)
+{
+    for (uint32_t i = 0; ss->list && i < ss->n_max; i++)
+        ss->list[i] = session_free(ss->list[i]);
+    for (uint32_t i = 0; ss->n_watched > 0 && i < ss->n_max; i++)
+        if (orphans_is_watched(ss, i))
+            orphans_end(ss, i);
+    freep(&ss->list);
+    freep(&ss->orphans);
+    ss->list = NULL;
+    ss->orphans = NULL;
+}
+
+void sessions_tick(struct sessions *ss, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < ss->n_max; i++)
+        if (ss->list[i])
+            session_tick(ss->list[i], now_ms);
+    orphans_tick(ss);
 }

@@ -1,11 +1,11 @@
-/* Writing control pages; see control.h. Readers see an entry's digest before the word that names it. */
+/* See control.h. Readers see an entry's digest before the word that names it. */
 #include "daemon/store/control.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store/tenant.h"
+#include "daemon/store/tenant_types.h"
 #include "gpu/device.h"
 #include "proto/shared.h"
 
@@ -17,6 +17,7 @@ int control_build(struct tenant *t, struct errmsg *e)
 
     if (r < 0)
         return r;
+
     page = extent_data(memory);
     page->magic = CONTROL_MAGIC;
     page->version = PROTO_VERSION;
@@ -24,7 +25,7 @@ int control_build(struct tenant *t, struct errmsg *e)
     for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++)
         atomic_init(&page->models[i].word, control_word(0, CONTROL_NO_TABLE, CONTROL_NO_TABLE, 0));
     if (t->control) {
-        atomic_init(&page->pressure, atomic_load_explicit(&t->control->pressure, memory_order_relaxed));
+        atomic_init(&page->reclaim, atomic_load_explicit(&t->control->reclaim, memory_order_relaxed));
         atomic_store_explicit(&t->control->moved, 1, memory_order_release);
         (void) extent_free(t->control_memory);
     }
@@ -36,9 +37,9 @@ int control_build(struct tenant *t, struct errmsg *e)
     return 0;
 }
 
-void control_set_pressure(struct tenant *t, uint64_t extent)
+void control_set_reclaim(struct tenant *t, uint64_t extent)
 {
-    atomic_store_explicit(&t->control->pressure, extent, memory_order_relaxed);
+    atomic_store_explicit(&t->control->reclaim, extent, memory_order_relaxed);
 }
 
 int control_find(const struct tenant *t, const uint8_t *model_digest)
@@ -58,7 +59,7 @@ static void control_add_model(struct tenant *t, const uint8_t *model_digest, con
     t->n_digests[t->n_models++] = 0;
 }
 
-/* The entry that has @digest, appended if need be. There is room. */
+/* The entry with @digest, appended if it is new. There is room. */
 static unsigned control_digest_entry(struct tenant *t, unsigned model, const uint8_t *digest)
 {
     struct control_model *m = &t->control->models[model];
@@ -70,7 +71,7 @@ static unsigned control_digest_entry(struct tenant *t, unsigned model, const uin
     return t->n_digests[model]++;
 }
 
-/* Digests that @c needs and the page does not have yet. */
+/* How many digests of @c the page does not have yet. */
 static unsigned control_n_missing(const struct tenant *t, int model, const struct control_tables *c)
 {
     const struct control_model *m = &t->control->models[model];
@@ -87,8 +88,7 @@ static unsigned control_n_missing(const struct tenant *t, int model, const struc
     return n;
 }
 
-/* The words of a model, whose digests are or will be there; release: what they name is visible to whoever
- * acquires them. */
+/* Stores a model's words. Release: a reader that acquires a word sees the digests that it names. */
 static void control_store_words(struct tenant *t, unsigned model, const struct control_tables *c)
 {
     unsigned active = control_digest_entry(t, model, c->active);
@@ -107,7 +107,7 @@ static const uint8_t *control_digest_at(const struct control_model *m, unsigned 
     return entry < CONTROL_DIGESTS_MAX ? m->digests[entry] : NULL;
 }
 
-/* All models again, each with the tables in use only. */
+/* Creates a new page with all models, each with the digests in use. */
 static int control_rebuild(struct tenant *t, struct errmsg *e)
 {
     struct control_page old;
@@ -118,6 +118,7 @@ static int control_rebuild(struct tenant *t, struct errmsg *e)
     r = control_build(t, e);
     if (r < 0)
         return r;
+
     for (unsigned i = 0; i < n; i++) {
         const struct control_model *m = &old.models[i];
         uint64_t word = atomic_load_explicit(&m->word, memory_order_relaxed);
@@ -145,8 +146,8 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
 
     if (model < 0) {
         if (t->n_models == CONTROL_MODELS_MAX)
-            return fail(e, -ENOSPC, "tenant %s uses %d models already, which is the most", t->name,
-                        CONTROL_MODELS_MAX);
+            return fail(e, -ENOSPC, "tenant %s uses %d models, the maximum", t->name, CONTROL_MODELS_MAX);
+
         model = (int) t->n_models;
         control_add_model(t, model_digest, geometry_digest);
     } else if (t->n_digests[model] + control_n_missing(t, model, tables) > CONTROL_DIGESTS_MAX) {
@@ -161,7 +162,7 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
     return 0;
 }
 
-void control_retired(struct tenant *t, const uint8_t *model_digest)
+void control_count_retired(struct tenant *t, const uint8_t *model_digest)
 {
     int model = control_find(t, model_digest);
 

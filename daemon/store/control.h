@@ -1,4 +1,7 @@
-/* The control page of a tenant: which table new sequences of a model use. proto/shared.h has the layout. */
+/*
+ * The control page of a tenant, which its clients map: which tables new sequences of a model use, and which
+ * extent is being reclaimed. proto/shared.h has the layout.
+ */
 #pragma once
 
 #include <stdint.h>
@@ -6,10 +9,10 @@
 struct errmsg;
 struct tenant;
 
-/* A fresh page; one that was there is marked moved. Return: 0; errno of the memory. */
+/* Creates a new page; the present one is marked as moved. Return: 0; errno of the memory. */
 int control_build(struct tenant *t, struct errmsg *e);
 
-/* What a control page says of a model. Digests are borrowed. */
+/* The tables of one model. Digests are borrowed. */
 struct control_tables {
     const uint8_t *active;
     const uint8_t *canary; /* NULL: none */
@@ -20,22 +23,22 @@ struct control_tables {
 };
 
 /**
- * control_publish() - say which tables are used for a model, from the next sequence and chunk on
+ * control_publish() - publish the tables of a model, for sequences and chunks that begin after this
  * @ret_slot: the model's entry; may be NULL
  *
- * A model that the page does not have yet is entered. When its list of digests is full, a new page is built
- * that has only those in use.
+ * Adds the model if the page does not have it. When its list of digests is full, creates a new page with
+ * the digests in use.
  *
  * Return: 0; -ENOSPC: CONTROL_MODELS_MAX models already; errno of the memory.
  */
 int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest,
                     const struct control_tables *tables, uint32_t *ret_slot, struct errmsg *e);
 
-/* Extent that a lender asks back, 0: none; see share.h. */
-void control_set_pressure(struct tenant *t, uint64_t extent);
+/* The extent that is being reclaimed, 0: none; see share.h. */
+void control_set_reclaim(struct tenant *t, uint64_t extent);
 
 /* Entry of the model, or -1. */
 int control_find(const struct tenant *t, const uint8_t *model_digest);
 
-/* Informative: one more of the model's tables is retired. */
-void control_retired(struct tenant *t, const uint8_t *model_digest);
+/* Counts a retired table of the model, for information. */
+void control_count_retired(struct tenant *t, const uint8_t *model_digest);

@@ -1,9 +1,9 @@
 /*
- * Where pages lie: the host's memory, which is device 0 and always there, and the GPUs of the configuration.
- * Each has a store of its own: pool, tenants, accounts. A session is bound to one of them, so a tenant is one
- * uid on one device.
+ * Devices: where pages are. Device 0 is the host's memory and always exists, the others are the GPUs of the
+ * configuration. Each has a store of its own: pool, tenants, accounts. A session is bound to one device, so
+ * a tenant is one uid on one device.
  *
- * A device's number and name follow the configuration; what is kept over restarts names its place in the
+ * A device's number and name follow the configuration. What is stored over restarts names its place in the
  * journal instead (struct journal_place), which stays with the UUID.
  */
 #pragma once
@@ -18,7 +18,7 @@
 
 struct config;
 struct gpu_pool;
-struct server;
+struct gpus;
 
 #define DEVICES_MAX JOURNAL_PLACES_MAX
 #define DEVICE_NAME_BYTES 16
@@ -32,50 +32,60 @@ enum device_state { /* values of the protocol's DeviceState */
 
 struct device {
     uint32_t number;
-    uint32_t place;                                /* in the journal; PLACE_NONE: not known yet */
-    char name[DEVICE_NAME_BYTES];                  /* "cpu", "gpu0" */
-    char uuid[GPU_UUID_BYTES];                     /* "": the host's memory, or a GPU that is not known yet */
-    uint64_t pool_bytes, extent_bytes, unit_bytes; /* as configured: a kept pool may be larger */
+    char name[DEVICE_NAME_BYTES]; /* "cpu", "gpu0" */
+    char uuid[GPU_UUID_BYTES];    /* "": the host's memory, or a GPU whose UUID is not known yet */
+    uint64_t pool_bytes, extent_bytes, unit_bytes; /* as configured; a persisted pool may be larger */
     struct store store;
     struct gpu_pool *gpu;                  /* NULL: the host's memory */
-    uint64_t quota_bytes, guarantee_bytes; /* of tenants for whom no operator said otherwise */
+    uint64_t quota_bytes, guarantee_bytes; /* of tenants without a quota or guarantee of their own */
 
     enum device_state state;     /* of a GPU: gpu_open.h */
-    struct server *server;       /* of a GPU */
+    struct gpus *gpus;           /* of a GPU */
     struct errmsg why;           /* UNAVAILABLE */
-    bool is_passing;             /* UNAVAILABLE: the mover's end, which says nothing of the device yet */
-    uint64_t pause_ms, retry_ms; /* UNAVAILABLE: no try before this */
+    bool is_passing;             /* UNAVAILABLE because the mover ended, which does not concern the device */
+    uint64_t pause_ms, retry_ms; /* UNAVAILABLE: not opened again before retry_ms */
     char product[WIRE_PRODUCT_BYTES_MAX + 1];
-    bool lists_processes; /* the driver says which processes use it */
-    bool is_shared;       /* an MPS server stands between them and it */
+    bool lists_processes; /* the driver lists the processes that use it */
+    bool is_shared;       /* processes use it through an MPS server */
 };
 
 struct devices {
-    struct device list[DEVICES_MAX]; /* [n], stay where they are */
+    const struct config *config;
+    uint8_t secret[32]; /* index keys are derived from it */
+    uint8_t boot_id[BOOT_ID_BYTES];
+    struct device list[DEVICES_MAX]; /* [n], never move */
     uint32_t n;
-    uint32_t n_tenants; /* of all devices, ever */
+    uint32_t n_tenants; /* of all devices, since the start */
     struct pool_serials serials;
 };
 
-/* Names and limits, no pools yet: pool_init() makes them. @d: zeros. @c: checked. */
-void devices_init(struct devices *d, const struct config *c, struct server *s);
+/* Sets names and limits; persist_open() creates the pools. @d: zeros. @c: borrowed, checked. */
+void devices_init(struct devices *d, const struct config *c);
 void devices_deinit(struct devices *d); /* tenants are gone */
 
-/* What the configuration says of tenants and lending, at the start and when it was read again. */
+/* Sets quotas, guarantees and lending from the configuration, at the start and after a reload. */
 void devices_configure(struct devices *d, const struct config *c);
 
-/* NULL: there is none (yet: see devices_unknown()). @uuid "": the host's memory. */
-struct device *devices_find(struct devices *d, const char *uuid);
+/* NULL: no such device, or its UUID is not known yet: devices_unknown(). @uuid "": the host's memory. */
+struct device *devices_find_uuid(struct devices *d, const char *uuid);
 
 /* The GPU whose UUID is not known before it is opened, or NULL. */
 struct device *devices_unknown(struct devices *d);
 struct device *devices_find_name(struct devices *d, const char *name);
 struct device *devices_find_place(struct devices *d, uint32_t place);
 
-/* All tenants of all devices, one after the other: NULL begins and ends. */
+/*
+ * The tenant of a verified uid on @x, created if it is new. devices->secret is set.
+ *
+ * Return: 0; -EDQUOT: too many tenants; errno of the memory.
+ */
+int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant **ret, struct errmsg *e);
+struct tenant *devices_find_tenant(const struct devices *d, const char *name); /* or NULL */
+
+/* Iterates over the tenants of all devices: NULL starts and ends. */
 struct tenant *devices_next_tenant(const struct devices *d, const struct tenant *t);
 
-/* Everything adds up on every device. For tests. */
+/* Checks the accounts of every device. For tests. */
 bool devices_are_valid(const struct devices *d, struct errmsg *e);
 
 static inline bool device_is_gpu(const struct device *d)
@@ -83,7 +93,7 @@ static inline bool device_is_gpu(const struct device *d)
     return d->number > 0;
 }
 
-/* Where the tenant's pages are. */
+/* The store with the tenant's pages. */
 static inline struct store *store_of(const struct tenant *t)
 {
     return &t->device->store;

@@ -1,10 +1,6 @@
 /*
- * Which page goes when there is no room: S3-FIFO (Yang et al., SOSP 2023) per group over unheld pages. A page
- * enters the small queue when its last hold ends, or the main queue if it was there before or its ghost is
- * remembered; at the small queue's end it is promoted if it was found at least twice meanwhile, else it goes;
- * the main queue gives each use another round.
- *
- * Held pages stand in no queue, so that looking for a victim never walks over them.
+ * Eviction: drops unheld pages to make room, first those that evict_queue.h names. Among the groups of a
+ * tenant, pages of a table that is being retired go first, then the page that was written first.
  */
 #pragma once
 
@@ -12,51 +8,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/store/pool.h"
-
+struct group;
+struct pool_extent;
 struct store;
 struct tenant;
 
-enum { EVICT_USES_MAX = 3, EVICT_SMALL_PERCENT = 10, EVICT_PROMOTE_USES = 2 };
-
-void evict_enter(struct pool *p, uint32_t slot); /* its last hold ended */
-void evict_leave(struct pool *p, uint32_t slot); /* held again, or dropped */
-
-static inline void evict_note_use(struct slot *slot)
-{
-    if (slot->uses < EVICT_USES_MAX)
-        slot->uses++;
-}
-
-/* The next to go of @g, promotions done; SLOT_NONE if every page is held. It stays in its queue. */
-uint32_t evict_victim(struct pool *p, struct group *g);
-
-/* Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: only held ones are
+/* Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: only held pages are
  * left. */
 bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
 
 /**
- * evict_for_space() - makes room in the pool for one slot of @g, by one step
+ * evict_for_group() - make room for one page of @g among the pages of its tenant, whose extents stay
  *
- * In order: a retired extent without pages; an empty extent of another tenant; all pages of an extent that
- * share_take_extent() takes; then as evict_for_group().
- *
- * Return: whether something was freed: then pool_slot_take() is worth another try.
- */
-bool evict_for_space(struct store *st, struct group *g);
-
-/**
- * evict_for_group() - the same from what the tenant of @g has, its extents stay
- *
- * A page of @g if it is the tenant's oldest victim, else a whole span of the group that has it (so that a new
- * table takes over from an old one); a page of @g.
+ * Drops a page of @g if it is the tenant's oldest victim; else a whole span of the group that the oldest
+ * victim is in, so that a new table takes over from an old one; else a page of @g. False: nothing can be
+ * dropped.
  */
 bool evict_for_group(struct store *st, struct group *g);
 
-/* Its unheld pages go. */
+/* Drops all unheld pages of @x. */
 void evict_extent(struct store *st, struct pool_extent *x);
 
-/* An operator's wish: up to @n_max unheld pages of @t go, of one table or (NULL) of all. Return: how many
- * went. */
+/* For an operator: drops up to @n_max unheld pages of @t, of one table or (NULL) of all. Return: how many. */
 uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_digest, uint32_t n_max,
                     uint64_t *ret_bytes);

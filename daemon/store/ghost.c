@@ -1,4 +1,4 @@
-/* The ring of ghosts; see ghost.h. */
+/* See ghost.h. */
 #include "daemon/store/ghost.h"
 
 #include <errno.h>
@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Half a key is enough: a wrong match costs a wrong reason once in 2^64. Keys are uniform, so they hash
- * themselves. */
+/*
+ * Half a key is enough: a wrong match gives a wrong reason once in 2^64. Keys are uniform, so they are
+ * their own hash.
+ */
 struct ghost {
     uint64_t tag;
     uint32_t next;   /* in its chain: ring entry + 1, 0 = end */
@@ -45,7 +47,7 @@ void ghosts_deinit(struct ghosts *g)
     *g = (struct ghosts){0};
 }
 
-/* The link that leads to the entry with @tag, or to the end of its chain. */
+/* The link to the entry with @tag, or the last link of its chain. */
 static uint32_t *ghost_find_link(const struct ghosts *g, uint64_t tag)
 {
     uint32_t *link = &g->heads[tag & (g->n_heads - 1)];

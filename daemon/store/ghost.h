@@ -1,7 +1,7 @@
 /*
- * What a tenant remembers of pages that are gone: a bounded ring of keys with the reason. Serves two
- * questions: why is this chunk missing, and was this page evicted a moment ago (then it goes straight to the
- * main queue).
+ * Ghosts: keys of pages that a tenant no longer has, in a bounded ring, with the reason. They answer why a
+ * chunk is missing, and whether a page was evicted a short time ago, in which case it enters the main queue
+ * directly.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 #include "proto/page.h"
 
 enum ghost_reason {
-    GHOST_NONE = 0, /* unknown: never here, or forgotten */
+    GHOST_NONE = 0, /* never stored, or forgotten since */
     GHOST_EVICTED = 1,
     GHOST_RETIRED_TABLE = 2,
 };
@@ -26,7 +26,7 @@ struct ghosts {
 int ghosts_init(struct ghosts *g, uint32_t n_max);
 void ghosts_deinit(struct ghosts *g);
 
-/* Forgets the oldest one when the ring is full. */
+/* Forgets the oldest ghost when the ring is full. */
 void ghosts_add(struct ghosts *g, const struct chunk_key *key, enum ghost_reason reason);
 enum ghost_reason ghosts_find(const struct ghosts *g, const struct chunk_key *key);
-void ghosts_remove(struct ghosts *g, const struct chunk_key *key); /* it is back */
+void ghosts_remove(struct ghosts *g, const struct chunk_key *key); /* the page is stored again */

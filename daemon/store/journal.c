@@ -1,4 +1,4 @@
-/* The journal's memory object; see journal.h. */
+/* See journal.h. */
 #include "daemon/store/journal.h"
 
 #include <assert.h>
@@ -25,8 +25,8 @@ _Static_assert(sizeof(struct journal_head) <= HEAD_BYTES, "journal head");
 #define JOURNAL_BYTES (HOLDS_OFF + JOURNAL_HOLDS_MAX * sizeof(struct hold_cell))
 
 /*
- * One thread writes, and a process that is killed leaves the memory as its last store left it: all that is
- * needed is that the compiler keeps the order of the stores before and after this line.
+ * One thread writes, and a process that is killed leaves the memory as its last store left it. So the only
+ * thing needed is that the compiler keeps the order of the stores before and after this line.
  */
 static void journal_keep_order(void)
 {
@@ -55,6 +55,7 @@ static int journal_map_object(struct journal *j, int fd, struct errmsg *e)
 
     if (data == MAP_FAILED)
         return fail(e, -errno, "cannot map the journal: %s", strerror(errno));
+
     *j = (struct journal){
         .data = data,
         .head = data,
@@ -66,6 +67,7 @@ static int journal_map_object(struct journal *j, int fd, struct errmsg *e)
     j->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (j->fd >= 0)
         return 0;
+
     (void) munmap(data, JOURNAL_BYTES);
     *j = (struct journal){.fd = -1};
     return fail(e, -errno, "cannot keep the journal open: %s", strerror(errno));
@@ -79,9 +81,11 @@ int journal_new(struct journal *j, struct errmsg *e)
     if (fd < 0 || fchmod(fd, 0600) < 0 || ftruncate(fd, JOURNAL_BYTES) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         return fail(e, -errno, "cannot create the journal: %s", strerror(errno));
+
     r = journal_map_object(j, fd, e);
     if (r < 0)
         return r;
+
     *j->head = (struct journal_head){.magic = JOURNAL_MAGIC, .version = JOURNAL_VERSION, .n_starts = 1};
     journal_write(j, NULL, 0, 1);
     return 0;
@@ -116,7 +120,7 @@ static int journal_check_object(int fd, struct errmsg *e)
     return 0;
 }
 
-/* Adds its extents to @n_extents. */
+/* Adds the place's extents to @n_extents. */
 static bool journal_place_is_valid(const struct journal_place *p, uint64_t *n_extents)
 {
     if (p->pool_bytes == 0)
@@ -124,6 +128,7 @@ static bool journal_place_is_valid(const struct journal_place *p, uint64_t *n_ex
     if (p->uuid[JOURNAL_UUID_BYTES - 1] != '\0' || p->extent_bytes == 0 || p->unit_bytes == 0 ||
         p->extent_bytes % p->unit_bytes != 0 || p->pool_bytes % p->extent_bytes != 0)
         return false;
+
     *n_extents += p->pool_bytes / p->extent_bytes;
     return *n_extents <= JOURNAL_EXTENTS_MAX;
 }
@@ -136,11 +141,13 @@ static int journal_check_head(const struct journal_head *h, struct errmsg *e)
         return fail(e, -EBADMSG,
                     "the stored journal is of another version (%" PRIu32 ", this kvcobrad writes %d)",
                     h->version, JOURNAL_VERSION);
+
     for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
         if (h->places[i].pool_bytes != 0 && h->places[i].crc32c != journal_place_crc(&h->places[i]))
             return fail(e, -EBADMSG, "the head of the stored journal is damaged");
     if (h->n_sessions > JOURNAL_SESSIONS_MAX || h->n_holds > JOURNAL_HOLDS_MAX)
         return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
+
     for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
         if (!journal_place_is_valid(&h->places[i], &n_extents))
             return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
@@ -152,7 +159,7 @@ static bool journal_copy_is_valid(const struct journal_copy *c)
     return c->sequence > 0 && c->n_extents <= JOURNAL_EXTENTS_MAX && c->crc32c == journal_copy_crc(c);
 }
 
-/* The cells that nobody uses, chained again. */
+/* Chains the unused cells again. */
 static void journal_collect_unused(struct journal *j)
 {
     j->unused_hold = CELL_NONE;
@@ -172,6 +179,7 @@ int journal_adopt(struct journal *j, int fd, struct errmsg *e)
         r = journal_map_object(j, fd, e);
     if (r < 0)
         return r;
+
     r = journal_check_head(j->head, e);
     if (r == 0 && !journal_copy_is_valid(&j->copies[0]) && !journal_copy_is_valid(&j->copies[1]))
         r = fail(e, -EBADMSG, "both copies of the stored journal are damaged");
@@ -230,7 +238,9 @@ const struct journal_copy *journal_read(const struct journal *j)
 
     if (a_valid && b_valid)
         return a->sequence > b->sequence ? a : b;
-    return a_valid ? a : b_valid ? b : NULL;
+    if (a_valid)
+        return a;
+    return b_valid ? b : NULL;
 }
 
 void journal_write(struct journal *j, const uint64_t *extents, uint32_t n_extents, uint64_t next_extent)
@@ -263,8 +273,10 @@ uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, ui
     } else {
         if (j->head->n_holds == JOURNAL_HOLDS_MAX)
             return CELL_NONE;
+
         number = (uint32_t) j->head->n_holds;
-        j->holds[number].slot = SLOT_NONE; /* slot 0 is a slot: unused before it is counted */
+        /* a zeroed cell would name slot 0: it is unused before n_holds counts it */
+        j->holds[number].slot = SLOT_NONE;
         journal_keep_order();
         j->head->n_holds++;
     }

@@ -1,4 +1,4 @@
-/* Leases of a session; see lease.h. */
+/* See lease.h. */
 #include "daemon/store/lease.h"
 
 #include <assert.h>
@@ -11,13 +11,13 @@
 
 enum { TABLE_FIRST = 16 };
 
-void leases_init(struct leases *l, struct journal *j, uint32_t session, uint32_t n_max)
+void lease_init(struct leases *l, struct journal *j, uint32_t session, uint32_t n_max)
 {
     assert(n_max <= 1u << LEASE_INDEX_BITS);
     *l = (struct leases){.journal = j, .session = session, .n_max = n_max};
 }
 
-void leases_deinit(struct leases *l)
+void lease_deinit(struct leases *l)
 {
     assert(l->n_held == 0);
     free(l->table);
@@ -31,6 +31,7 @@ static int lease_grow(struct leases *l, uint32_t n_min)
 
     if (n_min > l->n_max)
         return -EDQUOT;
+
     while (n < n_min)
         n *= 2;
     if (n > l->n_max)
@@ -38,20 +39,21 @@ static int lease_grow(struct leases *l, uint32_t n_min)
     table = realloc(l->table, n * sizeof(struct lease *));
     if (!table)
         return -ENOMEM;
+
     memset(table + l->n_table, 0, (n - l->n_table) * sizeof(struct lease *));
     l->table = table;
     l->n_table = n;
     return 0;
 }
 
-int leases_make_room(struct leases *l)
+int lease_make_room(struct leases *l)
 {
     while (l->first_unused < l->n_table && l->table[l->first_unused])
         l->first_unused++;
     return l->first_unused < l->n_table ? 0 : lease_grow(l, l->n_table + 1);
 }
 
-/* One cell per hold, or none at all. */
+/* One cell per hold; on failure none. */
 static int lease_record_holds(struct leases *l, struct lease *x, const uint32_t *slots)
 {
     for (uint32_t i = 0; i < x->n_items; i++) {
@@ -70,17 +72,19 @@ static int lease_record_holds(struct leases *l, struct lease *x, const uint32_t 
     return 0;
 }
 
-int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id)
+int lease_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id)
 {
     struct lease *x;
     uint32_t at;
-    int r = leases_make_room(l);
+    int r = lease_make_room(l);
 
     if (r < 0)
         return r;
+
     x = malloc(sizeof(*x) + n * sizeof(uint32_t));
     if (!x)
         return -ENOMEM;
+
     at = l->first_unused;
     *x = (struct lease){
         .id = ++l->journal->head->lease_serial << LEASE_INDEX_BITS | at,
@@ -101,7 +105,7 @@ int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *re
     return 0;
 }
 
-/* @x may move: its items grow as their cells are found. */
+/* @x may move: it grows with the items that are found. */
 static int lease_restore_item(struct lease **x, uint32_t item, uint32_t cell)
 {
     uint32_t n = (*x)->n_items;
@@ -111,6 +115,7 @@ static int lease_restore_item(struct lease **x, uint32_t item, uint32_t cell)
 
         if (!larger)
             return -ENOMEM;
+
         for (; n <= item; n++)
             larger->cells[n] = CELL_NONE;
         larger->n_items = n;
@@ -118,17 +123,18 @@ static int lease_restore_item(struct lease **x, uint32_t item, uint32_t cell)
     }
     if ((*x)->cells[item] != CELL_NONE)
         return -EBADMSG;
+
     (*x)->cells[item] = cell;
     (*x)->n_held++;
     return 0;
 }
 
-int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
+int lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
 {
     uint32_t at = (uint32_t) (id & ((1u << LEASE_INDEX_BITS) - 1));
     int r;
 
-    if (at >= l->n_max) /* of a start that allowed more */
+    if (at >= l->n_max) /* an earlier start allowed more */
         l->n_max = at + 1;
     r = at < l->n_table ? 0 : lease_grow(l, at + 1);
     if (r < 0)
@@ -137,11 +143,13 @@ int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
         l->table[at] = malloc(sizeof(struct lease));
         if (!l->table[at])
             return -ENOMEM;
+
         *l->table[at] = (struct lease){.id = id};
         l->n_leases++;
     }
     if (l->table[at]->id != id)
         return -EBADMSG;
+
     r = lease_restore_item(&l->table[at], item, cell);
     if (r == 0)
         l->n_held++;
@@ -166,6 +174,7 @@ static void lease_release_item(struct leases *l, struct store *st, struct lease 
 
     if (x->cells[i] == CELL_NONE)
         return;
+
     slot = l->journal->holds[x->cells[i]].slot;
     journal_hold_remove(l->journal, x->cells[i]);
     store_unhold(st, slot);
@@ -174,13 +183,14 @@ static void lease_release_item(struct leases *l, struct store *st, struct lease 
     l->n_held--;
 }
 
-int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_t *bitmap, size_t n_bytes)
+int lease_release(struct leases *l, struct store *st, uint64_t id, const uint8_t *bitmap, size_t n_bytes)
 {
     uint64_t at = id & ((1u << LEASE_INDEX_BITS) - 1);
     struct lease *x = at < l->n_table ? l->table[at] : NULL;
 
     if (!x || x->id != id)
         return -ESTALE;
+
     for (uint32_t i = 0; i < x->n_items; i++)
         if (n_bytes == 0 || (i / 8 < n_bytes && bitmap[i / 8] >> i % 8 & 1))
             lease_release_item(l, st, x, i);
@@ -189,18 +199,19 @@ int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_
     return 0;
 }
 
-int leases_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot)
+int lease_find_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot)
 {
     uint64_t at = id & ((1u << LEASE_INDEX_BITS) - 1);
     const struct lease *x = at < l->n_table ? l->table[at] : NULL;
 
     if (!x || x->id != id || !x->granted || item >= x->n_items || x->cells[item] == CELL_NONE)
         return -ESTALE;
+
     *ret_slot = l->journal->holds[x->cells[item]].slot;
     return 0;
 }
 
-void leases_keep(struct leases *l, uint64_t id)
+void lease_keep(struct leases *l, uint64_t id)
 {
     uint64_t at = id & ((1u << LEASE_INDEX_BITS) - 1);
 
@@ -208,7 +219,7 @@ void leases_keep(struct leases *l, uint64_t id)
         l->table[at]->kept = true;
 }
 
-uint32_t leases_release_others(struct leases *l, struct store *st)
+uint32_t lease_release_unkept(struct leases *l, struct store *st)
 {
     uint32_t n = 0;
 
@@ -227,15 +238,15 @@ uint32_t leases_release_others(struct leases *l, struct store *st)
     return n;
 }
 
-void leases_release_all(struct leases *l, struct store *st)
+void lease_release_all(struct leases *l, struct store *st)
 {
     for (uint32_t at = 0; at < l->n_table; at++)
         if (l->table[at])
             l->table[at]->kept = false;
-    (void) leases_release_others(l, st);
+    (void) lease_release_unkept(l, st);
 }
 
-uint32_t leases_expire(struct leases *l)
+uint32_t lease_expire(struct leases *l)
 {
     uint32_t n = l->n_granted;
 

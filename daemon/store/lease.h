@@ -1,8 +1,8 @@
 /*
- * The leases of one session. A lease is two things (DESIGN 1): the grant, which messages may name and which
- * ends by release or when the session shows no sign of life for lease_ms; and the hold on each of its pages,
- * which forbids reuse of the bytes and ends only by release or with the process. Each hold has a cell in the
- * journal, written before the lease's number is told to anybody, so that a restart finds it.
+ * The leases of one session. A lease has two halves (DESIGN 1). The grant is what messages may name; it
+ * ends by release, or when the session shows no sign of life for lease_ms. The hold on each of its pages
+ * forbids reuse of the bytes; it ends only by release or with the process. Each hold has a cell in the
+ * journal, written before the client gets the lease's number, so that a restart finds it.
  */
 #pragma once
 
@@ -10,15 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/config/limits.h"
+
 struct journal;
 struct store;
 
 struct lease {
     uint64_t id;
     bool granted;
-    bool kept; /* named by a KEEP_LEASES that is not complete */
+    bool kept; /* named by a KEEP_LEASES that is not complete yet */
     uint32_t n_items, n_held;
-    uint32_t cells[]; /* [n_items] of the journal, CELL_NONE where nothing is held (any more) */
+    uint32_t cells[]; /* [n_items] cells of the journal; CELL_NONE: no hold */
 };
 
 struct leases {
@@ -29,45 +31,48 @@ struct leases {
     uint32_t n_leases, n_granted, n_held; /* n_held: holds of all leases */
 };
 
-#define LEASE_INDEX_BITS 20
+void lease_init(struct leases *l, struct journal *j, uint32_t session,
+                uint32_t n_max);     /* n_max <= 1 << LEASE_INDEX_BITS */
+void lease_deinit(struct leases *l); /* every hold was released */
 
-void leases_init(struct leases *l, struct journal *j, uint32_t session,
-                 uint32_t n_max);     /* n_max <= 1 << LEASE_INDEX_BITS */
-void leases_deinit(struct leases *l); /* every hold was released */
-
-/* So that the next leases_add() does not meet the limit. Return: 0; -EDQUOT: too many leases; -ENOMEM. */
-int leases_make_room(struct leases *l);
+/* Makes the next lease_add() stay within the limit. Return: 0; -EDQUOT: too many leases; -ENOMEM. */
+int lease_make_room(struct leases *l);
 
 /**
- * leases_add() - remember holds that the caller has taken
+ * lease_add() - record holds that the caller has taken
  * @slots: [n], SLOT_NONE for items that are not part of the lease
- * Return: 0; -EDQUOT: too many leases; -ENOMEM; -ENOSPC: the journal is full of holds.
+ *
+ * Return: 0; -EDQUOT: too many leases; -ENOMEM; -ENOSPC: the journal has no room for more holds.
  */
-int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id);
+int lease_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id);
 
 /**
- * leases_release() - end the holds whose bits are set (bit i of byte i / 8, least significant first), all if
- * @n_bytes == 0
+ * lease_release() - end the holds whose bits are set (bit i of byte i / 8, least significant first), all if
+ * @n_bytes is 0
  *
- * Bits beyond the lease and bits of items already released mean nothing.
- * Return: 0; -ESTALE: no such lease (released before, or never).
+ * Bits beyond the lease and bits of released items are ignored. Return: 0; -ESTALE: no such lease, or it
+ * was released.
  */
-int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_t *bitmap, size_t n_bytes);
+int lease_release(struct leases *l, struct store *st, uint64_t id, const uint8_t *bitmap, size_t n_bytes);
 
-/* Its client knows of this lease; an unknown number means nothing. */
-void leases_keep(struct leases *l, uint64_t id);
-/* Releases what was not kept, forgets what was. Return: leases released. */
-uint32_t leases_release_others(struct leases *l, struct store *st);
+/* Marks a lease that its client knows; an unknown number is ignored. */
+void lease_keep(struct leases *l, uint64_t id);
+/* Releases all leases that are not marked, and removes the marks. Return: leases released. */
+uint32_t lease_release_unkept(struct leases *l, struct store *st);
 
-/* The page that item @item of a granted lease holds. Return: 0; -ESTALE: no such lease, or released, or it
- * expired. */
-int leases_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot);
+/*
+ * The slot of item @item of a granted lease. Return: 0; -ESTALE: no such lease, or it was released or has
+ * expired.
+ */
+int lease_find_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot);
 
-void leases_release_all(struct leases *l, struct store *st);
+void lease_release_all(struct leases *l, struct store *st);
 
-/* After a restart: cell @cell is item @item of lease @id, which is not granted. Return: 0; -EBADMSG: it
- * cannot be; -ENOMEM. */
-int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
+/*
+ * After a restart: adds cell @cell as item @item of lease @id, which is not granted. Return: 0; -EBADMSG:
+ * the item has a cell already, or another lease has the number; -ENOMEM.
+ */
+int lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
 
-/* Grants end, holds stay. Return: how many grants ended. */
-uint32_t leases_expire(struct leases *l);
+/* Ends all grants; holds stay. Return: how many grants ended. */
+uint32_t lease_expire(struct leases *l);

@@ -1,46 +1,58 @@
 /*
- * The pool over a restart (DESIGN 5.5): extents go to the supervisor's store as they are made, a start takes
- * them back.
+ * Persists the pool over a restart (DESIGN 5.5): each new extent is stored with the supervisor, and a start
+ * takes the extents back. restore.h rebuilds pages and sessions from them.
  *
- * Names in the store: kvc-journal-0; kvc-pages-ID (kvc-gpu-ID on a GPU) and kvc-slots-ID of extent ID;
- * kvc-pid-SERIAL of a session's process. Order: create, store, barrier, journal, first use; removal the other
- * way round. What is in the store and not in the journal was on its way in or out, and is removed at the next
- * start.
+ * Names in the supervisor's store: kvc-journal-0; kvc-pages-ID (kvc-gpu-ID on a GPU) and kvc-slots-ID of
+ * extent ID; kvc-pid-SERIAL of a session's process. Order: create, store, barrier, journal, first use;
+ * removal in the opposite order. A descriptor that is stored but not in the journal was being added or
+ * removed, and is removed at the next start.
  */
 #pragma once
 
 #include <stdint.h>
 
-struct device;
-struct errmsg;
-struct server;
+#include "daemon/store/journal.h"
+#include "daemon/store/pool.h"
 
-#define KEEP_NAME_BYTES 48
+struct device;
+struct devices;
+struct errmsg;
+struct supervisor;
+
+#define PERSIST_NAME_BYTES 48
+
+struct persist {
+    struct supervisor *supervisor;
+    struct devices *devices;
+    struct journal journal;
+    struct pool_keeper keeper; /* what each pool calls when it adds or removes an extent */
+};
 
 /* "kvc-WHAT-NUMBER" */
-const char *keep_name(char ret[static KEEP_NAME_BYTES], const char *what, uint64_t number);
+const char *persist_name(char ret[static PERSIST_NAME_BYTES], const char *what, uint64_t number);
 
 /**
- * keep_open() - the journal and the pools, from what an earlier process left or empty
+ * persist_open() - take over the journal and the pools of an earlier process, or create empty ones
+ * @supervisor, @devices: borrowed
  *
- * The event loop runs already, tables do not exist yet. A store that cannot be believed is emptied, with a
- * loud line in the log: that is not an error. Return: 0; errno of the memory.
+ * The event loop exists, the tables do not yet. A journal or pool that fails validation is emptied, with
+ * event=pool-lost in the log: that is not an error. Return: 0; errno of the memory.
  */
-int keep_open(struct server *s, struct errmsg *e);
+int persist_open(struct persist *p, struct supervisor *supervisor, struct devices *devices, struct errmsg *e);
+void persist_deinit(struct persist *p);
 
-/* Pages, holds and sessions of an earlier process, if keep_open() found some. The tables are loaded. */
-void keep_restore(struct server *s);
+/* From here on, changes are not written to the stored pool. Return: 0; errno: exit at once, without cleaning
+ * up. */
+int persist_freeze(struct persist *p);
 
-/* The rest of this process's life leaves no trace in what is kept. Return: 0; errno: leave at once, without
- * cleaning up. */
-int keep_freeze(struct server *s);
+/* Random bytes that name the stored pool of @d; they change when the pool was lost. [BOOT_ID_BYTES] */
+const uint8_t *persist_pool_id(const struct persist *p, const struct device *d);
 
-/* Random bytes that mean the pool of @d: others after it was lost. [BOOT_ID_BYTES] */
-const uint8_t *keep_pool_id(const struct server *s, const struct device *d);
+/* Gives every device whose UUID is known a place in the journal, and removes the places of all others. */
+void persist_write_places(struct persist *p);
 
-/* Every device that is known has a place in the journal, nobody else has one. */
-void keep_write_places(struct server *s);
+/* Writes the list of extents of all pools to the journal. */
+void persist_write_list(struct persist *p);
 
-/* Between keep.c and restore.c: the journal's list of extents; what nobody took goes out of the store. */
-void keep_write_list(struct server *s);
-void keep_drop_unknown(struct server *s);
+/* Removes the descriptors from the supervisor's store that no part of the restore has taken. */
+void persist_drop_unknown(struct persist *p);

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/store/span.h"
-#include "daemon/store/tenant.h"
+#include "daemon/store/tenant_types.h"
 #include "gpu/device.h"
 
 int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes, uint64_t extent_bytes,
@@ -43,9 +43,10 @@ static struct pool_extent *pool_extent_free(struct pool_extent *x)
 {
     if (!x)
         return NULL;
+
     x->memory = extent_free(x->memory);
     closep(&x->gpu_fd);
-    free(x->lent);
+    free(x->external);
     slot_records_deinit(&x->records);
     free(x->span_of_unit);
     free(x);
@@ -69,8 +70,8 @@ void pool_deinit(struct pool *p)
     *p = (struct pool){0};
 }
 
-void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
-                size_t slot_bytes, size_t page_bytes)
+void pool_group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
+                     size_t slot_bytes, size_t page_bytes)
 {
     assert(slot_bytes >= SLOT_ALIGN && slot_bytes % SLOT_ALIGN == 0 && page_bytes <= slot_bytes);
     *g = (struct group){
@@ -79,8 +80,8 @@ void group_init(struct group *g, struct tenant *tenant, struct space *space, uns
         .page_class = page_class,
         .slot_bytes = slot_bytes,
         .page_bytes = page_bytes,
-        .small = {SLOT_NONE, SLOT_NONE, 0},
-        .main = {SLOT_NONE, SLOT_NONE, 0},
+        .small_queue = {SLOT_NONE, SLOT_NONE, 0},
+        .main_queue = {SLOT_NONE, SLOT_NONE, 0},
     };
 }
 
@@ -97,6 +98,7 @@ static struct pool_extent *pool_extent_alloc(const struct pool *p, struct tenant
 
     if (!x)
         return NULL;
+
     x->records.fd = x->gpu_fd = -1;
     x->id = id;
     x->tenant = tenant;
@@ -104,6 +106,7 @@ static struct pool_extent *pool_extent_alloc(const struct pool *p, struct tenant
     x->span_of_unit = malloc(x->n_units * sizeof(uint32_t));
     if (!x->span_of_unit)
         return NULL;
+
     memset(x->span_of_unit, 0xff, x->n_units * sizeof(uint32_t));
     return take_ptr(x);
 }
@@ -114,18 +117,19 @@ static void pool_append_extent(struct pool *p, struct pool_extent *x)
     p->extents[p->n_extents++] = x;
 }
 
-static int pool_copy_lent(struct pool_extent *x, const struct pool_lent *lent, struct errmsg *e)
+static int pool_copy_external(struct pool_extent *x, const struct pool_external *external, struct errmsg *e)
 {
-    x->lent = malloc(sizeof(*lent));
-    if (!x->lent)
+    x->external = malloc(sizeof(*external));
+    if (!x->external)
         return fail(e, -ENOMEM, "out of memory for an extent");
-    *x->lent = *lent;
+
+    *x->external = *external;
     return 0;
 }
 
-/* @lent: NULL: memory of the source, or of the host. */
+/* @external: NULL: memory of the source, or of the host. */
 static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
-                           const struct pool_lent *lent, struct pool_extent **ret, struct errmsg *e)
+                           const struct pool_external *external, struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x =
         pool_extent_alloc(p, tenant, p->serials->next_extent);
@@ -134,15 +138,17 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
+
     r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
-    if (r == 0 && lent)
-        r = pool_copy_lent(x, lent, e);
+    if (r == 0 && external)
+        r = pool_copy_external(x, external, e);
     else if (r == 0 && p->source)
         r = p->source->take(p->source->ctx, &x->gpu_fd, e);
     else if (r == 0)
         r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
     if (r < 0)
         return r;
+
     *slot_records_head(&x->records) = (struct extent_head){
         .magic = RECORDS_MAGIC,
         .version = RECORDS_VERSION,
@@ -161,13 +167,13 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
     return 0;
 }
 
-int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent,
-                     const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
+int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,
+                         const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
 {
     assert(p->source);
     if (!pool_can_grow(p))
-        return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents already, which is the most", p->n_extents);
-    return pool_extent_add(p, tenant, owner, lent, ret, e);
+        return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents, the maximum", p->n_extents);
+    return pool_extent_add(p, tenant, owner, external, ret, e);
 }
 
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
@@ -177,10 +183,12 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
 
     assert(p->source ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
     if (p->n_extents == p->n_extents_max)
-        return fail(e, -EBADMSG, "there are more stored extents than the pool has");
+        return fail(e, -EBADMSG, "more extents are stored than the pool has");
+
     x = pool_extent_alloc(p, tenant, id);
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
+
     x->memory = memory;
     x->gpu_fd = gpu_fd;
     x->records = *records;
@@ -190,12 +198,12 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
     return 0;
 }
 
-uint32_t pool_lent_extents(const struct pool *p)
+uint32_t pool_external_extents(const struct pool *p)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < p->n_extents; i++)
-        n += p->extents[i]->lent != NULL;
+        n += p->extents[i]->external != NULL;
     return n;
 }
 
@@ -222,9 +230,9 @@ static void pool_file_spans(struct pool *p, struct pool_extent *x)
             span_file(p->spans[x->span_of_unit[i]]);
 }
 
-void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving)
+void pool_extent_set_reclaimed(struct pool *p, struct pool_extent *x, bool reclaimed)
 {
-    x->leaving = leaving;
+    x->reclaimed = reclaimed;
     pool_file_spans(p, x);
 }
 
@@ -254,8 +262,8 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 
 static bool pool_may_use(const struct pool_extent *x, const struct span_owner *owner)
 {
-    return !x->lent ||
-           (owner->pid != 0 && (x->lent->session == owner->session || x->lent->pid != owner->pid));
+    return !x->external ||
+           (owner->pid != 0 && (x->external->session == owner->session || x->external->pid != owner->pid));
 }
 
 static int pool_add_span(struct pool *p, struct group *g, const struct span_owner *owner, struct span **ret,
@@ -277,6 +285,7 @@ static int pool_add_span(struct pool *p, struct group *g, const struct span_owne
         return fail(e, -ENOSPC,
                     "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others",
                     p->pool_bytes);
+
     r = pool_extent_add(p, g->tenant, owner, NULL, &x, e);
     if (r == 0)
         r = span_new(p, x, g, n_units, owner, ret);
@@ -316,6 +325,19 @@ struct span *pool_slot_span(const struct pool *p, uint32_t number)
     return p->spans[number >> POOL_SLOT_BITS];
 }
 
+void pool_slot_give(struct pool *p, uint32_t number)
+{
+    span_slot_give(p, pool_slot_span(p, number), number);
+}
+
+void pool_slot_set_busy(struct pool *p, uint32_t number, bool busy)
+{
+    struct span *s = pool_slot_span(p, number);
+
+    assert(busy || s->n_busy > 0);
+    s->n_busy += busy ? 1u : (uint32_t) -1;
+}
+
 uint64_t pool_slot_offset(const struct pool *p, uint32_t number)
 {
     const struct span *s = pool_slot_span(p, number);
@@ -328,7 +350,7 @@ void *pool_slot_data(const struct pool *p, uint32_t number)
 {
     const struct pool_extent *x = pool_slot_span(p, number)->extent;
 
-    assert(x->memory); /* of a GPU's pages nothing is read or written here */
+    assert(x->memory); /* pages on a GPU are never mapped here */
     return (uint8_t *) extent_data(x->memory) + pool_slot_offset(p, number);
 }
 
@@ -397,6 +419,7 @@ static bool pool_span_is_valid(const struct pool *p, const struct span *s, struc
 
         if (!slot || at >> POOL_SLOT_BITS != s->number || slot->state != SLOT_FREE)
             return fail(e, 0, "free list of span %u leads to slot %u", s->number, at);
+
         at = slot->next;
     }
     if (n_used != s->n_used || n_busy != s->n_busy || n_free + n_used != s->n_fresh_from || n_used == 0)
@@ -414,13 +437,14 @@ static bool pool_extent_is_valid(const struct pool *p, const struct pool_extent 
 {
     uint32_t n = 0;
 
-    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->lent != NULL)
-                  : !x->memory || x->gpu_fd >= 0 || x->lent)
-        return fail(e, 0, "extent %" PRIu64 " does not lie where the pool's extents do", x->id);
+    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->external != NULL)
+                  : !x->memory || x->gpu_fd >= 0 || x->external)
+        return fail(e, 0, "extent %" PRIu64 " is not in the memory that the pool is for", x->id);
     if (pool_extent_is_gone(x) && !x->retired)
-        return fail(e, 0, "extent %" PRIu64 " takes pages although its lender is gone", x->id);
+        return fail(e, 0, "extent %" PRIu64 " accepts pages although its client is gone", x->id);
     if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->source))
         return fail(e, 0, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
+
     for (uint32_t i = 0; i < x->n_units; i++) {
         uint32_t number = x->span_of_unit[i];
 
@@ -442,6 +466,7 @@ bool pool_is_valid(const struct pool *p, struct errmsg *e)
 
     if (p->n_extents > p->n_extents_max)
         return fail(e, 0, "%u extents in a pool of %u", p->n_extents, p->n_extents_max);
+
     for (uint32_t i = 0; i < p->n_extents; i++)
         if (!pool_extent_is_valid(p, p->extents[i], e))
             return false;

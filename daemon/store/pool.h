@@ -1,213 +1,80 @@
 /*
- * The pool: extents, cut into spans, cut into slots. Knows sizes and owners, not messages, keys or policies.
+ * The pool: extents, cut into spans, cut into slots. Knows sizes and owners, not messages, keys or
+ * policies.
  *
- *   extent   one memory object of one tenant, added on demand up to the configured bytes, destroyed when
- * empty span     a run of units of an extent; its slots belong to one group while one of them is in use group
- * the pages of one (tenant, table, shard, class): all of one size slot     room for one page; numbered span
- * << POOL_SLOT_BITS | index
+ *     extent  one memory object of one tenant, added on demand, destroyed when empty
+ *     span    a run of units of an extent; while one of its slots is in use, all belong to one group
+ *     group   the pages of one (tenant, table, shard, class), all of one size
+ *     slot    room for one page; its number is span << POOL_SLOT_BITS | index
  *
- * One thread. Slot numbers that come from clients are checked by pool_slot(), which returns NULL for
- * nonsense.
+ * One thread. pool_slot() checks slot numbers that come from clients: it returns NULL for one that does not
+ * exist.
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <sys/types.h>
-
-#include "daemon/store/slot.h"
-#include "proto/protocol.h"
-
-struct errmsg;
-struct extent;
-struct space;
-struct tenant;
-
-#define POOL_SLOT_BITS 14 /* 2 MiB / SLOT_ALIGN */
-#define POOL_SLOTS_PER_SPAN_MAX (1u << POOL_SLOT_BITS)
-#define POOL_SPANS_MAX ((UINT64_C(1) << (32 - POOL_SLOT_BITS)) - 1) /* SLOT_NONE stays free */
-#define POOL_SLOTS_PER_SPAN_MIN 8
-#define POOL_PAGE_BYTES 4096
-#define POOL_SPAN_BYTES_MAX ((uint64_t) POOL_SLOTS_PER_SPAN_MAX * SLOT_ALIGN)
-
-struct slot_queue { /* doubly linked through slot.next/prev; empty: head == SLOT_NONE */
-    uint32_t head, tail, n;
-};
-
-struct span_list {
-    struct span *head, *tail;
-};
-
-struct group {
-    struct tenant *tenant;
-    struct space *space;
-    unsigned page_class;
-    size_t slot_bytes, page_bytes;
-    struct span_list partial;      /* spans that a slot can be taken from */
-    struct span_list full;         /* the others */
-    uint32_t n_spans, n_used;      /* slots RESERVED or COMMITTED */
-    uint32_t n_pages;              /* COMMITTED; kept by the store */
-    struct slot_queue small, main; /* S3-FIFO over unheld pages, evict.c */
-    struct group *next;            /* of the tenant */
-};
-
-struct span {
-    uint32_t number;
-    struct pool_extent *extent;
-    struct group *group;
-    uint32_t first_unit, n_units, n_slots;
-    uint32_t n_used;       /* not FREE */
-    uint32_t n_busy;       /* RESERVED or held: what forbids emptying the span */
-    uint32_t n_fresh_from; /* slots from here on were never used: not in the free list yet */
-    uint32_t free;
-    struct slot *slots;
-    struct span_list *list; /* of the group: partial or full */
-    struct span *prev, *next;
-};
-
-struct pool_lent { /* memory that a client allocated; see lend.h */
-    uint8_t handle[LENT_HANDLE_BYTES];
-    uint32_t session;
-    pid_t pid;
-    bool gone; /* the session ended: what is in there may be anything, whoever holds it */
-};
-
-struct pool_extent {
-    uint64_t id; /* never used again */
-    struct tenant *tenant;
-    struct extent *memory;  /* of the host; NULL: on a GPU, never mapped here */
-    int gpu_fd;             /* on a GPU: what clients import; else -1 */
-    struct pool_lent *lent; /* on a GPU, instead of a descriptor; not kept over restarts; or NULL */
-    struct slot_records records;
-    uint32_t *span_of_unit; /* [n_units] number, or UINT32_MAX */
-    uint32_t n_units, n_units_used;
-    bool leaving; /* asked back by a lender (share.h): nothing new in it */
-    bool retired; /* the same for good: a dead process may still write it (quarantine.h); recorded */
-};
-
-static inline bool pool_extent_is_gone(const struct pool_extent *x)
-{
-    return x->lent && x->lent->gone;
-}
-
-static inline bool pool_extent_is_closed(const struct pool_extent *x) /* no new page comes into it */
-{
-    return x->leaving || x->retired;
-}
-
-struct pool_source { /* of memory on a GPU */
-    /*
-     * Memory of the pool's extent_bytes, filled with zeros; *@ret_fd is the caller's. Return: 0; -EAGAIN: not
-     * yet, come again; -ENOMEM: the device has none left; the pool makes do with what it has.
-     */
-    int (*take)(void *ctx, int *ret_fd, struct errmsg *e);
-    void *ctx;
-};
-
-struct pool_keeper { /* somebody who wants extents to outlive this process */
-    /* Before the first use of @x, with the writable descriptor of its memory (-1: lent); it is in the list of
-     * extents. */
-    void (*added)(void *ctx, const struct pool_extent *x, int owner_fd);
-    void (*removed)(void *ctx,
-                    const struct pool_extent *x); /* it is out of the list, its memory still there */
-    void *ctx;
-};
-
-struct pool_serials { /* shared by all pools of a daemon: numbers that are never given twice */
-    uint64_t next_extent;
-    uint64_t generation;         /* the last one given */
-    uint64_t *generation_record; /* written before a generation is used; or NULL */
-};
-
-struct pool {
-    uint64_t pool_bytes, extent_bytes, unit_bytes;
-    struct pool_serials *serials;
-    struct pool_extent **extents; /* [n_extents], any order */
-    uint32_t n_extents, n_extents_max;
-    struct span **spans;    /* [n_spans_max] by number */
-    uint32_t *free_numbers; /* stack of unused span numbers */
-    uint32_t n_free_numbers, n_spans_max;
-    const struct pool_keeper *keeper; /* or NULL */
-    const struct pool_source *source; /* NULL: extents are memory of the host, made here */
-};
+#include "daemon/store/pool_types.h"
 
 /* @serials: borrowed. Return: 0; -ENOMEM. */
 int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes, uint64_t extent_bytes,
               uint64_t unit_bytes, struct errmsg *e);
 void pool_deinit(struct pool *p);
 
-void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
-                size_t slot_bytes, size_t page_bytes);
+void pool_group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
+                     size_t slot_bytes, size_t page_bytes);
 
 /**
  * pool_slot_take() - a slot for a page of @g, from a span of the group, else a new span, else a new extent
- * @table_digest, @first_head, @n_heads: recorded with a new span
- * @may_grow: whether a new extent may be added
  *
- * The slot is RESERVED, has a new generation and counts as busy. Nothing is evicted. A slot fits an extent.
+ * The slot is RESERVED, has a new generation and counts as busy. Evicts nothing. A slot fits an extent.
  *
- * Return: 0; -ENOSPC: no room (the pool is full); errno of the memory or of the source.
+ * Return: 0; -ENOSPC: the pool is full; errno of the memory or of the source.
  */
-struct span_owner {
-    const uint8_t *table_digest;
-    uint32_t first_head, n_heads, uid;
-    uint32_t place; /* of the device, in the journal */
-    uint32_t session;
-    pid_t pid; /* what other sessions of this process lent cannot be used here: no process opens its own
-                  handle. 0: nothing lent */
-    bool may_grow;
-};
 int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
                    struct errmsg *e);
 
-/* To FREE, from any other state; not held, in no list. The span goes when this was its last used slot. */
+/*
+ * To FREE, from any other state. The slot is not held and in no list. Frees the span with its last used
+ * slot.
+ */
 void pool_slot_give(struct pool *p, uint32_t slot);
 
 /* NULL if no span has such a slot or it was never used. */
 struct slot *pool_slot(const struct pool *p, uint32_t slot);
 
-/* The slot exists. */
+/* For slots that exist. */
 struct span *pool_slot_span(const struct pool *p, uint32_t slot);
-uint64_t pool_slot_offset(const struct pool *p, uint32_t slot); /* in its extent */
-void *pool_slot_data(const struct pool *p, uint32_t slot);      /* memory of the host: asserted */
-void pool_slot_set_busy(struct pool *p, uint32_t slot,
-                        bool busy); /* counts; the caller calls it on changes only */
+uint64_t pool_slot_offset(const struct pool *p, uint32_t slot);    /* in its extent */
+void *pool_slot_data(const struct pool *p, uint32_t slot);         /* on the host: asserted */
+void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; called on changes only */
 
 /*
- * An extent of an earlier process, all its units free; see span_adopt(). @memory (NULL on a GPU), @gpu_fd (-1
- * on the host) and
- * @records are taken over on success.
+ * An extent of an earlier process, all its units free; see span_adopt(). Takes @memory (NULL on a GPU),
+ * @gpu_fd (-1 on the host) and @records over on success.
  */
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
 
-/* What a client lent; @lent is copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has all its
- * extents; -ENOMEM … */
-int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent,
-                     const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
+/*
+ * An extent of external memory. @external: copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has
+ * all its extents; -ENOMEM.
+ */
+int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,
+                         const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
 
-uint32_t pool_lent_extents(const struct pool *p);
+uint32_t pool_external_extents(const struct pool *p);
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);
-bool pool_extent_is_idle(const struct pool *p,
-                         const struct pool_extent *x); /* nothing RESERVED or held in it */
-void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving);
+bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x); /* no slot is RESERVED or held */
+void pool_extent_set_reclaimed(struct pool *p, struct pool_extent *x, bool reclaimed);
 void pool_extent_retire(struct pool *p, struct pool_extent *x);
 void pool_extent_destroy(struct pool *p, struct pool_extent *x); /* has no spans */
 
-/* Free slots that @g could still get without evicting: in its spans, in free units of its tenant, in new
- * extents. */
+/* Slots that @g could get without evicting: in its spans, in free units of its tenant, in new extents. */
 uint64_t pool_group_room(const struct pool *p, const struct group *g);
 
-/* Bytes of spans that hold no page: their ends and their free slots. */
+/* Bytes of spans that hold no page: the remainder at their ends, and their free slots. */
 uint64_t pool_waste_bytes(const struct pool *p);
 
-/* Walks everything; the tests call it after every step. Says what is wrong on false. */
+/* Checks all records and lists of the pool. Tests call it after every step. False: @e says what is wrong. */
 bool pool_is_valid(const struct pool *p, struct errmsg *e);
-
-/* Calls @visit for every slot of @g that is not FREE. @visit gives all slots that it is called for, or none.
- */
-void group_visit(struct pool *p, struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx);

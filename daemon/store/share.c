@@ -1,11 +1,11 @@
-/* Who may have how much of the pool; see share.h. */
+/* See share.h. */
 #include "daemon/store/share.h"
 
 #include <stddef.h>
 
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/evict.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/store.h"
 
 uint64_t share_extents(const struct pool *p, uint64_t bytes)
@@ -18,7 +18,7 @@ static uint64_t share_guaranteed(const struct store *st, const struct tenant *t)
     return share_extents(&st->pool, t->guarantee_bytes);
 }
 
-/* Extents above the guarantee; negative: unused ones of it. */
+/* Extents above the guarantee; negative: the unused part of it. */
 static int64_t share_borrowed(const struct store *st, const struct tenant *t)
 {
     return (int64_t) t->n_extents - (int64_t) share_guaranteed(st, t);
@@ -31,12 +31,14 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
 
     if (each > 0 && n_unseen > room / each)
         return false;
+
     room -= n_unseen * each;
     for (const struct tenant *o = st->tenants; o; o = o->next) {
         uint64_t n = o == t ? 0 : share_guaranteed(st, o);
 
         if (n > room)
             return false;
+
         room -= n;
     }
     return share_extents(&st->pool, bytes) <= room;
@@ -44,7 +46,7 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
 
 /* ---- lending ---- */
 
-/* Extents that tenants other than @t do not use and nobody may borrow. */
+/* Unused extents of guarantees of other tenants than @t that must stay free. */
 static uint64_t share_kept_back(const struct store *st, const struct tenant *t)
 {
     uint64_t n = 0;
@@ -67,7 +69,7 @@ bool share_may_grow(const struct store *st, const struct tenant *t)
     return share_borrowed(st, t) < 0 || p->n_extents + 1 + share_kept_back(st, t) <= p->n_extents_max;
 }
 
-bool share_may_lend(const struct store *st, const struct tenant *t)
+bool share_may_register(const struct store *st, const struct tenant *t)
 {
     uint64_t unused = 0;
 
@@ -78,18 +80,18 @@ bool share_may_lend(const struct store *st, const struct tenant *t)
            (share_borrowed(st, t) < 0 || st->pool.n_extents + 1 + unused <= st->pool.n_extents_max);
 }
 
-/* The extent without held pages of who borrowed most, if that is more than @least. */
+/* An extent without held pages of the tenant that borrowed most, if that is more than @least. */
 static struct pool_extent *share_find_idle(const struct store *st, const struct tenant *taker, int64_t least)
 {
     struct pool_extent *best = NULL;
-    bool somebody = false;
+    bool has_borrower = false;
 
     for (const struct tenant *t = st->tenants; t; t = t->next)
-        somebody |= t != taker && share_borrowed(st, t) > least;
-    for (uint32_t i = 0; somebody && i < st->pool.n_extents; i++) {
+        has_borrower |= t != taker && share_borrowed(st, t) > least;
+    for (uint32_t i = 0; has_borrower && i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->tenant != taker && !x->lent && share_borrowed(st, x->tenant) > least &&
+        if (x->tenant != taker && !x->external && share_borrowed(st, x->tenant) > least &&
             pool_extent_is_idle(&st->pool, x)) {
             least = share_borrowed(st, x->tenant);
             best = x;
@@ -98,18 +100,18 @@ static struct pool_extent *share_find_idle(const struct store *st, const struct 
     return best;
 }
 
-/* Says in the control page of @t what is asked back now. */
-static void share_show(const struct store *st, struct tenant *t)
+/* Writes to @t's control page which of its extents is being reclaimed, the oldest first. */
+static void share_publish_reclaim(const struct store *st, struct tenant *t)
 {
     uint64_t id = 0;
 
     for (uint32_t i = 0; i < st->pool.n_extents; i++) {
         const struct pool_extent *x = st->pool.extents[i];
 
-        if (x->tenant == t && x->leaving && (id == 0 || x->id < id))
+        if (x->tenant == t && x->reclaimed && (id == 0 || x->id < id))
             id = x->id;
     }
-    control_set_pressure(t, id);
+    control_set_reclaim(t, id);
 }
 
 static void share_destroy(struct store *st, struct pool_extent *x)
@@ -120,7 +122,7 @@ static void share_destroy(struct store *st, struct pool_extent *x)
         if (t->awaited_extent == x->id)
             t->awaited_extent = 0;
     pool_extent_destroy(&st->pool, x);
-    share_show(st, owner);
+    share_publish_reclaim(st, owner);
 }
 
 bool share_take_extent(struct store *st, const struct tenant *t)
@@ -130,11 +132,11 @@ bool share_take_extent(struct store *st, const struct tenant *t)
 
     if (mine < 0)
         x = share_find_idle(st, t, 0); /* of any borrower */
-    else if (st->pool.n_extents + share_kept_back(st, t) <=
-             st->pool.n_extents_max) /* else it would be in vain */
-        x = share_find_idle(st, t, mine + 1);
+    else if (st->pool.n_extents + share_kept_back(st, t) <= st->pool.n_extents_max)
+        x = share_find_idle(st, t, mine + 1); /* else @t could not add an extent afterwards */
     if (!x)
         return false;
+
     evict_extent(st, x);
     share_destroy(st, x);
     return true;
@@ -145,7 +147,7 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of)
     for (uint32_t i = 0; i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->n_units_used == 0 && x->tenant != not_of && !x->lent) {
+        if (x->n_units_used == 0 && x->tenant != not_of && !x->external) {
             share_destroy(st, x);
             return true;
         }
@@ -164,7 +166,7 @@ bool share_destroy_retired(struct store *st)
     return false;
 }
 
-/* ---- asking back ---- */
+/* ---- reclaiming ---- */
 
 static uint64_t share_busy_bytes(const struct pool *p, const struct pool_extent *x)
 {
@@ -179,7 +181,7 @@ static uint64_t share_busy_bytes(const struct pool *p, const struct pool_extent 
     return bytes;
 }
 
-/* Of all borrowers' extents that nobody waits for yet, the one with the least to wait for. */
+/* The borrowed extent with the fewest held bytes that is not being reclaimed yet. */
 static struct pool_extent *share_find_owed(const struct store *st, const struct tenant *t)
 {
     struct pool_extent *best = NULL;
@@ -189,7 +191,7 @@ static struct pool_extent *share_find_owed(const struct store *st, const struct 
         struct pool_extent *x = st->pool.extents[i];
         uint64_t bytes;
 
-        if (x->tenant == t || x->lent || pool_extent_is_closed(x) || share_borrowed(st, x->tenant) <= 0)
+        if (x->tenant == t || x->external || pool_extent_is_closed(x) || share_borrowed(st, x->tenant) <= 0)
             continue;
         bytes = share_busy_bytes(&st->pool, x);
         if (bytes < least) {
@@ -200,22 +202,25 @@ static struct pool_extent *share_find_owed(const struct store *st, const struct 
     return best;
 }
 
-bool share_ask_back(struct store *st, struct tenant *t)
+bool share_reclaim(struct store *st, struct tenant *t)
 {
     struct pool_extent *x;
 
     if (share_borrowed(st, t) >= 0)
         return false;
-    t->wants_room = true;
+
+    t->lacks_space = true;
     if (t->awaited_extent != 0)
         return true;
+
     x = share_find_owed(st, t);
     if (!x)
         return false;
+
     t->awaited_extent = x->id;
-    pool_extent_set_leaving(&st->pool, x, true);
+    pool_extent_set_reclaimed(&st->pool, x, true);
     evict_extent(st, x);
-    share_show(st, x->tenant);
+    share_publish_reclaim(st, x->tenant);
     log_event(LOG_INFO, "asked-back", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name,
               x->tenant->name, (unsigned long long) x->id,
               (unsigned long long) share_busy_bytes(&st->pool, x));
@@ -229,12 +234,12 @@ uint64_t share_awaited_bytes(const struct store *st, const struct tenant *t)
     return x ? share_busy_bytes(&st->pool, x) : 0;
 }
 
-uint64_t share_asked_bytes(const struct store *st, const struct tenant *t)
+uint64_t share_reclaimed_bytes(const struct store *st, const struct tenant *t)
 {
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < st->pool.n_extents; i++)
-        if (st->pool.extents[i]->tenant == t && st->pool.extents[i]->leaving)
+        if (st->pool.extents[i]->tenant == t && st->pool.extents[i]->reclaimed)
             bytes += share_busy_bytes(&st->pool, st->pool.extents[i]);
     return bytes;
 }
@@ -244,13 +249,13 @@ void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms)
     for (struct tenant *t = st->tenants; t; t = t->next) {
         struct pool_extent *x = t->awaited_extent ? pool_extent_find(&st->pool, t->awaited_extent) : NULL;
 
-        if (t->wants_room)
-            t->wants_until_ms = now_ms + patience_ms;
-        t->wants_room = false;
-        if (!x || now_ms < t->wants_until_ms)
+        if (t->lacks_space)
+            t->reclaim_until_ms = now_ms + patience_ms;
+        t->lacks_space = false;
+        if (!x || now_ms < t->reclaim_until_ms)
             continue;
         t->awaited_extent = 0;
-        pool_extent_set_leaving(&st->pool, x, false);
-        share_show(st, x->tenant);
+        pool_extent_set_reclaimed(&st->pool, x, false);
+        share_publish_reclaim(st, x->tenant);
     }
 }

@@ -1,20 +1,21 @@
 /*
- * Tenants share the pool by guarantees and lending (DESIGN 5.3), in whole extents, since an extent is one
- * tenant's:
+ * Tenants share the pool by guarantees and lending (DESIGN 5.3), in whole extents, since an extent belongs
+ * to one tenant:
  *
- *   guarantee  rounded up to extents; all of them together fit the pool
- *   lending    what a tenant does not use of its guarantee others may use, but for the part that is kept back
- *              (100 - lendable percent, rounded up): that is there at once when it is needed
- *   borrower   a tenant with more extents than its guarantee
- *   lender     a tenant with fewer, in need while the pool is full: takes a borrower's extent without held
- * pages; if there is none, one extent is asked back: its unheld pages go, nothing new comes into it, the
- * control page says so, and the lender is told to come again until its holders released it
+ *     guarantee  rounded up to extents; all guarantees together fit the pool
+ *     lending    other tenants may use the unused part of a guarantee, except (100 - lendable percent) of it,
+ *                rounded up, which stays free for its owner
+ *     borrower   a tenant with more extents than its guarantee
+ *     lender     a tenant with fewer. If it needs room and the pool is full, it takes a borrower's extent
+ *                without held pages. If there is none, one extent is reclaimed: its unheld pages are evicted,
+ *                it takes no new page, the borrower's control page names it, and the lender gets EAGAIN until
+ *                the extent has no held page
  *
- * Extents that clients lent (lend.h) count as their tenant's and are taken or asked back for nobody.
+ * Extents of external memory count as their tenant's; they are never taken or reclaimed.
  *
- * Borrowers among themselves: one takes an extent of who borrowed most, if that has at least two more, so
- * that the first one in the pool does not keep nearly all of it, and two do not take turns robbing each
- * other.
+ * Among borrowers: one takes an extent of the tenant that borrowed most, if that one has at least two more.
+ * So the first tenant cannot keep nearly the whole pool, and two tenants do not take the same extent from
+ * each other in turn.
  */
 #pragma once
 
@@ -28,35 +29,39 @@ struct tenant;
 /* Extents of a guarantee of @bytes. */
 uint64_t share_extents(const struct pool *p, uint64_t bytes);
 
-/* Whether the guarantees fit the pool if @t's were @bytes. @n_unseen tenants have the default of
- * @unseen_bytes. */
+/*
+ * Whether all guarantees fit the pool if @t's were @bytes and @n_unseen further tenants had @unseen_bytes
+ * each.
+ */
 bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen,
                 uint64_t unseen_bytes);
 
 /* Whether @t may add an extent to the pool. */
 bool share_may_grow(const struct store *st, const struct tenant *t);
 
-/* Whether @t may add one that cannot be asked back, because its own client lent it: what others are
- * guaranteed has to stay. */
-bool share_may_lend(const struct store *st, const struct tenant *t);
+/*
+ * Whether @t may add an extent that cannot be reclaimed, since its own client allocated it: the unused
+ * guarantees of others must still fit.
+ */
+bool share_may_register(const struct store *st, const struct tenant *t);
 
-/* Takes an extent without held pages for @t, as said above. False: there is none to take. */
+/* Frees an extent without held pages for @t, by the rules above. False: there is none. */
 bool share_take_extent(struct store *st, const struct tenant *t);
 
-/* An extent without pages of somebody else goes. */
+/* Destroys an extent without pages of another tenant than @not_of. False: there is none. */
 bool share_destroy_empty(struct store *st, const struct tenant *not_of);
 
-/* A retired extent without pages goes. False: there is none. */
+/* Destroys a retired extent without pages. False: there is none. */
 bool share_destroy_retired(struct store *st);
 
-/* @t found no room. Return: whether an extent is asked back for it: it is a lender. */
-bool share_ask_back(struct store *st, struct tenant *t);
+/* @t found no room. Return: whether an extent is being reclaimed for it: it is a lender. */
+bool share_reclaim(struct store *st, struct tenant *t);
 
-/* Bytes that are held or reserved in the extent that was asked back for @t; 0: none was. */
+/* Bytes that are held or reserved in the extent that is being reclaimed for @t; 0: none. */
 uint64_t share_awaited_bytes(const struct store *st, const struct tenant *t);
 
-/* Bytes of @t's extents that were asked back. */
-uint64_t share_asked_bytes(const struct store *st, const struct tenant *t);
+/* Held or reserved bytes in extents of @t that are being reclaimed. */
+uint64_t share_reclaimed_bytes(const struct store *st, const struct tenant *t);
 
-/* Once in a while: what nobody asked for during @patience_ms is not asked back any more. */
+/* At each tick: stops reclaiming an extent that its lender did not ask for during @patience_ms. */
 void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms);

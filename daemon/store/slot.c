@@ -1,4 +1,4 @@
-/* The memory object of an extent's slot records; see slot.h. */
+/* See slot.h. */
 #include "daemon/store/slot.h"
 
 #include <errno.h>
@@ -33,6 +33,7 @@ static int slot_records_bytes(uint32_t n_units, uint64_t unit_bytes, size_t *ret
         !checked_mul3(n_units, unit_bytes / SLOT_ALIGN, sizeof(struct slot), &slots) ||
         !checked_add(heads, slots, &bytes) || !checked_add(bytes, sizeof(struct extent_head), &bytes))
         return fail(e, -EOVERFLOW, "an extent of %u spans has too many slots to number", n_units);
+
     *ret = bytes;
     return 0;
 }
@@ -46,6 +47,7 @@ static int slot_map_records(struct slot_records *r, int fd, size_t bytes, uint32
 
     if (data == MAP_FAILED)
         return fail(e, -errno, "cannot map the slot records of an extent: %s", strerror(errno));
+
     *r = (struct slot_records){
         .bytes = bytes,
         .data = data,
@@ -63,6 +65,7 @@ int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_by
 
     if (k < 0)
         return k;
+
     fd = slot_make_object(bytes);
     if (fd < 0)
         return fail(e, fd, "cannot create the slot records of an extent: %s", strerror(-fd));
@@ -74,7 +77,8 @@ int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e)
     struct extent_head h;
 
     if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != RECORDS_MAGIC || h.version != RECORDS_VERSION)
-        return fail(e, -EBADMSG, "its records are of another version");
+        return fail(e, -EBADMSG, "its slot records are of another version");
+
     *ret = h;
     return 0;
 }

@@ -1,11 +1,14 @@
 /*
- * The record of one slot, and the memory object that holds the records of one extent.
+ * The record of one slot, and the memory object with the records of one extent.
  *
- * Records lie in a memfd of their own beside each extent, in a fixed layout, never in the pages: what clients
- * map holds nothing that the daemon reads back. Offsets in the object: 0    struct extent_head 64   struct
- * span_head [n_units]             entry of the span's first unit
- *   ...  struct slot [n_units, unit_slots_max]  a span's slots begin at its first unit and run on
- * The object is sparse: only records of spans that exist take memory.
+ * Records are in a memfd of their own beside each extent, in a fixed layout, never in the pages: the daemon
+ * reads nothing back from memory that clients map. Offsets in the object:
+ *
+ *     0    struct extent_head
+ *     64   struct span_head [n_units]             entry of the span's first unit
+ *     ...  struct slot [n_units, unit_slots_max]  a span's slots begin at its first unit
+ *
+ * The object is sparse: only records of existing spans take memory.
  */
 #pragma once
 
@@ -13,21 +16,20 @@
 #include <stdint.h>
 
 #include "alloc/geometry.h"
+#include "daemon/config/limits.h"
 #include "proto/page.h"
 
 struct errmsg;
 
 #define SLOT_NONE UINT32_MAX
-#define SLOT_OF_NOBODY                                                                                       \
-    UINT32_MAX /* RESERVED by no session: on a GPU, after a restart, until nobody can write there any more   \
-                */
-#define SLOT_ALIGN 128 /* slots start at multiples; the smallest slot */
+/* RESERVED by no session: on a GPU, after a restart, while the earlier mover may still write there */
+#define SLOT_WITHOUT_SESSION UINT32_MAX
 
 enum slot_state {
     SLOT_FREE = 0,      /* in the span's free list, by next */
     SLOT_RESERVED = 1,  /* in the session's list of reservations, by next and prev */
     SLOT_COMMITTED = 2, /* published; held while holds > 0, else in an eviction queue, by next and prev */
-    SLOT_COPYING = 3,   /* reserved, and a COMMIT's job has it: in no list until that ends */
+    SLOT_COPYING = 3,   /* reserved, and a job fills it: in no list until the job ends */
 };
 
 enum slot_queue_id {
@@ -38,15 +40,15 @@ enum slot_queue_id {
 
 struct slot {
     struct chunk_key key;
-    uint64_t generation; /* of the counter of all pools: raised before the slot is written again, unique */
+    /* from one counter for all pools, so unique; raised before the slot is written again */
+    uint64_t generation;
     uint32_t next, prev; /* slot numbers; see slot_state */
     uint32_t payload_crc32c;
-    uint32_t holds;   /* leases that name it and were not released */
-    uint32_t session; /* RESERVED: number of the session, or SLOT_OF_NOBODY */
+    uint32_t holds;   /* leases that name the page and were not released */
+    uint32_t session; /* RESERVED: number of the session, or SLOT_WITHOUT_SESSION */
     uint8_t state, queue, uses;
     uint8_t was_main : 1;
-    uint8_t
-        unchecked : 1; /* COMMITTED by an earlier process: its checksum is looked at before it is leased */
+    uint8_t unchecked : 1; /* COMMITTED by an earlier process: its checksum is compared before it is leased */
 };
 _Static_assert(sizeof(struct slot) == 48, "slot record");
 
@@ -60,7 +62,7 @@ struct extent_head {
     uint32_t unit_bytes, n_units;
     uint32_t uid;    /* of the tenant */
     uint32_t place;  /* of the device: see struct journal_place */
-    uint8_t retired; /* on a GPU: nothing is written there ever again, see quarantine.h */
+    uint8_t retired; /* on a GPU: takes no new page ever again, see quarantine.h */
     uint8_t reserved[23];
 };
 _Static_assert(sizeof(struct extent_head) == 64, "extent head");
@@ -85,10 +87,13 @@ struct slot_records {
 
 int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e);
 
-/* The head alone, of what may be no records at all. Return: 0; -EBADMSG. */
+/* Reads the head of a descriptor that may be no records at all. Return: 0; -EBADMSG. */
 int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e);
 
-/* What an earlier process wrote; @fd is transferred. Return: 0; -EBADMSG: not records of such an extent. */
+/*
+ * Takes over what an earlier process wrote. @fd: transferred. Return: 0; -EBADMSG: not the records of such
+ * an extent.
+ */
 int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes,
                        struct errmsg *e);
 

@@ -1,5 +1,7 @@
-/* A space: the pages of one (table, shard), all tenants together. Holds the layout and what counts against a
- * table. */
+/*
+ * A space: the pages of one (table, shard) of all tenants. Has their layout, and the counts that decide
+ * when a table may retire.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -7,13 +9,16 @@
 
 #include "gpu/page_layout.h"
 
+struct table_entry;
+
 struct space {
     struct space *next; /* of the table */
-    uint64_t id;        /* order of creation, for paging STATUS */
+    struct table_entry *table;
+    uint64_t id; /* order of creation, the cursor of STATUS */
     uint8_t table_digest[DIGEST_BYTES];
     struct page_layout layout;
     uint64_t n_pages;               /* committed */
     uint64_t n_leased, n_evictions; /* since the start */
     uint64_t n_busy;                /* slots reserved or held */
-    bool leaves_first;              /* its table is on the way out: evicted before all others */
+    bool leaves_first;              /* its table is being retired: evicted before all other pages */
 };

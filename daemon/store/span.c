@@ -1,4 +1,4 @@
-/* Spans: cutting extents, and the slots inside. See pool.h. */
+/* See span.h. */
 #include "daemon/store/span.h"
 
 #include <assert.h>
@@ -33,13 +33,15 @@ void span_list_remove(struct span_list *l, struct span *s)
     s->prev = s->next = NULL;
 }
 
-/* At least POOL_SLOTS_PER_SPAN_MIN slots in whole units; a large page gets the whole extent and what fits
- * there. */
+/*
+ * At least POOL_SLOTS_PER_SPAN_MIN slots in whole units; large pages get a whole extent with as many slots
+ * as fit.
+ */
 uint32_t span_units(const struct pool *p, const struct group *g)
 {
     uint64_t n_units_extent = p->extent_bytes / p->unit_bytes;
-    uint64_t bytes =
-        (uint64_t) g->slot_bytes * POOL_SLOTS_PER_SPAN_MIN; /* a slot fits an extent: no overflow */
+    /* a slot fits an extent: no overflow */
+    uint64_t bytes = (uint64_t) g->slot_bytes * POOL_SLOTS_PER_SPAN_MIN;
     uint64_t n = (bytes + p->unit_bytes - 1) / p->unit_bytes;
 
     return (uint32_t) (n < n_units_extent ? n : n_units_extent);
@@ -69,6 +71,7 @@ static uint32_t span_find_units(const struct pool_extent *x, uint32_t n)
 
     if (n > x->n_units - x->n_units_used)
         return UINT32_MAX;
+
     for (uint32_t i = 0; i < x->n_units; i++) {
         run = x->span_of_unit[i] == UINT32_MAX ? run + 1 : 0;
         if (run == n)
@@ -77,7 +80,7 @@ static uint32_t span_find_units(const struct pool_extent *x, uint32_t n)
     return UINT32_MAX;
 }
 
-/* In use last: a restart believes heads that are. */
+/* in_use is written last: a restart reads only heads that have it. */
 static void span_record(const struct span *s, const struct span_owner *owner)
 {
     struct span_head *h = slot_records_span(&s->extent->records, s->first_unit);
@@ -117,9 +120,11 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
 
     if (unit == UINT32_MAX || p->n_free_numbers == 0)
         return -ENOSPC;
+
     s = malloc(sizeof(*s));
     if (!s)
         return -ENOMEM;
+
     *s = (struct span){
         .number = p->free_numbers[--p->n_free_numbers],
         .extent = x,
@@ -147,23 +152,23 @@ static bool span_head_is_possible(const struct pool *p, const struct pool_extent
         h->n_slots == 0 || h->n_slots > POOL_SLOTS_PER_SPAN_MAX ||
         h->n_slots * h->slot_bytes > h->n_units * p->unit_bytes)
         return false;
+
     for (uint32_t i = 0; i < h->n_units; i++)
         if (x->span_of_unit[unit + i] != UINT32_MAX)
             return false;
     return true;
 }
 
-/* On a GPU somebody may be writing to what is not published: the client that reserved it, or a job of the
- * earlier process. */
-static void span_keep_reserved(struct span *s, struct slot *slot)
+/* On a GPU the client that reserved a slot, or the earlier process's mover, may still write there. */
+static void span_adopt_reserved(struct span *s, struct slot *slot)
 {
     if (slot->state == SLOT_COPYING)
-        slot->session = SLOT_OF_NOBODY;
+        slot->session = SLOT_WITHOUT_SESSION;
     slot->state = SLOT_RESERVED;
     s->n_busy++;
 }
 
-/* Lists, holds and queues of the earlier process mean nothing here. */
+/* Lists, holds and queues of the earlier process are rebuilt by the caller. */
 static void span_adopt_slots(struct pool *p, struct span *s)
 {
     for (uint32_t i = 0; i < s->n_slots; i++) {
@@ -172,7 +177,7 @@ static void span_adopt_slots(struct pool *p, struct span *s)
         if (slot->state == SLOT_COMMITTED) {
             slot->unchecked = 1;
         } else if (s->extent->gpu_fd >= 0 && (slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING)) {
-            span_keep_reserved(s, slot);
+            span_adopt_reserved(s, slot);
         } else {
             slot->state = SLOT_FREE;
         }
@@ -201,9 +206,11 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
 
     if (!span_head_is_possible(p, x, g, unit))
         return -EBADMSG;
+
     s = malloc(sizeof(*s));
     if (!s)
         return -ENOMEM;
+
     *s = (struct span){
         .number = h->number,
         .extent = x,
@@ -233,7 +240,7 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
     return 0;
 }
 
-/* Its slots are all free. */
+/* All its slots are free. */
 static void span_free(struct pool *p, struct span *s)
 {
     struct pool_extent *x = s->extent;
@@ -280,9 +287,8 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
     return number;
 }
 
-void pool_slot_give(struct pool *p, uint32_t number)
+void span_slot_give(struct pool *p, struct span *s, uint32_t number)
 {
-    struct span *s = pool_slot_span(p, number);
     struct slot *slot = &s->slots[number & (POOL_SLOTS_PER_SPAN_MAX - 1)];
 
     assert(slot->state != SLOT_FREE && slot->holds == 0 && slot->queue == SLOT_QUEUE_NONE);
@@ -300,14 +306,6 @@ void pool_slot_give(struct pool *p, uint32_t number)
         span_file(s);
 }
 
-void pool_slot_set_busy(struct pool *p, uint32_t number, bool busy)
-{
-    struct span *s = pool_slot_span(p, number);
-
-    assert(busy || s->n_busy > 0);
-    s->n_busy += busy ? 1u : (uint32_t) -1;
-}
-
 static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32_t slot), void *ctx)
 {
     for (struct span *s = l->head, *next; s; s = next) {
@@ -315,7 +313,7 @@ static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32
         struct slot *slots = s->slots;
 
         next = s->next;
-        for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is gone after its last used slot */
+        for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is freed with its last used slot */
             if (slots[i].state == SLOT_FREE)
                 continue;
             left--;
@@ -324,12 +322,11 @@ static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32
     }
 }
 
-void group_visit(struct pool *p, struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx)
+void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx)
 {
     struct span_list full = g->full;
 
-    (void) p;
-    /* Giving a slot of a full span moves the span to the end of the partial list, hence full ones first. */
+    /* Full spans first: freeing a slot of one moves it to the end of the partial list. */
     span_visit_list(&full, visit, ctx);
     span_visit_list(&g->partial, visit, ctx);
 }

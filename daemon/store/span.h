@@ -1,12 +1,12 @@
-/* What pool.c needs of span.c; everybody else uses pool.h. */
+/* Spans: runs of units of an extent, and the slots in them. For pool.c; other files use pool.h. */
 #pragma once
 
-#include "daemon/store/pool.h"
+#include "daemon/store/pool_types.h"
 
 void span_list_append(struct span_list *l, struct span *s);
 void span_list_remove(struct span_list *l, struct span *s);
 
-/* Units of a span for pages of @g, one of which fits an extent. */
+/* Units of a span for pages of @g. A page fits an extent. */
 uint32_t span_units(const struct pool *p, const struct group *g);
 
 /* Return: 0; -ENOSPC: no such run of free units in @x; -ENOMEM. */
@@ -17,14 +17,23 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
  * span_adopt() - take over a span of an earlier process, as its head at @unit describes it
  * @g: of the head's owner; equal sizes
  *
- * COMMITTED slots stay, held by nobody yet; all others become FREE, but on a GPU, where RESERVED ones stay
- * what they are and COPYING ones become RESERVED of nobody, in no list yet. Return: 0; -ENOENT: no slot
- * stays, the span is free now; -EBADMSG: the head cannot be right; -ENOMEM.
+ * COMMITTED slots stay, not held yet; all others become FREE. On a GPU RESERVED slots stay RESERVED, and
+ * COPYING ones become RESERVED without a session, in no list yet.
+ *
+ * Return: 0; -ENOENT: no slot stays, the span is free now; -EBADMSG: the head is invalid; -ENOMEM.
  */
 int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t unit, struct span **ret);
 
 /* @s has a free slot. Return: its number, RESERVED with a new generation. */
 uint32_t span_slot_take(struct pool *p, struct span *s);
 
-/* Puts it in the list of its group where it belongs, after what decides that changed. */
+/* Moves the span to the list of its group that matches its free slots. */
 void span_file(struct span *s);
+
+/* To FREE, from any other state. The slot is not held and in no list. Frees the span with its last used slot.
+ */
+void span_slot_give(struct pool *p, struct span *s, uint32_t number);
+
+/* Calls @visit for every slot of @g that is not FREE. @visit gives back every slot that it is called for, or
+ * none. */
+void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx);

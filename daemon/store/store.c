@@ -9,11 +9,10 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store/device.h"
-#include "daemon/store/evict.h"
 #include "daemon/loop/log.h"
-#include "daemon/store/share.h"
+#include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
+#include "daemon/store/span.h"
 
 static void store_set_busy(struct store *st, uint32_t number, bool busy)
 {
@@ -29,64 +28,26 @@ static void store_set_busy(struct store *st, uint32_t number, bool busy)
     }
 }
 
-/*
- * What other processes use of a GPU is not the pool's to take: the extents that there are have to do, as if
- * the pool was full. Those of other tenants stay: their memory would come back only when all their clients
- * let go of it.
- */
-static bool store_is_device_full(const struct store *st, int r)
+bool store_resolve(const struct store *st, uint32_t number, struct page_handle *ret)
 {
-    return st->pool.source && r == -ENOMEM;
+    struct slot *slot = pool_slot(&st->pool, number);
+
+    if (!slot)
+        return false;
+
+    *ret = (struct page_handle){.number = number, .slot = slot, .span = pool_slot_span(&st->pool, number)};
+    ret->group = ret->span->group;
+    return true;
 }
 
-int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
-                  struct errmsg *e)
+uint64_t store_page_offset(const struct store *st, const struct page_handle *h)
 {
-    struct tenant *t = g->tenant;
-    struct span_owner owner = {
-        .table_digest = g->space->table_digest,
-        .first_head = g->space->layout.shard.first_head,
-        .n_heads = g->space->layout.shard.n_heads,
-        .uid = t->uid,
-        .place = t->device->place,
-        .session = session,
-        .pid = pid,
-    };
-    uint32_t number;
-    int r;
+    return pool_slot_offset(&st->pool, h->number);
+}
 
-    if (g->slot_bytes > st->pool.extent_bytes) /* before anything is evicted for it in vain */
-        return fail(e, -EFBIG,
-                    "a page of %zu bytes does not fit an extent of %" PRIu64 " bytes: raise --extent-bytes",
-                    g->page_bytes, st->pool.extent_bytes);
-    if (!evict_for_quota(st, t, g->slot_bytes))
-        return fail(e, -EDQUOT,
-                    "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: %" PRIu64
-                    " in pages that are held, "
-                    "%" PRIu64 " in arenas of its clients (--arena-bytes for each): release pages, end "
-                    "clients or raise the quota",
-                    t->name, tenant_used_bytes(t), t->quota_bytes, t->held_bytes, t->arena_bytes);
-    do {
-        owner.may_grow = share_may_grow(st, t);
-        r = pool_slot_take(&st->pool, g, &owner, &number, e);
-    } while ((r == -ENOSPC && evict_for_space(st, g)) ||
-             (store_is_device_full(st, r) && evict_for_group(st, g)));
-    if (store_is_device_full(st, r))
-        return -ENOSPC;
-    if (r == -ENOSPC && share_ask_back(st, t))
-        return fail(e, -EAGAIN,
-                    "tenant %s waits for %" PRIu64
-                    " bytes of its guarantee that are lent: they were asked back, "
-                    "come again",
-                    t->name, share_awaited_bytes(st, t));
-    if (r < 0)
-        return r;
-    pool_slot(&st->pool, number)->session = session;
-    t->page_bytes += g->slot_bytes; /* a reservation is charged like a held page */
-    t->held_bytes += g->slot_bytes;
-    g->space->n_busy++;
-    *ret_slot = number;
-    return 0;
+uint8_t *store_page_data(const struct store *st, const struct page_handle *h)
+{
+    return pool_slot_data(&st->pool, h->number);
 }
 
 void store_claim(struct store *st, uint32_t number)
@@ -130,11 +91,12 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     r = tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
     if (r < 0)
         return r;
-    slot->holds = 1; /* busy before as a reservation, busy now as held */
+
+    slot->holds = 1; /* it was busy as a reservation, now it is busy as held */
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
-    atomic_signal_fence(
-        memory_order_seq_cst); /* a restart believes what is COMMITTED: last, after key and checksum */
+    /* written last, after key and checksum: a restart reads COMMITTED slots */
+    atomic_signal_fence(memory_order_seq_cst);
     slot->state = SLOT_COMMITTED;
     ghosts_remove(&g->tenant->ghosts, key);
     g->n_pages++;
@@ -173,8 +135,9 @@ void store_adopt_holds(struct store *st, uint32_t number)
         store_set_busy(st, number, true);
         return;
     }
-    evict_enter(&st->pool, number);
-    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* retired by the earlier process */
+    /* retired by the earlier process */
+    evict_queue_enter(&st->pool, number);
+    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent))
         store_drop(st, number, GHOST_EVICTED);
 }
 
@@ -223,6 +186,7 @@ bool store_page_is_whole(struct store *st, uint32_t number)
         return true;
     if (st->pool.source)
         return false;
+
     page = pool_slot_data(&st->pool, number);
     whole = crc32c(page + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES) == slot->payload_crc32c;
     store_page_checked(st, number, whole);
@@ -237,9 +201,9 @@ int store_find_whole(struct store *st, const struct tenant *t, const struct chun
     if (slot != SLOT_NONE && !store_page_is_whole(st, slot)) {
         slot = store_find(st, t, key);
         if (slot != SLOT_NONE)
-            return fail(e, -EAGAIN, "the page of this key %s and is still held: go on privately",
+            return fail(e, -EAGAIN, "the page of this key %s and is still held: continue without sharing",
                         pool_extent_is_gone(pool_slot_span(&st->pool, slot)->extent)
-                            ? "lies in memory whose lender is gone"
+                            ? "is in external memory whose client is gone"
                             : "was damaged over a restart");
     }
     *ret_slot = slot;
@@ -247,44 +211,6 @@ int store_find_whole(struct store *st, const struct tenant *t, const struct chun
 }
 
 /* ---- retiring ---- */
-
-void store_retire(struct store *st, struct pool_extent *x)
-{
-    if (x->retired)
-        return;
-    pool_extent_retire(&st->pool, x);
-    log_event(LOG_NOTICE, "extent-retired",
-              "extent=%" PRIu64 " tenant=%s message=\"a dead process may still write there: its "
-              "memory is given back when nobody holds pages in it\"",
-              x->id, x->tenant->name);
-    evict_extent(st, x);
-}
-
-void store_lender_gone(struct store *st, struct pool_extent *x)
-{
-    x->lent->gone = true;
-    if (!x->retired)
-        pool_extent_retire(&st->pool, x);
-    log_event(LOG_NOTICE, "lender-gone",
-              "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld message=\"pages in it are "
-              "granted to nobody any more; what is held there may be anything\"",
-              x->id, x->tenant->name, x->lent->session, (long) x->lent->pid);
-    evict_extent(st, x);
-}
-
-void store_retire_reserved(struct store *st, uint32_t session)
-{
-    for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
-        const struct span *s = st->pool.spans[i];
-
-        for (uint32_t k = 0; s && k < s->n_fresh_from; k++) {
-            if (s->slots[k].state == SLOT_RESERVED && s->slots[k].session == session) {
-                store_retire(st, s->extent); /* the span stays: this slot is in use */
-                break;
-            }
-        }
-    }
-}
 
 void store_discard_reserved(struct store *st, uint32_t session)
 {
@@ -295,16 +221,10 @@ void store_discard_reserved(struct store *st, uint32_t session)
             const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
 
             if (slot && slot->state == SLOT_RESERVED &&
-                slot->session == session) /* the span goes with its last one */
+                slot->session == session) /* the span is freed with its last slot */
                 store_discard(st, i << POOL_SLOT_BITS | k);
         }
     }
-}
-
-void store_tick(struct store *st)
-{
-    while (share_destroy_retired(st))
-        ;
 }
 
 /* ---- finding, holding, dropping ---- */
@@ -320,7 +240,7 @@ void store_hold(struct store *st, uint32_t number)
 
     assert(slot->state == SLOT_COMMITTED);
     if (slot->holds++ == 0) {
-        evict_leave(&st->pool, number);
+        evict_queue_leave(&st->pool, number);
         store_set_busy(st, number, true);
     }
 }
@@ -332,9 +252,11 @@ void store_unhold(struct store *st, uint32_t number)
     assert(slot->state == SLOT_COMMITTED && slot->holds > 0);
     if (--slot->holds > 0)
         return;
+
     store_set_busy(st, number, false);
-    evict_enter(&st->pool, number);
-    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* what was waited for */
+    evict_queue_enter(&st->pool, number);
+    if (pool_extent_is_closed(
+            pool_slot_span(&st->pool, number)->extent)) /* the extent is being reclaimed or retired */
         store_drop(st, number, GHOST_EVICTED);
 }
 
@@ -344,7 +266,7 @@ void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)
     struct group *g = pool_slot_span(&st->pool, number)->group;
 
     assert(slot->state == SLOT_COMMITTED && slot->holds == 0);
-    evict_leave(&st->pool, number);
+    evict_queue_leave(&st->pool, number);
     tenant_index_remove(g->tenant, &slot->key);
     ghosts_add(&g->tenant->ghosts, &slot->key, reason);
     g->tenant->page_bytes -= g->slot_bytes;
@@ -354,21 +276,21 @@ void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)
     pool_slot_give(&st->pool, number);
 }
 
-struct drop_visit {
+struct store_drop_visit {
     struct store *st;
     enum ghost_reason reason;
 };
 
 static void store_drop_one(void *ctx, uint32_t number)
 {
-    struct drop_visit *v = ctx;
+    struct store_drop_visit *v = ctx;
 
     store_drop(v->st, number, v->reason);
 }
 
 void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason)
 {
-    struct drop_visit v = {st, reason};
+    struct store_drop_visit v = {st, reason};
 
     assert(space->n_busy == 0);
     for (struct tenant *t = st->tenants; t; t = t->next) {
@@ -376,7 +298,7 @@ void store_drop_space(struct store *st, struct space *space, enum ghost_reason r
             struct group *g = tenant_group_find(t, space, class);
 
             if (g)
-                group_visit(&st->pool, g, store_drop_one, &v);
+                span_visit_slots(g, store_drop_one, &v);
         }
         tenant_groups_free(t, space);
     }
@@ -396,6 +318,7 @@ static bool store_queue_is_valid(const struct store *st, const struct group *g, 
             slot->prev != prev || pool_slot_span(&st->pool, at)->group != g ||
             pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent))
             return fail(e, 0, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
+
         prev = at;
         at = slot->next;
     }
@@ -404,7 +327,7 @@ static bool store_queue_is_valid(const struct store *st, const struct group *g, 
     return true;
 }
 
-struct group_count {
+struct store_group_count {
     const struct store *st;
     const struct tenant *tenant;
     uint64_t n_pages, n_held, n_reserved;
@@ -413,7 +336,7 @@ struct group_count {
 
 static void store_count_slot(void *ctx, uint32_t number)
 {
-    struct group_count *c = ctx;
+    struct store_group_count *c = ctx;
     const struct slot *slot = pool_slot(&c->st->pool, number);
 
     c->n_pages += slot->state == SLOT_COMMITTED;
@@ -428,17 +351,18 @@ static bool store_tenant_is_valid(const struct store *st, const struct tenant *t
     uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0;
 
     for (struct group *g = t->groups; g; g = g->next) {
-        struct group_count c = {.st = st, .tenant = t, .findable = true};
+        struct store_group_count c = {.st = st, .tenant = t, .findable = true};
 
-        group_visit((struct pool *) &st->pool, g, store_count_slot, &c);
+        span_visit_slots(g, store_count_slot, &c);
         if (!c.findable)
             return fail(e, 0, "a committed page of tenant %s is not in its index", t->name);
         if (c.n_pages != g->n_pages || c.n_pages + c.n_reserved != g->n_used ||
-            g->small.n + g->main.n + c.n_held != c.n_pages)
+            g->small_queue.n + g->main_queue.n + c.n_held != c.n_pages)
             return fail(e, 0, "a group of tenant %s counts %" PRIu32 " slots", t->name, g->n_used);
-        if (!store_queue_is_valid(st, g, &g->small, SLOT_QUEUE_SMALL, e) ||
-            !store_queue_is_valid(st, g, &g->main, SLOT_QUEUE_MAIN, e))
+        if (!store_queue_is_valid(st, g, &g->small_queue, SLOT_QUEUE_SMALL, e) ||
+            !store_queue_is_valid(st, g, &g->main_queue, SLOT_QUEUE_MAIN, e))
             return false;
+
         page_bytes += g->n_used * (uint64_t) g->slot_bytes;
         held_bytes += (c.n_held + c.n_reserved) * (uint64_t) g->slot_bytes;
         n_pages += c.n_pages;
@@ -455,6 +379,7 @@ bool store_is_valid(const struct store *st, struct errmsg *e)
 {
     if (!pool_is_valid(&st->pool, e))
         return false;
+
     for (const struct tenant *t = st->tenants; t; t = t->next)
         if (!store_tenant_is_valid(st, t, e))
             return false;

@@ -1,14 +1,15 @@
 /*
- * The store: the life of a page, with every account kept. Above the pool (where), below the messages (who
- * asked).
+ * The store: the life of a page, with every account kept. The pool below knows where a page is; the
+ * requests above know which client asked.
  *
  *     FREE --reserve--> RESERVED --publish--> COMMITTED, held --unhold--> COMMITTED, unheld --drop--> FREE
  *                          \--discard--> FREE                  \<--hold--/
  *
- * While a thread fills it, a reserved slot is COPYING: only the job that claimed it may publish, give back or
+ * While a thread fills it, a reserved slot is COPYING: only the job that claimed it may publish, release or
  * discard it.
  *
- * Space is charged when it is reserved. Only unheld pages are dropped; S3-FIFO chooses which (evict.h).
+ * Space is charged when it is reserved (reserve.h). Only unheld pages are dropped; S3-FIFO chooses which
+ * (evict_queue.h).
  */
 #pragma once
 
@@ -23,102 +24,91 @@ struct errmsg;
 
 struct store {
     struct pool pool;
+    uint32_t place; /* the number of the device in the journal; PLACE_NONE: none yet */
     struct tenant *tenants;
     uint32_t n_tenants;
-    uint32_t lendable_percent; /* of an unused guarantee; see share.h */
+    uint32_t lendable_percent; /* of an unused guarantee that other tenants may borrow; see share.h */
     uint64_t n_damaged;        /* pages of an earlier process whose checksum is wrong */
 };
 
-/**
- * store_reserve() - a RESERVED slot for a page of @g, evicting what is necessary
- * @session: number of the session that will commit it; recorded
- * @pid:     its process; 0: the page must not lie in lent memory
- *
- * Return: 0; -EDQUOT: the tenant's quota, nothing of it can be evicted; -ENOSPC: the pool is full of held
- * pages or of other tenants' share, or the GPU has no memory left and nothing of the tenant can be evicted;
- * -EAGAIN: the tenant is below its guarantee, and others hold what they borrowed of it, see
- * share_awaited_bytes(), or an extent is being made on the GPU; -EFBIG: a page is larger than an extent;
- * errno of the memory.
- */
-int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
-                  struct errmsg *e);
+/* A page resolved once: what its number leads to. Valid until the slot is given back. */
+struct page_handle {
+    uint32_t number;
+    struct slot *slot;
+    struct span *span;
+    struct group *group;
+};
 
-/* RESERVED -> COPYING and back; the caller keeps the lists. */
+/* False: no span has such a slot, or it was never used. Numbers of clients are checked by this. */
+bool store_resolve(const struct store *st, uint32_t number, struct page_handle *ret);
+uint64_t store_page_offset(const struct store *st, const struct page_handle *h); /* in its extent */
+uint8_t *store_page_data(const struct store *st, const struct page_handle *h);   /* on the host: asserted */
+
+/* RESERVED -> COPYING and back. The caller takes the slot out of its list, or adds it again. */
 void store_claim(struct store *st, uint32_t slot);
 void store_unclaim(struct store *st, uint32_t slot);
 
-/* RESERVED or COPYING -> FREE; the caller took it out of its list. */
+/* RESERVED or COPYING -> FREE. The caller took the slot out of its list. */
 void store_discard(struct store *st, uint32_t slot);
 
 /**
  * store_publish() - RESERVED or COPYING -> COMMITTED with one hold; the key becomes visible
- * Return: 0; errno of a larger index: then the slot is what it was.
+ *
+ * Return: 0; errno of a larger index, and the slot is unchanged.
  */
 int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t payload_crc32c,
                   struct errmsg *e);
 
-/* A page of an earlier process, COMMITTED; store_adopt_holds() follows once its holds are counted in the
- * record. Return: 0; -EEXIST: the key is there already, the slot was given back; errno of a larger index. */
+/*
+ * Adds a COMMITTED page of an earlier process to index and accounts. store_adopt_holds() follows once its
+ * holds are counted in the record. Return: 0; -EEXIST: the key has a page already, the slot was freed;
+ * errno of a larger index.
+ */
 int store_adopt(struct store *st, uint32_t slot, struct errmsg *e);
 void store_adopt_holds(struct store *st, uint32_t slot);
 
-/* On a GPU: a slot that a session of an earlier process has RESERVED still. */
+/* On a GPU: charges a slot that a session of an earlier process has still RESERVED. */
 void store_adopt_reserved(struct store *st, uint32_t slot);
 
-/* On a GPU: nothing new comes into the extent, its unheld pages go; store_tick() destroys it when nothing is
- * left in it. */
-void store_retire(struct store *st, struct pool_extent *x);
-
-/*
- * The lender of @x, a lent extent, is gone: retired, and no page in it is granted any more; those that are
- * held count until they are released. Reservations there have ended.
- */
-void store_lender_gone(struct store *st, struct pool_extent *x);
-
-/* The same for the extents of all pages that @session reserved; the caller sees to those it holds. */
-void store_retire_reserved(struct store *st, uint32_t session);
-
-/* Its reservations that stand in no list end. */
+/* Frees the slots that @session has RESERVED and that are in no list. */
 void store_discard_reserved(struct store *st, uint32_t session);
-
-/* Once in a while: retired extents without pages are destroyed. */
-void store_tick(struct store *st);
 
 /**
  * store_page_is_whole() - whether the page may be leased
  *
- * Pages of this process are, unless the memory's lender is gone. One of an earlier process is compared with
- * its checksum once; if it is damaged it is dropped as soon as nobody holds it. On a GPU somebody else
- * compares, before: one that is unchecked still is not whole.
+ * A page of this process may, unless it is in external memory whose client is gone. A page of an earlier
+ * process is compared with its checksum once; a damaged one is dropped as soon as no lease holds it. On a
+ * GPU the mover compares, before this is called: a page that is still unchecked may not be leased.
  */
 bool store_page_is_whole(struct store *st, uint32_t slot);
 
-/* The page is of an earlier process and was not compared with its checksum yet. */
+/* The page is of an earlier process and has not been compared with its checksum yet. */
 bool store_page_is_unchecked(const struct store *st, uint32_t slot);
-/* It was compared by somebody else: what store_page_is_whole() does with the result. */
+/* Records the result of a comparison that a thread or the mover made. */
 void store_page_checked(struct store *st, uint32_t slot, bool whole);
 
 /**
- * store_find_whole() - store_find() for somebody who will lease what is found
- * @ret_slot: SLOT_NONE: there is none
- * Return: 0; -EAGAIN: the page was damaged over a restart, or lies in lent memory whose lender is gone, and
- * cannot be dropped before its holders release it.
+ * store_find_whole() - store_find() for a caller that will lease the page
+ * @ret_slot: SLOT_NONE: the key has no page
+ *
+ * Return: 0; -EAGAIN: the page was damaged over a restart, or is in external memory whose client is gone,
+ * and cannot be dropped before its leases end.
  */
 int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key,
                      uint32_t *ret_slot, struct errmsg *e);
 
-/* The page of @key of this tenant, or SLOT_NONE. */
+/* The slot of the tenant's page with @key, or SLOT_NONE. */
 uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key);
 
-/* One more, one fewer lease names the page. */
+/* Counts the leases that name the page. */
 void store_hold(struct store *st, uint32_t slot);
 void store_unhold(struct store *st, uint32_t slot);
 
-/* An unheld page goes: out of the index, remembered as a ghost, slot FREE. */
+/* Drops an unheld page: removes its key from the index, remembers a ghost, frees the slot. */
 void store_drop(struct store *st, uint32_t slot, enum ghost_reason reason);
 
-/* All pages of @space, none of them held or reserved, in every tenant; their groups too. */
+/* Drops all pages of @space in every tenant, with their groups. None of them is held or reserved. */
 void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason);
 
-/* Everything adds up: pool, queues, accounts. For tests. */
+/* Checks pool, queues and accounts against each other. For tests. */
 bool store_is_valid(const struct store *st, struct errmsg *e);

@@ -1,4 +1,4 @@
-/* Tenants: shared index, groups, accounts. See tenant.h; the control page is control.c. */
+/* See tenant.h. The control page is control.c. */
 #include "daemon/store/tenant.h"
 
 #include <assert.h>
@@ -12,20 +12,22 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/store/control.h"
-#include "daemon/store/device.h"
+#include "daemon/store/pool.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 
 enum {
     INDEX_ENTRIES_FIRST = 1024,
-    INDEX_ENTRIES_DOUBLE_BELOW =
-        65536, /* small indexes double: each new object costs every client a message */
-    INDEX_SLOTS_PER_STEP =
-        128, /* of an insertion, while a larger index is filled: some 10 us; it is through */
-             /* before the present one is 1 % fuller */
+    /* small indexes double, since each new object costs every client a message */
+    INDEX_ENTRIES_DOUBLE_BELOW = 65536,
+    INDEX_SLOTS_PER_STEP = 128, /* copied per insertion while a larger index is filled: about 10 us; done
+                                   before the present index is 1 % fuller */
+                                /* before the present one is 1 % fuller */
 };
 
-/* BLAKE2b keyed with the daemon's secret: the same on every host that has the secret, and no way back to it.
+/*
+ * BLAKE2b keyed with the daemon's secret: equal on all hosts with that secret; the secret cannot be derived
+ * from it.
  */
 static void tenant_derive_index_key(uid_t uid, const uint8_t secret[static 32],
                                     uint8_t ret[static INDEX_KEY_BYTES])
@@ -45,36 +47,41 @@ static int tenant_build_index(uint64_t n_entries_max, struct extent **ret_memory
 
     if (r < 0)
         return r;
+
     index_writer_init(ret, extent_data(memory), bytes);
     *ret_memory = memory;
     return 0;
 }
 
-int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32],
-               const uint8_t boot_id[static BOOT_ID_BYTES], uint32_t n_ghosts, struct tenant **ret,
-               struct errmsg *e)
+int tenant_new(const struct tenant_options *o, struct tenant **ret, struct errmsg *e)
 {
     _cleanup_(tenant_freep) struct tenant *t = calloc(1, sizeof(*t));
+    const char *name = o->device_name;
     int r;
 
     if (!t)
         return fail(e, -ENOMEM, "out of memory for a tenant");
-    t->uid = uid;
-    t->device = device;
-    t->quota_bytes = device->quota_bytes;
-    t->guarantee_bytes = device->guarantee_bytes;
-    t->isolated = uid != 0 && uid != getuid();
-    (void) snprintf(t->name, sizeof(t->name), "uid-%lu%s%s", (unsigned long) uid,
-                    device->number > 0 ? "@" : "", device->number > 0 ? device->name : "");
-    memcpy(t->boot_id, boot_id, BOOT_ID_BYTES);
-    tenant_derive_index_key(uid, secret, t->index_key);
-    if (ghosts_init(&t->ghosts, n_ghosts) < 0)
+
+    t->uid = o->uid;
+    t->device = o->device;
+    t->quota_bytes = o->quota_bytes;
+    t->guarantee_bytes = o->guarantee_bytes;
+    t->isolated = o->uid != 0 && o->uid != getuid();
+    (void) snprintf(t->name, sizeof(t->name), "uid-%lu%s%s", (unsigned long) o->uid, name ? "@" : "",
+                    name ? name : "");
+    memcpy(t->boot_id, o->boot_id, BOOT_ID_BYTES);
+    tenant_derive_index_key(o->uid, o->secret, t->index_key);
+    if (ghosts_init(&t->ghosts, o->n_ghosts) < 0)
         return fail(e, -ENOMEM, "out of memory for the ghosts of tenant %s", t->name);
+
     r = tenant_build_index(INDEX_ENTRIES_FIRST, &t->index_memory, &t->index, e);
-    if (r == 0)
-        r = control_build(t, e);
     if (r < 0)
         return r;
+
+    r = control_build(t, e);
+    if (r < 0)
+        return r;
+
     t->index_object = 1;
     *ret = take_ptr(t);
     return 0;
@@ -84,6 +91,7 @@ struct tenant *tenant_free(struct tenant *t)
 {
     if (!t)
         return NULL;
+
     tenant_groups_free(t, NULL);
     t->index_memory = extent_free(t->index_memory);
     t->next_memory = extent_free(t->next_memory);
@@ -112,8 +120,9 @@ int tenant_group(struct tenant *t, struct space *space, unsigned page_class, str
         g = malloc(sizeof(*g));
         if (!g)
             return -ENOMEM;
-        group_init(g, t, space, page_class, space->layout.slot_bytes[page_class],
-                   space->layout.page_bytes[page_class]);
+
+        pool_group_init(g, t, space, page_class, space->layout.slot_bytes[page_class],
+                        space->layout.page_bytes[page_class]);
         g->next = t->groups;
         t->groups = g;
     }
@@ -163,8 +172,7 @@ static int tenant_begin_next(struct tenant *t, struct errmsg *e)
     return tenant_build_index(n, &t->next_memory, &t->next_index, e);
 }
 
-/* One span of the pool, from where the walk stands, at most @budget slots. Return: 0; -ENOSPC: @t->next_index
- * has no room. */
+/* Copies at most @budget slots of one span. Return: 0; -ENOSPC: @t->next_index has no room. */
 static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct span *s, uint32_t *budget)
 {
     for (; t->next_slot<s->n_fresh_from && * budget> 0; t->next_slot++, --*budget) {
@@ -176,8 +184,10 @@ static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct
         };
         int r = 0;
 
-        /* a page on its way in or out is not in the present index (yet), and will be put into both, or in
-         * none */
+        /*
+         * a page that is being added or removed is not in the present index; the caller adds it to both, or
+         * to neither
+         */
         if (slot->state == SLOT_COMMITTED && tenant_index_find(t, p, &slot->key) == hit.slot)
             r = index_insert(&t->next_index, &slot->key, &hit);
         if (r < 0)
@@ -185,14 +195,16 @@ static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct
     }
     if (t->next_slot < s->n_fresh_from)
         return 0;
+
     t->next_span++;
     t->next_slot = 0;
     return 0;
 }
 
 /*
- * Fills the next index from the slot records, never from what clients could have touched, and swaps when the
- * walk is through. Return: 0; -ENOSPC: keys in one corner; it was dropped.
+ * Fills the next index from the slot records, never from memory that clients map, and replaces the present
+ * one when all pages were copied. Return: 0; -ENOSPC: too many keys share a bucket; the next index was
+ * dropped.
  */
 static int tenant_continue_next(struct tenant *t, const struct pool *p, uint32_t budget)
 {
@@ -220,7 +232,7 @@ static int tenant_continue_next(struct tenant *t, const struct pool *p, uint32_t
     return 0;
 }
 
-/* The present index has no place for a key: the next one must, at once. */
+/* The present index has no place for a key: completes the next one at once. */
 static int tenant_force_next(struct tenant *t, struct pool *p, struct errmsg *e)
 {
     int r = t->next_memory ? 0 : tenant_begin_next(t, e);
@@ -236,7 +248,7 @@ int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key
     struct index_hit hit = {.slot = slot, .page_class = page_class, .generation = generation};
     int r;
 
-    /* without memory for it the present one still takes some: better than refusing the page */
+    /* without memory for a larger one the present index still takes some keys */
     if (!t->next_memory && t->index.n_entries >= index_capacity(&t->index))
         (void) tenant_begin_next(t, NULL);
     (void) tenant_continue_next(t, p, INDEX_SLOTS_PER_STEP);
@@ -248,7 +260,7 @@ int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key
         return r < 0 ? fail(e, r, "no place for a page in the index of tenant %s", t->name) : 0;
     }
     if (t->next_memory && index_insert(&t->next_index, key, &hit) < 0)
-        tenant_drop_next(t); /* begun anew by the next insertion */
+        tenant_drop_next(t); /* the next insertion starts another one */
     return r;
 }
 
@@ -261,7 +273,8 @@ int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e)
     assert(t->index.n_entries == 0 && !t->next_memory);
     if (n_pages < index_capacity(&t->index))
         return 0;
-    r = tenant_build_index(n_pages + n_pages / 8, &memory, &writer, e); /* some more will come */
+
+    r = tenant_build_index(n_pages + n_pages / 8, &memory, &writer, e); /* with room for new pages */
     if (r == 0)
         tenant_replace_index(t, memory, &writer);
     return r;
@@ -282,6 +295,7 @@ uint32_t tenant_index_find(const struct tenant *t, const struct pool *p, const s
 
     if (index_lookup(&reader, key, &hit) != INDEX_FOUND)
         return SLOT_NONE;
+
     slot = pool_slot(p, hit.slot);
     if (!slot || slot->state != SLOT_COMMITTED || slot->generation != hit.generation ||
         memcmp(&slot->key, key, sizeof(*key)) != 0 || pool_slot_span(p, hit.slot)->group->tenant != t)

@@ -1,4 +1,4 @@
-/* Reported fit; see fit.h. */
+/* See fit.h. */
 #include "daemon/tables/fit.h"
 
 #include <errno.h>
@@ -36,12 +36,12 @@ int fit_check(const Kvcobra__Report *r, uint32_t n_layers, struct errmsg *e)
         return fail(e, -EINVAL, "a report of %" PRIu64 " tokens, at most %d", r->tokens, FIT_TOKENS_MAX);
     if (r->coded_k > FIT_COORDS_MAX || r->coded_v > FIT_COORDS_MAX || r->saturated_k > r->coded_k ||
         r->saturated_v > r->coded_v)
-        return fail(e, -EINVAL,
-                    "a report of more saturated than coded coordinates, or of more than there can be");
+        return fail(e, -EINVAL, "a report of more saturated than coded coordinates, or of impossibly many");
     if (r->n_layers != 0 && (r->n_layers != n_layers || r->tokens == 0))
         return fail(e, -EINVAL,
                     "a report of %zu layers and %" PRIu64 " tokens: the table has %" PRIu32 " layers",
                     r->n_layers, r->tokens, n_layers);
+
     for (size_t i = 0; i < r->n_layers; i++) {
         const Kvcobra__LayerSums *l = r->layers[i];
 
@@ -70,6 +70,7 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
     f->saturated[1] += r->saturated_v;
     if (r->n_layers == 0)
         return;
+
     f->tokens += r->tokens;
     if (shadow) {
         shadow->reports++;
@@ -91,7 +92,7 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
     }
 }
 
-enum { PROVENANCE_BYTES_MAX = 65536 }; /* more is not made, and the loop reads it */
+enum { PROVENANCE_BYTES_MAX = 65536 }; /* solvers write less, and the loop parses it */
 
 int fit_expected(const char *provenance, double ret[static 2])
 {
@@ -105,6 +106,7 @@ int fit_expected(const char *provenance, double ret[static 2])
     json_decref(root);
     if (!good)
         return -ENODATA;
+
     ret[0] = error_k;
     ret[1] = error_v;
     return 0;
@@ -114,6 +116,7 @@ void fit_forget_shadow(struct fit *f)
 {
     if (!f)
         return;
+
     f->shadow_tokens = 0;
     for (uint32_t i = 0; i < f->n_layers; i++)
         for (unsigned side = 0; side < 2; side++)
@@ -127,6 +130,7 @@ void fit_fill(const struct fit *f, Kvcobra__Fit *ret)
     kvcobra__fit__init(ret);
     if (!f)
         return;
+
     for (uint32_t i = 0; i < f->n_layers; i++)
         for (unsigned side = 0; side < 2; side++) {
             live[side] += f->layers[i].live[side] / f->n_layers;

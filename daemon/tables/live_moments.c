@@ -1,4 +1,4 @@
-/* Moments of live traffic; see live_moments.h. */
+/* See live_moments.h. */
 #include "daemon/tables/live_moments.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static struct live_moments *live_moments_find(const struct live_set *s, const ch
     return NULL;
 }
 
-/* An entry that nobody had before; in the list, charged. */
+/* A new entry, in the list and charged. */
 static int live_moments_add_entry(struct live_set *s, const char *tenant, const uint8_t *model_digest,
                                   uint64_t bytes, struct live_moments **ret, struct errmsg *e)
 {
@@ -28,6 +28,7 @@ static int live_moments_add_entry(struct live_set *s, const char *tenant, const 
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for moments");
+
     (void) pthread_mutex_init(&x->lock, NULL);
     (void) snprintf(x->tenant, sizeof(x->tenant), "%s", tenant);
     memcpy(x->model_digest, model_digest, DIGEST_BYTES);
@@ -46,12 +47,13 @@ int live_open(struct live_set *s, const char *tenant, const uint8_t *model_diges
     int r;
 
     if (bytes_max == 0)
-        return fail(e, -EOPNOTSUPP, "this kvcobrad takes no moments: moments-bytes is 0");
+        return fail(e, -EOPNOTSUPP, "this kvcobrad accepts no moments: moments-bytes is 0");
     if (!x) {
         if (s->bytes > bytes_max || bytes > bytes_max - s->bytes)
             return fail(e, -ENOSPC,
                         "moments of %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " (moments-bytes) are in use",
                         bytes, s->bytes, bytes_max);
+
         r = live_moments_add_entry(s, tenant, model_digest, bytes, &x, e);
         if (r < 0)
             return r;
@@ -74,6 +76,7 @@ void live_close(struct live_set *s, struct live_moments *x)
 
     if (--x->n_users > 0 || atomic_load(&x->reports) > 0)
         return;
+
     while (*at != x)
         at = &(*at)->next;
     *at = x->next;
@@ -91,6 +94,7 @@ int live_check(const struct moments *m, const uint8_t *model_digest, const uint8
     if (memcmp(o->model_digest, model_digest, DIGEST_BYTES) != 0 ||
         memcmp(digest, geometry_digest_expected, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "the moments are of another model or geometry than the session's");
+
     for (uint32_t layer = 0; layer < o->geometry.n_layers; layer++)
         for (uint32_t head = 0; head < o->geometry.n_kv_heads; head++)
             if (moments_count(m, layer, head) > LIVE_TOKENS_MAX)
@@ -137,13 +141,14 @@ int live_select(struct live_set *s, const uint8_t *model_digest, char *const *te
     found = calloc(most + 1, sizeof(*found));
     if (!found)
         return fail(e, -ENOMEM, "out of memory for moments");
+
     for (struct live_moments *x = s->first; x; x = x->next)
         if (memcmp(x->model_digest, model_digest, DIGEST_BYTES) == 0 &&
             live_moments_is_wanted(x->tenant, tenants, n) && atomic_load(&x->reports) > 0)
             found[n_found++] = x;
     if (n_found == 0) {
         free(found);
-        return fail(e, -ENODATA, "nobody reported moments of this model");
+        return fail(e, -ENODATA, "no client reported moments of this model");
     }
     for (size_t i = 0; i < n_found; i++)
         found[i]->n_users++;

@@ -1,6 +1,6 @@
 /*
- * Tables: entries, spaces, retirement. See tables.h; staging is tables_stage.c, the active set
- * tables_activate.c, files are tables_files.c.
+ * See tables.h. Spaces, retirement, loading. Staging is tables_stage.c, the active set tables_activate.c,
+ * files are tables_files.c.
  */
 #include "daemon/tables/tables.h"
 
@@ -19,136 +19,17 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "daemon/config/config.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
-#include "daemon/tables/fit.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
-#include "daemon/tables/tables_internal.h"
 #include "daemon/tables/trial.h"
 
-const char *table_state_name(enum table_state s)
-{
-    switch (s) {
-    case TABLE_STAGED:
-        return "staged";
-    case TABLE_VERIFIED:
-        return "verified";
-    case TABLE_SHADOW:
-        return "shadow";
-    case TABLE_ACTIVE:
-        return "active";
-    case TABLE_DRAINING:
-        return "draining";
-    case TABLE_RETIRED:
-        return "retired";
-    case TABLE_REJECTED:
-        return "rejected";
-    }
-    return "unknown";
-}
-
-struct table_entry *tables_find(const struct tables *ts, const uint8_t *digest)
-{
-    for (struct table_entry *t = ts->entries; t; t = t->next)
-        if (memcmp(t->digest, digest, DIGEST_BYTES) == 0)
-            return t;
-    return NULL;
-}
-
-struct table_model *tables_model(const struct tables *ts, const uint8_t *model_digest)
-{
-    for (struct table_model *m = ts->models; m; m = m->next)
-        if (memcmp(m->digest, model_digest, DIGEST_BYTES) == 0)
-            return m;
-    return NULL;
-}
-
-uint64_t table_entry_pages(const struct table_entry *t)
-{
-    uint64_t n = 0;
-
-    for (const struct space *s = t->spaces; s; s = s->next)
-        n += s->n_pages;
-    return n;
-}
-
 /* ---- entries ---- */
-
-static void tables_free_spaces(struct table_entry *t)
-{
-    while (t->spaces) {
-        struct space *s = t->spaces;
-
-        t->spaces = s->next;
-        page_layout_deinit(&s->layout);
-        free(s);
-    }
-}
-
-static void tables_entry_free(struct table_entry *t)
-{
-    tables_free_spaces(t);
-    t->table = table_unref(t->table);
-    closep(&t->fd);
-    t->fit = fit_free(t->fit);
-    free(t);
-}
-
-/* The oldest entry that is only a memory goes to make room. */
-static bool tables_forget_one(struct tables *ts)
-{
-    for (struct table_entry **link = &ts->entries; *link; link = &(*link)->next) {
-        struct table_entry *t = *link;
-
-        if (t->state != TABLE_RETIRED && t->state != TABLE_REJECTED)
-            continue;
-        *link = t->next;
-        ts->n_entries--;
-        tables_entry_free(t);
-        return true;
-    }
-    return false;
-}
-
-int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
-{
-    struct table_entry **link = &ts->entries, *t;
-
-    if (ts->n_entries >= ts->config->tables_max && !tables_forget_one(ts))
-        return fail(e, -ENOSPC,
-                    "there are %" PRIu32 " tables already, none of them retired: activate fewer models",
-                    ts->n_entries);
-    t = calloc(1, sizeof(*t));
-    if (!t)
-        return fail(e, -ENOMEM, "out of memory for a table");
-    t->fd = -1;
-    t->id = ts->next_id++;
-    t->state = TABLE_STAGED;
-    memcpy(t->digest, digest, DIGEST_BYTES);
-    while (*link)
-        link = &(*link)->next;
-    *link = t;
-    ts->n_entries++;
-    *ret = t;
-    return 0;
-}
-
-void table_set_state(struct tables *ts, struct table_entry *t, enum table_state state)
-{
-    char hex[DIGEST_HEX_BYTES];
-
-    if (t->state == state)
-        return;
-    ts->n_draining -= t->state == TABLE_DRAINING;
-    ts->n_draining += state == TABLE_DRAINING;
-    digest_hex(t->digest, hex);
-    log_event(LOG_INFO, "table", "digest=%s state=%s revision=%" PRIu64, hex, table_state_name(state),
-              t->revision);
-    t->state = state;
-}
 
 /* ---- spaces ---- */
 
@@ -170,9 +51,11 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
             "the table predicts values from the keys of all %" PRIu32 " KV heads of a layer, a shard of "
             "%" PRIu32 " is not enough: open the model with all heads, or solve a table with --predict head",
             t->table->geometry.n_kv_heads, shard.n_heads);
+
     s = calloc(1, sizeof(*s));
     if (!s)
         return fail(e, -ENOMEM, "out of memory for a table's layout");
+
     r = page_layout_init(&s->layout, t->table, shard);
     if (r < 0) {
         free(s);
@@ -180,6 +63,7 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
                     (uint64_t) shard.first_head + shard.n_heads, t->table->geometry.n_kv_heads, strerror(-r));
     }
     s->id = ts->next_space++;
+    s->table = t;
     memcpy(s->table_digest, t->digest, DIGEST_BYTES);
     s->next = t->spaces;
     t->spaces = s;
@@ -201,8 +85,10 @@ static int tables_lost_space(struct tables *ts, struct table_entry *t, struct sh
         s = calloc(1, sizeof(*s));
         if (!s)
             return fail(e, -ENOMEM, "out of memory for a lost table's pages");
+
         s->layout.shard = shard;
         s->id = ts->next_space++;
+        s->table = t;
         s->leaves_first = true;
         memcpy(s->table_digest, t->digest, DIGEST_BYTES);
         s->next = t->spaces;
@@ -220,10 +106,11 @@ static int tables_lost_entry(struct tables *ts, const uint8_t *digest, struct ta
 
     if (r < 0)
         return r;
+
     digest_hex(digest, hex);
     log_event(LOG_ERR, "table-lost",
-              "digest=%s message=\"there are pages of this table, but not the table: they go when "
-              "nobody holds them\"",
+              "digest=%s message=\"the table of stored pages is missing: they are dropped when "
+              "no lease holds them\"",
               hex);
     table_set_state(ts, *ret, TABLE_DRAINING);
     return 0;
@@ -232,20 +119,22 @@ static int tables_lost_entry(struct tables *ts, const uint8_t *digest, struct ta
 int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard shard, unsigned page_class,
                        size_t slot_bytes, size_t page_bytes, struct space **ret_space, struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, digest);
+    struct table_entry *t = table_find(ts, digest);
     struct page_layout *l;
     struct space *s;
     int r = 0;
 
     if (!t)
         r = tables_lost_entry(ts, digest, &t, e);
-    if (r == 0)
-        r = t->table ? tables_space(ts, t, shard, &s, e) : tables_lost_space(ts, t, shard, &s, e);
+    if (r == 0 && t->table)
+        r = tables_space(ts, t, shard, &s, e);
+    else if (r == 0)
+        r = tables_lost_space(ts, t, shard, &s, e);
     if (r < 0)
         return r;
+
     l = &s->layout;
-    for (unsigned class = 0; !t->table && class < 2;
-         class ++) { /* a class never seen has no pages: any size will do */
+    for (unsigned class = 0; !t->table && class < 2; class ++) { /* a class without pages: any size matches */
         if (class == page_class || l->slot_bytes[class] == 0) {
             l->slot_bytes[class] = slot_bytes;
             l->page_bytes[class] = page_bytes;
@@ -254,6 +143,7 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
     if (l->slot_bytes[page_class] != slot_bytes || l->page_bytes[page_class] != page_bytes)
         return fail(e, -EBADMSG, "stored pages of %zu bytes, where their table makes pages of %zu",
                     page_bytes, l->page_bytes[page_class]);
+
     *ret_space = s;
     return 0;
 }
@@ -261,7 +151,7 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
 void tables_adopt_done(struct tables *ts, uint64_t now_ms)
 {
     for (struct table_entry *t = ts->entries; t; t = t->next) {
-        if (t->state != TABLE_VERIFIED || table_entry_pages(t) == 0 || trial_is_canary(ts, t))
+        if (t->state != TABLE_VERIFIED || table_entry_pages(t) == 0 || table_is_canary(ts, t))
             continue;
         t->drain_until_ms = now_ms + ts->config->drain_ms;
         t->from_before = true;
@@ -275,6 +165,7 @@ static bool tables_is_idle(const struct table_entry *t)
 {
     if (t->n_refs > 0)
         return false;
+
     for (const struct space *s = t->spaces; s; s = s->next)
         if (s->n_busy > 0)
             return false;
@@ -287,9 +178,9 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
         for (uint32_t i = 0; i < ts->devices->n; i++)
             store_drop_space(&ts->devices->list[i].store, s, GHOST_RETIRED_TABLE);
     for (struct tenant *x = NULL; (x = devices_next_tenant(ts->devices, x));)
-        control_retired(x, t->model_digest);
+        control_count_retired(x, t->model_digest);
     table_set_state(ts, t, TABLE_RETIRED);
-    tables_free_spaces(t);
+    table_free_spaces(t);
     t->table = table_unref(t->table);
     closep(&t->fd);
     t->fd = -1;
@@ -297,22 +188,22 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
         tables_files_remove(ts->config, t->digest);
 }
 
-/* What ROLLBACK would return to waits for the end of its drain time, even if nobody uses it just now. */
+/* A table that ROLLBACK would return to waits for the end of its drain time, even if it is idle. */
 static bool tables_may_return(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
-    const struct table_model *m = tables_model(ts, t->model_digest);
+    const struct table_model *m = table_model_find(ts, t->model_digest);
 
     if (now_ms >= t->drain_until_ms || !t->table)
         return false;
     if (t->from_before && now_ms < ts->returns_until_ms)
         return true;
     return t->activated == 0 ||
-           (m && table_model_previous(ts, m) == t); /* 0: pages of it outlived a restart */
+           (m && table_model_previous(ts, m) == t); /* 0: only its pages survived a restart */
 }
 
 bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
-    return t->state == TABLE_ACTIVE || trial_is_canary(ts, t) ||
+    return t->state == TABLE_ACTIVE || table_is_canary(ts, t) ||
            (t->state == TABLE_DRAINING && t->from_before && now_ms < t->drain_until_ms);
 }
 
@@ -320,6 +211,7 @@ void tables_retire_idle(struct tables *ts, uint64_t now_ms)
 {
     if (ts->n_draining == 0)
         return;
+
     for (struct table_entry *t = ts->entries; t; t = t->next) {
         if (t->state != TABLE_DRAINING)
             continue;
@@ -334,15 +226,16 @@ void tables_retire_idle(struct tables *ts, uint64_t now_ms)
 int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                   enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, digest);
-    const struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
+    struct table_entry *t = table_find(ts, digest);
+    const struct table_model *m = t ? table_model_find(ts, t->model_digest) : NULL;
     struct errmsg why;
 
     if (!t)
-        return fail(e, -ENOENT, "no such table is here");
+        return fail(e, -ENOENT, "no such table");
     if (t->state == TABLE_ACTIVE)
         return fail(e, -EBUSY,
-                    "the table is active: activate another one, or roll back, before it is retired");
+                    "the table is active: activate another one, or roll back, before you retire it");
+
     *ret_entry = t;
     if (revision != 0 && m && revision < m->revision) {
         *ret_outcome = OUTCOME_STALE;
@@ -355,7 +248,7 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
     t->drain_until_ms = now_ms;
     table_set_state(ts, t, TABLE_DRAINING);
     if (ts->config->state_dir &&
-        tables_files_write_active(ts, &why) < 0) /* then a restart gives it its time back */
+        tables_files_write_active(ts, &why) < 0) /* then a restart gives it its drain time again */
         log_event(LOG_WARNING, "not-stored", "what=active-set message=\"%s\", ignoring", why.text);
     tables_retire_idle(ts, now_ms);
     *ret_outcome = OUTCOME_APPLIED;
@@ -367,18 +260,10 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
 static int tables_write_sealed(int fd, const void *bytes, size_t n_bytes)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-    const char *p = bytes;
+    int r = fd_write_all(fd, bytes, n_bytes);
 
-    while (n_bytes > 0) {
-        ssize_t n = write(fd, p, n_bytes);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        p += n;
-        n_bytes -= (size_t) n;
-    }
+    if (r < 0)
+        return r;
     if (fchmod(fd, 0400) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
         return -errno;
     return 0;
@@ -395,11 +280,13 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
         fd = memfd_create("kvcobra-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0)
             return fail(e, -errno, "cannot create a copy of the table: %s", strerror(errno));
+
         r = tables_write_sealed(fd, t->table->bytes, t->table->n_bytes);
         if (r < 0)
             return fail(e, r, "cannot fill a copy of the table: %s", strerror(-r));
+
         (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        t->fd = open(path, O_RDONLY | O_CLOEXEC); /* what is handed out cannot even change its mode back */
+        t->fd = open(path, O_RDONLY | O_CLOEXEC); /* clients cannot change its mode back */
         if (t->fd < 0)
             return fail(e, -errno, "cannot reopen a copy of the table read-only: %s", strerror(errno));
     }
@@ -409,7 +296,7 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
 
 /* ---- start and end ---- */
 
-static void load_table(void *ctx, const char *path)
+static void tables_load_file(void *ctx, const char *path)
 {
     struct tables *ts = ctx;
     _cleanup_(freep) void *bytes = NULL;
@@ -439,18 +326,18 @@ static void tables_load_draining(struct tables *ts, struct table_entry *t, const
 static void tables_load_active(void *ctx, const struct active_line *line)
 {
     struct tables *ts = ctx;
-    struct table_entry *t = tables_find(ts, line->digest);
+    struct table_entry *t = table_find(ts, line->digest);
     char hex[DIGEST_HEX_BYTES];
     struct table_model *m = NULL;
     struct errmsg e;
 
-    if (line->draining && !t) /* it retired since */
+    if (line->draining && !t) /* it has retired since */
         return;
     digest_hex(line->digest, hex);
     if (!t || t->state != TABLE_VERIFIED || memcmp(t->model_digest, line->model_digest, DIGEST_BYTES) != 0 ||
-        (!line->draining && tables_model(ts, line->model_digest))) {
+        (!line->draining && table_model_find(ts, line->model_digest))) {
         log_event(LOG_ERR, "active-table-missing",
-                  "digest=%s message=\"what the active set says of it cannot be\"", hex);
+                  "digest=%s message=\"its line in the active set contradicts its file\"", hex);
         return;
     }
     if (line->draining) {
@@ -473,12 +360,14 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
     *ts = (struct tables){.config = config, .devices = devices, .next_id = 1, .next_space = 1};
     if (!config->state_dir)
         return 0;
+
     r = tables_files_init(config, e);
     if (r < 0)
         return r;
-    tables_files_load(config, load_table, ts);
+
+    tables_files_load(config, tables_load_file, ts);
     tables_files_load_active(config, tables_load_active, ts);
-    trials_load(ts);
+    trial_load(ts);
     return 0;
 }
 
@@ -488,7 +377,7 @@ void tables_deinit(struct tables *ts)
         struct table_entry *t = ts->entries;
 
         ts->entries = t->next;
-        tables_entry_free(t);
+        table_entry_free(t);
     }
     while (ts->models)
         table_model_drop(ts, ts->models);

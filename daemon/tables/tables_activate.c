@@ -1,4 +1,6 @@
-/* Which table is active: ACTIVATE, ROLLBACK, and the word that clients read. See tables.h. */
+/* See tables_activate.h. */
+#include "daemon/tables/tables_activate.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -6,38 +8,14 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
-#include "daemon/store/control.h"
 #include "daemon/loop/log.h"
+#include "daemon/store/control.h"
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 #include "daemon/tables/tables_files.h"
-#include "daemon/tables/tables_internal.h"
 #include "daemon/tables/trial.h"
 
 /* ---- activation ---- */
-
-int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e)
-{
-    struct table_model *m = calloc(1, sizeof(*m));
-
-    if (!m)
-        return fail(e, -ENOMEM, "out of memory for a model");
-    memcpy(m->digest, digest, DIGEST_BYTES);
-    m->next = ts->models;
-    ts->models = m;
-    *ret = m;
-    return 0;
-}
-
-void table_model_drop(struct tables *ts, struct table_model *m)
-{
-    struct table_model **link = &ts->models;
-
-    while (*link != m)
-        link = &(*link)->next;
-    *link = m->next;
-    free(m);
-}
 
 static enum table_outcome tables_activate_compare_revision(const struct table_model *m,
                                                            const struct table_entry *t, uint64_t *revision)
@@ -56,19 +34,20 @@ static enum table_outcome tables_activate_compare_revision(const struct table_mo
     return OUTCOME_APPLIED;
 }
 
-/* What a table is that an activation changes, so that it can be put back. */
-struct before {
+/* The fields that an activation changes, to undo it. */
+struct tables_activate_saved {
     enum table_state state;
     uint64_t revision, activated, drain_until_ms;
     bool rolled_back;
 };
 
-static struct before tables_activate_remember(const struct table_entry *t)
+static struct tables_activate_saved tables_activate_remember(const struct table_entry *t)
 {
-    return (struct before){t->state, t->revision, t->activated, t->drain_until_ms, t->rolled_back};
+    return (struct tables_activate_saved){t->state, t->revision, t->activated, t->drain_until_ms,
+                                          t->rolled_back};
 }
 
-static void tables_activate_put_back(struct table_entry *t, const struct before *b)
+static void tables_activate_undo(struct table_entry *t, const struct tables_activate_saved *b)
 {
     t->state = b->state;
     t->revision = b->revision;
@@ -78,7 +57,7 @@ static void tables_activate_put_back(struct table_entry *t, const struct before 
 }
 
 /*
- * The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. The
+ * The file decides at the next start, so it is written first; if that fails, nothing has changed. The
  * states are set for the file; tables_activate_change_active() announces them.
  */
 static int tables_activate_switch_active(struct tables *ts, struct table_model *m, struct table_entry *t,
@@ -86,8 +65,8 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
                                          struct errmsg *e)
 {
     struct table_entry *old = m->active;
-    struct before t_before = tables_activate_remember(t),
-                  old_before = old ? tables_activate_remember(old) : t_before;
+    struct tables_activate_saved t_saved = tables_activate_remember(t),
+                                 old_saved = old ? tables_activate_remember(old) : t_saved;
     uint64_t old_revision = m->revision;
     int r = 0;
 
@@ -104,20 +83,24 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
     m->revision = revision;
     if (ts->config->state_dir)
         r = tables_files_write_active(ts, e);
-    t->state = t_before.state;
+    t->state = t_saved.state;
     if (old && old != t)
-        old->state = old_before.state;
+        old->state = old_saved.state;
     if (r == 0)
         return 0;
-    tables_activate_put_back(t, &t_before);
+
+    tables_activate_undo(t, &t_saved);
     if (old && old != t)
-        tables_activate_put_back(old, &old_before);
+        tables_activate_undo(old, &old_saved);
     m->active = old;
     m->revision = old_revision;
     return r;
 }
 
-/* @t becomes what new sequences of its model use; what was active drains. @m: NULL for a new model. */
+/*
+ * New sequences of the model use @t from now on; the table that was active drains. @m: NULL for a new
+ * model.
+ */
 static int tables_activate_change_active(struct tables *ts, struct table_model *m, struct table_entry *t,
                                          uint64_t revision, bool rolling_back, uint64_t now_ms,
                                          struct errmsg *e)
@@ -138,9 +121,9 @@ static int tables_activate_change_active(struct tables *ts, struct table_model *
     }
     for (struct space *s = t->spaces; s; s = s->next)
         s->leaves_first = false;
-    trial_end_all(ts, t); /* it is more than tried now */
+    trial_end_all(ts, t); /* it is active now, not tried */
     table_set_state(ts, t, TABLE_ACTIVE);
-    table_model_publish(ts, m);
+    trial_publish(ts, m);
     if (old && old != t)
         table_set_state(ts, old, TABLE_DRAINING);
     return 0;
@@ -150,7 +133,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
                     enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous,
                     struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, digest), *old;
+    struct table_entry *t = table_find(ts, digest), *old;
     struct table_model *m;
     enum table_outcome outcome;
 
@@ -158,7 +141,8 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
         return fail(e, -ENOENT, "no such table is staged");
     if (!t->table)
         return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
-    m = tables_model(ts, t->model_digest);
+
+    m = table_model_find(ts, t->model_digest);
     outcome = tables_activate_compare_revision(m, t, &revision);
     old = m ? m->active : NULL;
     if (outcome == OUTCOME_APPLIED) {
@@ -166,7 +150,8 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
 
         if (r < 0)
             return r;
-        m = tables_model(ts, t->model_digest);
+
+        m = table_model_find(ts, t->model_digest);
     }
     *ret_outcome = outcome;
     *ret_revision = m->revision;
@@ -178,33 +163,19 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
 
 /* ---- rollback ---- */
 
-struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m)
-{
-    struct table_entry *best = NULL;
-
-    for (struct table_entry *t = ts->entries; t; t = t->next) {
-        if (t->state != TABLE_DRAINING || !t->table || t->activated == 0 || t->rolled_back ||
-            memcmp(t->model_digest, m->digest, DIGEST_BYTES) != 0)
-            continue;
-        if (!best || t->activated > best->activated)
-            best = t;
-    }
-    return best;
-}
-
 int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                     enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active,
                     struct errmsg *e)
 {
-    struct table_entry *leave = tables_find(ts, digest), *to;
-    struct table_model *m = leave ? tables_model(ts, leave->model_digest) : NULL;
+    struct table_entry *leave = table_find(ts, digest), *to;
+    struct table_model *m = leave ? table_model_find(ts, leave->model_digest) : NULL;
     enum table_outcome outcome = OUTCOME_APPLIED;
     int r;
 
     if (!leave)
-        return fail(e, -ENOENT, "no such table is here");
+        return fail(e, -ENOENT, "no such table");
     if (!m)
-        return fail(e, -ENODATA, "no table of this model is active: there is nothing to roll back");
+        return fail(e, -ENODATA, "no table of this model is active: nothing can be rolled back");
     if (revision != 0 && revision < m->revision)
         outcome = OUTCOME_STALE;
     else if (m->active != leave)
@@ -214,8 +185,8 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
     if (outcome == OUTCOME_APPLIED) {
         to = table_model_previous(ts, m);
         if (!to)
-            return fail(e, -ENODATA,
-                        "no earlier table of this model drains any more: activate the one you want");
+            return fail(e, -ENODATA, "no earlier table of this model is draining: activate the one you want");
+
         r = tables_activate_change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
         if (r < 0)
             return r;

@@ -29,7 +29,7 @@
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
-#include "daemon/tables/tables.h"
+#include "daemon/tables/table_entry.h"
 
 #define ACTIVE_TITLE "kvcobra active set 2\n"
 #define TABLE_SUFFIX ".kvct"
@@ -56,7 +56,7 @@ static char *tables_files_path(const struct config *c, const uint8_t *digest)
 static int tables_files_make_folder(const char *path, struct errmsg *e)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return fail(e, -errno, "cannot make the state folder %s: %s", path, strerror(errno));
+        return fail(e, -errno, "cannot create the state folder %s: %s", path, strerror(errno));
     return 0;
 }
 
@@ -92,7 +92,7 @@ void tables_files_remove(const struct config *c, const uint8_t *digest)
         log_event(LOG_WARNING, "table-file-stays", "path=%s message=\"%s\", ignoring", path, strerror(errno));
 }
 
-/* From the monotonic clock to the one that means the same after a reboot. */
+/* From the monotonic clock to the wall clock, which means the same after a reboot. */
 static int64_t tables_files_clock_offset_ms(void)
 {
     struct timespec wall, mono;
@@ -102,7 +102,7 @@ static int64_t tables_files_clock_offset_ms(void)
     return ((int64_t) wall.tv_sec - mono.tv_sec) * 1000 + (wall.tv_nsec - mono.tv_nsec) / 1000000;
 }
 
-/* Whether a restart must know about it: it was active, and ROLLBACK may return to it. */
+/* Whether a restart must know about it: ROLLBACK may return to it. */
 static bool tables_files_is_remembered(const struct table_entry *t)
 {
     return t->state == TABLE_DRAINING && t->table && t->activated > 0;
@@ -154,7 +154,7 @@ int tables_files_write_active(const struct tables *ts, struct errmsg *e)
     return atomic_file_write(path, text, at, e);
 }
 
-static bool is_table_name(const char *name)
+static bool tables_files_is_table_name(const char *name)
 {
     size_t n = strlen(name), suffix = strlen(TABLE_SUFFIX);
     uint8_t digest[DIGEST_BYTES];
@@ -180,19 +180,20 @@ void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const
     for (int i = 0; i < n; i++) {
         _cleanup_(freep) char *path = NULL;
 
-        if (is_table_name(names[i]->d_name) && asprintf(&path, "%s/%s", folder, names[i]->d_name) >= 0)
+        if (tables_files_is_table_name(names[i]->d_name) &&
+            asprintf(&path, "%s/%s", folder, names[i]->d_name) >= 0)
             on_table(ctx, path);
         free(names[i]);
     }
     free(names);
 }
 
-struct parsed {
+struct tables_files_line {
     uint8_t model[DIGEST_BYTES], table[DIGEST_BYTES];
     struct active_line line; /* points at the digests */
 };
 
-static int tables_files_parse_line(const char *text, int64_t offset_ms, struct parsed *ret)
+static int tables_files_parse_line(const char *text, int64_t offset_ms, struct tables_files_line *ret)
 {
     char kind[9], model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES], end;
     struct active_line *l = &ret->line;
@@ -208,12 +209,13 @@ static int tables_files_parse_line(const char *text, int64_t offset_ms, struct p
         return -EBADMSG;
     if (l->revision == 0 || l->revision >= UINT64_C(1) << 40)
         return -EBADMSG;
+
     l->rolled_back = left == 1;
     if (l->draining && until_ms > offset_ms)
         l->drain_until_ms = (uint64_t) (until_ms - offset_ms);
-    return tables_files_digest_from_hex(model, ret->model) < 0
-               ? -EBADMSG
-               : tables_files_digest_from_hex(table, ret->table);
+    if (tables_files_digest_from_hex(model, ret->model) < 0)
+        return -EBADMSG;
+    return tables_files_digest_from_hex(table, ret->table);
 }
 
 static void tables_files_parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx)
@@ -228,7 +230,7 @@ static void tables_files_parse_active(char *text, const char *path, tables_activ
     }
     for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
-        struct parsed p;
+        struct tables_files_line p;
 
         if (tables_files_parse_line(line, offset_ms, &p) == 0)
             on_line(ctx, &p.line);
@@ -250,7 +252,7 @@ void tables_files_load_active(const struct config *c, tables_active_fn on_line, 
         return;
     }
     r = atomic_file_read(path, ACTIVE_FILE_BYTES_MAX, &text, &bytes, &e);
-    if (r == 0) { /* the reader leaves one byte of room: terminate a copy that is ours */
+    if (r == 0) { /* not terminated: parse a copy that is */
         char *copy = strndup(text, bytes);
 
         if (copy)

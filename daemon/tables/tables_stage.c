@@ -1,4 +1,6 @@
-/* Taking tables in; see tables.h. */
+/* See tables_stage.h. */
+#include "daemon/tables/tables_stage.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <sodium.h>
@@ -8,35 +10,8 @@
 #include "daemon/config/config.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
-#include "daemon/tables/tables_internal.h"
 
-/* Takes over the reference on @table. */
-static void set_table(struct table_entry *t, struct table *table)
-{
-    t->table = table;
-    t->bpd_code = table->bpd_code;
-    t->file_bytes = table->n_bytes;
-    t->has_expected = fit_expected(table->provenance, t->expected) == 0;
-    t->reason[0] = '\0';
-    memcpy(t->model_digest, table->model_digest, DIGEST_BYTES);
-}
-
-int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e)
-{
-    struct table_entry *t = tables_find(ts, table->digest);
-    int r = 0;
-
-    if (!t)
-        r = table_entry_new(ts, table->digest, &t, e);
-    if (r < 0)
-        return r;
-    set_table(t, table_ref(table));
-    table_set_state(ts, t, TABLE_VERIFIED);
-    *ret = t;
-    return 0;
-}
-
-void staging_deinit(struct staging *s)
+void tables_stage_deinit(struct staging *s)
 {
     s->table = table_unref(s->table);
 }
@@ -56,13 +31,13 @@ void tables_stage_write(const struct config *c, struct staging *s)
 static int tables_stage_reject(struct tables *ts, const struct staging *s, struct table_entry **ret,
                                struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, s->digest);
+    struct table_entry *t = table_find(ts, s->digest);
     int r = 0;
 
     *ret = NULL;
     if (!t)
         r = table_entry_new(ts, s->digest, &t, NULL);
-    if (r == 0 && !t->table) { /* without room to remember it, it is refused all the same */
+    if (r == 0 && !t->table) { /* without room for an entry the table is refused all the same */
         t->file_bytes = s->n_bytes;
         (void) snprintf(t->reason, sizeof(t->reason), "%s", s->why.text);
         table_set_state(ts, t, TABLE_REJECTED);
@@ -83,8 +58,9 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
     }
     if (s->err < 0)
         return fail(e, s->err, "cannot read the staged table: %s", strerror(-s->err));
-    t = tables_find(ts, s->table->digest);
-    m = tables_model(ts, s->table->model_digest);
+
+    t = table_find(ts, s->table->digest);
+    m = table_model_find(ts, s->table->model_digest);
     if (t && t->table) {
         *ret_outcome = OUTCOME_ALREADY;
         *ret_entry = t;
@@ -103,6 +79,7 @@ int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome
 
     if (r < 0)
         return fail(e, r, "%s", s->why.text);
+
     r = table_accept(ts, s->table, ret_entry, e);
     if (r < 0) {
         if (ts->config->state_dir)
@@ -126,6 +103,6 @@ int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t 
             tables_stage_write(ts->config, &s);
         r = tables_stage_accept(ts, &s, ret_outcome, ret_entry, e);
     }
-    staging_deinit(&s);
+    tables_stage_deinit(&s);
     return r;
 }

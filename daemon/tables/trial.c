@@ -1,4 +1,4 @@
-/* SHADOW and canary; see trial.h. */
+/* See trial.h. */
 #include "daemon/tables/trial.h"
 
 #include <errno.h>
@@ -13,19 +13,18 @@
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
+#include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
-#include "daemon/tables/fit.h"
-#include "daemon/loop/log.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
-#include "daemon/tables/tables_internal.h"
 #include "proto/shared.h"
 
 #define TRIALS_TITLE "kvcobra trials 1\n"
 enum { TRIALS_FILE_BYTES_MAX = 1 << 20, CANARY_SHARE_MAX = 255 };
 
-/* ---- telling clients ---- */
+/* ---- publishing ---- */
 
 static bool trial_has_all_of(const struct trials *x, const char *tenant)
 {
@@ -35,8 +34,7 @@ static bool trial_has_all_of(const struct trials *x, const char *tenant)
     return false;
 }
 
-int table_model_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot,
-                           struct errmsg *e)
+int trial_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot, struct errmsg *e)
 {
     const struct trials *x = &m->trials;
     struct control_tables c = {.active = m->active->digest, .revision = m->revision};
@@ -54,12 +52,12 @@ int table_model_publish_to(struct tenant *tenant, const struct table_model *m, u
     return control_publish(tenant, m->digest, m->active->table->geometry_digest, &c, ret_slot, e);
 }
 
-void table_model_publish(struct tables *ts, const struct table_model *m)
+void trial_publish(struct tables *ts, const struct table_model *m)
 {
     for (struct tenant *t = NULL; (t = devices_next_tenant(ts->devices, t));) {
         struct errmsg e;
 
-        if (control_find(t, m->digest) >= 0 && table_model_publish_to(t, m, NULL, &e) < 0)
+        if (control_find(t, m->digest) >= 0 && trial_publish_to(t, m, NULL, &e) < 0)
             log_event(LOG_ERR, "publish-failed", "tenant=%s message=\"%s\"", t->name, e.text);
     }
 }
@@ -101,6 +99,7 @@ static int trial_write_file(const struct tables *ts, struct errmsg *e)
     f = open_memstream(&text, &bytes);
     if (!f)
         return fail(e, -ENOMEM, "out of memory");
+
     (void) fputs(TRIALS_TITLE, f);
     for (const struct table_model *m = ts->models; m; m = m->next)
         trial_print_model(f, m);
@@ -109,9 +108,9 @@ static int trial_write_file(const struct tables *ts, struct errmsg *e)
     return atomic_file_write(path, text, bytes, e);
 }
 
-/* The files decide at the next start, so they come first; if one cannot be written, nothing has changed. */
-static int trial_keep(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision,
-                      struct errmsg *e)
+/* The files decide at the next start, so they are written first; if that fails, nothing has changed. */
+static int trial_store(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision,
+                       struct errmsg *e)
 {
     struct trials before = m->trials;
     uint64_t old_revision = m->revision;
@@ -124,6 +123,7 @@ static int trial_keep(struct tables *ts, struct table_model *m, const struct tri
         r = tables_files_write_active(ts, e);
     if (r == 0)
         return 0;
+
     m->trials = before;
     m->revision = old_revision;
     (void) trial_write_file(ts, NULL);
@@ -132,20 +132,21 @@ static int trial_keep(struct tables *ts, struct table_model *m, const struct tri
 
 /* ---- changes ---- */
 
-/* The table and its model, if it can be tried. */
+/* Finds the table and its model, if it can be tried. */
 static int trial_find(struct tables *ts, const uint8_t *digest, bool ends, struct table_entry **ret,
                       struct table_model **ret_model, struct errmsg *e)
 {
-    struct table_entry *t = tables_find(ts, digest);
-    struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
+    struct table_entry *t = table_find(ts, digest);
+    struct table_model *m = t ? table_model_find(ts, t->model_digest) : NULL;
 
     if (!t)
         return fail(e, -ENOENT, "no such table is staged");
     if (!m)
-        return fail(e, -ENODATA, "no table of this model is active: there is nothing to try it beside");
+        return fail(e, -ENODATA, "no table of this model is active: activate one first");
     if (!ends && t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW)
         return fail(e, -EBUSY, "the table is %s: only one that is verified and not in use can be tried",
                     table_state_name(t->state));
+
     *ret = t;
     *ret_model = m;
     return 0;
@@ -166,9 +167,9 @@ static enum table_outcome trial_decide(const struct table_model *m, bool same, u
 
 static int trial_check_revision(uint64_t revision, struct errmsg *e)
 {
-    return revision > REVISION_MAX
-               ? fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision)
-               : 0;
+    if (revision > REVISION_MAX)
+        return fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision);
+    return 0;
 }
 
 static void trial_leave_shadow(struct tables *ts, struct table_entry *t)
@@ -177,8 +178,8 @@ static void trial_leave_shadow(struct tables *ts, struct table_entry *t)
         table_set_state(ts, t, TABLE_VERIFIED);
 }
 
-int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_t revision,
-                  enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e)
+int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_t revision,
+                 enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e)
 {
     struct table_entry *t, *old;
     struct table_model *m;
@@ -189,29 +190,33 @@ int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64
         return r;
     if (ppm > CONTROL_SHADOW_PPM_MAX)
         return fail(e, -EINVAL, "a share of %" PRIu32 " millionths is more than all", ppm);
+
     old = m->trials.shadow;
     *ret_outcome = trial_decide(m, ppm > 0 ? old == t && m->trials.shadow_ppm == ppm : old != t, &revision);
     *ret_revision = m->revision;
     if (*ret_outcome != OUTCOME_APPLIED)
         return 0;
+
     now = m->trials;
     if (ppm > 0 || old == t)
         now.shadow = ppm > 0 ? t : NULL;
-    now.shadow_ppm = now.shadow ? (now.shadow == t ? ppm : now.shadow_ppm) : 0;
+    if (now.shadow == t || !now.shadow)
+        now.shadow_ppm = now.shadow ? ppm : 0;
     r = trial_check_revision(revision, e);
     if (r == 0)
-        r = trial_keep(ts, m, &now, revision, e);
+        r = trial_store(ts, m, &now, revision, e);
     if (r < 0)
         return r;
+
     *ret_revision = t->revision = m->revision;
     if (old != now.shadow)
         trial_leave_shadow(ts, old);
     if (now.shadow == t) {
         if (old != t)
-            fit_forget_shadow(t->fit); /* a comparison begins */
+            fit_forget_shadow(t->fit); /* a new comparison begins */
         table_set_state(ts, t, TABLE_SHADOW);
     }
-    table_model_publish(ts, m);
+    trial_publish(ts, m);
     return 0;
 }
 
@@ -219,12 +224,14 @@ static int trial_read_tenants(struct trials *x, const char *const *tenants, size
 {
     if (n > TRIAL_TENANTS_MAX)
         return fail(e, -EINVAL, "%zu tenants for a canary, at most %d", n, TRIAL_TENANTS_MAX);
+
     x->n_tenants = 0;
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(tenants[i]);
 
         if (length == 0 || length >= TRIAL_NAME_BYTES || strcspn(tenants[i], " \t\r\n\"") != length)
-            return fail(e, -EINVAL, "\"%.63s\" is no tenant's name", tenants[i]);
+            return fail(e, -EINVAL, "\"%.63s\" is not the name of a tenant", tenants[i]);
+
         memcpy(x->tenants[x->n_tenants++], tenants[i], length + 1);
     }
     return 0;
@@ -234,24 +241,26 @@ static bool trial_same_canary(const struct trials *a, const struct trials *b)
 {
     if (a->canary != b->canary || a->canary_share != b->canary_share || a->n_tenants != b->n_tenants)
         return false;
+
     for (uint32_t i = 0; i < a->n_tenants; i++)
         if (!trial_has_all_of(b, a->tenants[i]))
             return false;
     return true;
 }
 
-/* It was really used: what it left goes as a replaced table's does. */
+/* A canary that has references or pages drains like a replaced table. */
 static void trial_leave_canary(struct tables *ts, struct table_entry *t, uint64_t now_ms)
 {
     if (t->state != TABLE_VERIFIED || (t->n_refs == 0 && table_entry_pages(t) == 0))
         return;
+
     t->drain_until_ms = now_ms + ts->config->drain_ms;
     table_set_state(ts, t, TABLE_DRAINING);
 }
 
-int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants,
-                  size_t n_tenants, uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome,
-                  uint64_t *ret_revision, struct errmsg *e)
+int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants,
+                 size_t n_tenants, uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome,
+                 uint64_t *ret_revision, struct errmsg *e)
 {
     bool ends = share == 0 && n_tenants == 0;
     struct table_entry *t, *old;
@@ -265,6 +274,7 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
         return fail(e, -EINVAL,
                     "a share of %" PRIu32 "/256 of new sequences: at most %d; activate it for all", share,
                     CANARY_SHARE_MAX);
+
     old = m->trials.canary;
     now = m->trials;
     r = trial_read_tenants(&now, tenants, n_tenants, e);
@@ -274,19 +284,21 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
         now.canary = ends ? NULL : t;
         now.canary_share = share;
     } else {
-        now = m->trials; /* ends what is not: nothing to change */
+        now = m->trials; /* it is not the canary: no change */
     }
     *ret_outcome = trial_decide(m, trial_same_canary(&now, &m->trials), &revision);
     *ret_revision = m->revision;
     if (*ret_outcome != OUTCOME_APPLIED)
         return 0;
+
     r = trial_check_revision(revision, e);
     if (r == 0)
-        r = trial_keep(ts, m, &now, revision, e);
+        r = trial_store(ts, m, &now, revision, e);
     if (r < 0)
         return r;
+
     *ret_revision = t->revision = m->revision;
-    table_model_publish(ts, m);
+    trial_publish(ts, m);
     if (old && old != now.canary)
         trial_leave_canary(ts, old, now_ms);
     return 0;
@@ -294,7 +306,7 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
 
 void trial_end_all(struct tables *ts, const struct table_entry *t)
 {
-    struct table_model *m = tables_model(ts, t->model_digest);
+    struct table_model *m = table_model_find(ts, t->model_digest);
     struct errmsg e;
 
     if (!m || (m->trials.shadow != t && m->trials.canary != t))
@@ -308,16 +320,9 @@ void trial_end_all(struct tables *ts, const struct table_entry *t)
         m->trials.canary_share = m->trials.n_tenants = 0;
     }
     if (trial_write_file(ts, &e) <
-        0) /* the next start finds the table in another state, and ignores the line */
+        0) /* the next start ignores the line, since the table is in another state */
         log_event(LOG_ERR, "trials-unwritten", "message=\"%s\"", e.text);
-    table_model_publish(ts, m);
-}
-
-bool trial_is_canary(const struct tables *ts, const struct table_entry *t)
-{
-    const struct table_model *m = tables_model(ts, t->model_digest);
-
-    return m && m->trials.canary == t;
+    trial_publish(ts, m);
 }
 
 /* ---- at the start ---- */
@@ -351,8 +356,9 @@ static int trial_load_line(struct tables *ts, char *line)
     share = strtoul(words[3], &end, 10);
     if (*end || !trial_digest_from_hex(words[1], model) || !trial_digest_from_hex(words[2], digest))
         return -EBADMSG;
-    m = tables_model(ts, model);
-    t = tables_find(ts, digest);
+
+    m = table_model_find(ts, model);
+    t = table_find(ts, digest);
     if (!m || !t || (t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW) ||
         memcmp(t->model_digest, model, DIGEST_BYTES) != 0)
         return -ESTALE;
@@ -367,6 +373,7 @@ static int trial_load_line(struct tables *ts, char *line)
 
         if (r < 0)
             return r;
+
         m->trials.canary = t;
         m->trials.canary_share = (uint32_t) share;
         return 0;
@@ -374,7 +381,7 @@ static int trial_load_line(struct tables *ts, char *line)
     return -EBADMSG;
 }
 
-void trials_load(struct tables *ts)
+void trial_load(struct tables *ts)
 {
     _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -396,12 +403,14 @@ void trials_load(struct tables *ts)
     }
     text = strndup(bytes, n);
     if (!text || strncmp(text, TRIALS_TITLE, strlen(TRIALS_TITLE)) != 0) {
-        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not of this version\", ignoring", path);
+        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not trials of this version\", ignoring",
+                  path);
         return;
     }
     for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
         if (trial_load_line(ts, line) < 0)
             log_event(LOG_ERR, "trial-ignored",
-                      "path=%s message=\"a table that is not there, or a bad line\"", path);
+                      "path=%s message=\"the table is missing or cannot be tried, or the line is bad\"",
+                      path);
 }

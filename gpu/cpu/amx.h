@@ -1,10 +1,10 @@
 /*
  * Tiles of AMX: eight registers of up to 16 rows of up to 64 bytes, and products of bytes in them. Tile
- * numbers are constants. Not the compiler's intrinsics: gcc 12's do not tell it that tiles and their shapes
- * are read from memory, so that stores may move behind them.
+ * numbers are constants. Inline assembly instead of intrinsics: those of gcc 12 do not declare that tiles and
+ * their shapes are read from memory, so the compiler may move stores behind them.
  *
- * The process needs the kernel's permission first (ops.c). Tests define AMX_MODEL to a header that does the
- * same in plain C, for machines without the instructions.
+ * The Linux kernel must permit tiles to the process first (ops.c). Tests define AMX_MODEL to a header that
+ * does the same in plain C, for machines without the instructions.
  */
 #pragma once
 
@@ -23,14 +23,14 @@ struct tile_config {
 _Static_assert(sizeof(struct tile_config) == 64, "as the instruction reads it");
 
 /*
- * tiles_configure(config)     shapes of all tiles, which are 0 then
- * tiles_release()             none is in use any more: the kernel need not keep them
+ * tiles_configure(config)     sets the shapes of all tiles and clears the tiles
+ * tiles_release()             ends the use of tiles: the Linux kernel need not save them
  * tile_zero(t)
  * tile_load(t, p, stride)     rows from p, p + stride, ... of any alignment
  * tile_store(t, p, stride)
- * tile_dot_us(c, a, b)        c[m][n] += sum over k < 4 b's rows of a[m][k] b[k / 4][4 n + k % 4], where a's
- * bytes are unsigned and b's signed, and c's numbers have 32 bits tile_dot_su(c, a, b)        a's are signed
- * and b's unsigned
+ * tile_dot_us(c, a, b)        c[m][n] += sum over k < 4 * rows of b of a[m][k] b[k / 4][4 n + k % 4];
+ *                             bytes of a are unsigned, bytes of b signed, numbers of c have 32 bits
+ * tile_dot_su(c, a, b)        the same; bytes of a are signed, bytes of b unsigned
  */
 #ifdef AMX_MODEL
 #include AMX_MODEL

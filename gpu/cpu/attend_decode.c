@@ -1,4 +1,4 @@
-/* Decode steps in whole numbers; see attend_decode.h and decode.h. */
+/* See attend_decode.h and decode.h. */
 #include "gpu/cpu/attend_decode.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 enum {
     KEY_SUMS = 8
-}; /* partial sums of a coordinate of K in `sums`, wide or narrow, vectors of 16 lanes or fewer */
+}; /* partial sums of a coordinate of K in `sums`, wide or narrow: vectors of 16 lanes or fewer */
 
 /* ---- set-up ---- */
 
@@ -15,22 +15,22 @@ void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_
     const struct geometry *g = &l->table->geometry;
     size_t rank = round_lanes(g->d), n = n_rows < DECODE_ROWS_MAX ? n_rows : DECODE_ROWS_MAX;
 
-    d->keys.wide = scratch_take(s, g->d * rank, sizeof(int16_t));
-    d->keys.narrow = scratch_take(s, g->d * rank, sizeof(int8_t));
-    d->keys.start = scratch_take(s, g->d, sizeof(int32_t));
-    d->keys.wide_step = scratch_take(s, g->d, sizeof(float));
-    d->keys.narrow_step = scratch_take(s, g->d, sizeof(float));
-    d->keys.mean = scratch_take(s, g->d, sizeof(float));
-    d->codes.wide = scratch_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
-    d->codes.narrow = scratch_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
-    d->other.wide = scratch_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
-    d->other.narrow = scratch_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
-    d->kt = scratch_take(s, (size_t) g->d * CHUNK_TOKENS, sizeof(float));
-    d->q = scratch_take(s, n * 2 * round_lanes(g->d / 2), sizeof(float));
-    d->turned = scratch_take(s, g->d, sizeof(float));
-    d->scores = scratch_take(s, n * CHUNK_TOKENS, sizeof(float));
-    d->weights = scratch_take(s, n, sizeof(*d->weights));
-    d->sums = scratch_take(s, n * l->r_in_max * KEY_SUMS, sizeof(float));
+    d->keys.wide = attend_rows_take(s, g->d * rank, sizeof(int16_t));
+    d->keys.narrow = attend_rows_take(s, g->d * rank, sizeof(int8_t));
+    d->keys.start = attend_rows_take(s, g->d, sizeof(int32_t));
+    d->keys.wide_step = attend_rows_take(s, g->d, sizeof(float));
+    d->keys.narrow_step = attend_rows_take(s, g->d, sizeof(float));
+    d->keys.mean = attend_rows_take(s, g->d, sizeof(float));
+    d->codes.wide = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
+    d->codes.narrow = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
+    d->other.wide = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
+    d->other.narrow = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
+    d->kt = attend_rows_take(s, (size_t) g->d * CHUNK_TOKENS, sizeof(float));
+    d->q = attend_rows_take(s, n * 2 * round_lanes(g->d / 2), sizeof(float));
+    d->rotated = attend_rows_take(s, g->d, sizeof(float));
+    d->scores = attend_rows_take(s, n * CHUNK_TOKENS, sizeof(float));
+    d->weights = attend_rows_take(s, n, sizeof(*d->weights));
+    d->sums = attend_rows_take(s, n * l->r_in_max * KEY_SUMS, sizeof(float));
     fold_carve(&d->fold, s, g, n < FOLD_ROWS_MAX ? n : FOLD_ROWS_MAX);
 }
 
@@ -46,7 +46,7 @@ static struct coded attend_decode_coded_side(const struct decode *d, enum side s
     return ret;
 }
 
-/* Whole numbers of a row that make its largest @limit; returns their step. */
+/* Rounds a row to whole numbers of which the largest is @limit; returns their step. */
 static float attend_decode_step_of(size_t n, const float *x, const float *unit, float limit)
 {
     float top = 0x1p-100f; /* not 0, so that quotients are finite */
@@ -64,7 +64,7 @@ static int32_t attend_decode_nearest(float x)
     return (int32_t) (x + copysignf(0.5f, x));
 }
 
-/* Dimension @dim of K's dec as row @row. */
+/* Dimension @dim of dec of K as row @row. */
 static void attend_decode_prepare_row(struct decode *d, size_t row, size_t dim, const float *unit)
 {
     const struct codec *k = d->head.k;
@@ -89,7 +89,7 @@ static void attend_decode_prepare_row(struct decode *d, size_t row, size_t dim, 
     d->keys.mean[row] = k->mean[dim];
 }
 
-/* Mean squares, over tokens, of keys in each plane: all of it, and about the mean. Levels in units of z have
+/* Mean squares of keys over tokens in each plane: in total, and about the mean. Levels in units of z have
  * variance 1 or less. */
 static void attend_decode_plane_energies(const struct decode *d, float *ret_all, float *ret_centred)
 {
@@ -119,10 +119,10 @@ static void attend_decode_plane_energies(const struct decode *d, float *ret_all,
 }
 
 /*
- * Planes n .. are folded if for no row the error of its scores, sum over them of fold_error |q_i| |k_i|,
- * exceeds 2^-11 of the scores' own size about their mean; of 2, if that is larger: softmax sees absolute
- * errors. The query is the one at hand and the keys' energies are the codec's, so nothing has to be known
- * beforehand.
+ * Chooses n so that planes n .. are folded. For every row the error of its scores, sum over these planes of
+ * fold_error |q_i| |k_i|, must not exceed 2^-11 of the size of the scores about their mean, or 2^-11 of 2
+ * if that is larger: softmax depends on absolute errors. The query is that of the call and the energies of
+ * the keys are those of the codec, so nothing must be known in advance.
  */
 static size_t attend_decode_pick_fast(const struct decode *d, double *ret_bound)
 {
@@ -134,6 +134,7 @@ static size_t attend_decode_pick_fast(const struct decode *d, double *ret_bound)
     *ret_bound = 0;
     if (d->rows->n > FOLD_ROWS_MAX || d->args->exact_rope)
         return g->d / 2;
+
     attend_decode_plane_energies(d, all, centred);
     for (size_t row = 0; row < d->rows->n; row++) {
         const float *q = d->rows->q + row * g->d;
@@ -170,7 +171,7 @@ static void attend_decode_prepare_keys(struct decode *d, const float *unit)
     d->keys.sin = constants->sin;
 }
 
-/* K of the @i-th head that V is predicted from. */
+/* K codec of the @i-th head that V is predicted from. */
 static const struct codec *attend_decode_predictor(const struct decode *d, uint32_t i)
 {
     return table_codec(d->head.table, d->head.layer, d->predictors.first + i, SIDE_K);
@@ -204,19 +205,19 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
 
 /* ---- a page ---- */
 
-/* Scores of rows i .. i + n - 1 over the fast planes' keys. Rows of q are [lo | hi] as keys are, each rounded
- * up. */
+/* Scores of rows i .. i + n - 1 over the keys of the fast planes. Rows of q are [lo | hi] as keys are, each
+ * rounded up. */
 static void attend_decode_score_fast(struct decode *d, size_t i, size_t n)
 {
     const struct geometry *g = d->rows->geometry;
-    size_t half = g->n_rot / 2, fast = d->n_fast, turning = d->keys.n_rot, ld = round_lanes(fast);
+    size_t half = g->n_rot / 2, fast = d->n_fast, n_rotated = d->keys.n_rot, ld = round_lanes(fast);
 
     for (size_t x = 0; x < n; x++) {
         const float *q = d->rows->q + (i + x) * g->d;
         float *ret = d->q + x * 2 * ld;
 
-        d->ops->decode->turn(q, half, d->frame.cos, d->frame.sin, turning, ret, ld);
-        for (size_t p = turning; p < fast; p++) { /* without rotation: dimensions 2 p, 2 p + 1 */
+        d->ops->decode->rotate(q, half, d->frame.cos, d->frame.sin, n_rotated, ret, ld);
+        for (size_t p = n_rotated; p < fast; p++) { /* without rotation: dimensions 2 p and 2 p + 1 */
             ret[p] = q[2 * p];
             ret[ld + p] = q[2 * p + 1];
         }
@@ -228,7 +229,7 @@ static void attend_decode_score_fast(struct decode *d, size_t i, size_t n)
                        (struct matrix_out){d->scores, CHUNK_TOKENS});
 }
 
-/* The fast planes' phases to the next page. */
+/* Advances the phases of the fast planes to the next page. */
 static void attend_decode_advance(struct decode *d)
 {
     const struct rope_phase *back = &d->args->layout->constants->page_back;
@@ -241,21 +242,21 @@ static void attend_decode_advance(struct decode *d)
     }
 }
 
-/* Scores of exact keys 0 .. n_exact - 1 of the page, over those of the codes in their places. */
+/* Scores of exact keys 0 .. n_exact - 1 of the page; overwrites the scores of the codes in their places. */
 static void attend_decode_score_exact(struct decode *d, size_t i, size_t n, size_t n_exact,
                                       const float *exact_k)
 {
     const struct geometry *g = d->rows->geometry;
     const struct rope_phase *back = &d->args->layout->constants->token_back;
-    struct rope_phase phase = d->frame; /* of page 0, the first, so of all planes */
+    struct rope_phase phase = d->frame; /* of page 0, the first page, so it has all planes */
 
     for (size_t t = 0; t < n_exact; t++, rope_phase_advance(g, &phase, back))
         for (size_t x = 0; x < n; x++) {
             float sum = 0;
 
-            rope_rotate(g, &phase, d->rows->q + (i + x) * g->d, d->turned);
+            rope_rotate(g, &phase, d->rows->q + (i + x) * g->d, d->rotated);
             for (size_t c = 0; c < g->d; c++)
-                sum += d->turned[c] * exact_k[t * g->d + c];
+                sum += d->rotated[c] * exact_k[t * g->d + c];
             d->scores[x * CHUNK_TOKENS + t] = sum;
         }
 }
@@ -266,7 +267,7 @@ static void attend_decode_scale(size_t n, float factor, float *x)
         x[i] *= factor;
 }
 
-/* Scores of rows i .. i + n - 1 to weights; sums follow where a row's maximum grows. */
+/* Scores of rows i .. i + n - 1 to weights; rescales sums where the maximum of a row grows. */
 static void attend_decode_softmax(struct decode *d, size_t i, size_t n, size_t first, size_t n_exact)
 {
     float factor[DECODE_ROWS_MAX];
@@ -281,7 +282,7 @@ static void attend_decode_softmax(struct decode *d, size_t i, size_t n, size_t f
         }
 }
 
-/* Bytes from a block of page @page to the same of the next; 0 in the last. */
+/* Bytes from a block of page @page to the same block of the next page; 0 for the last. */
 static ptrdiff_t attend_decode_next_page(const struct attend_args *a, size_t page)
 {
     return page + 1 < a->n_pages
@@ -289,7 +290,8 @@ static ptrdiff_t attend_decode_next_page(const struct attend_args *a, size_t pag
                : 0;
 }
 
-/* Weights times the keys' levels that V is predicted from. Those of the head itself are at hand. */
+/* Adds weights times the levels of the keys that V is predicted from. Those of the head itself are already
+ * unpacked. */
 static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, float *sums)
 {
     const struct attend_args *a = d->args;
@@ -302,7 +304,7 @@ static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, floa
         if (head != d->head.head) {
             k.at =
                 a->payloads[page] + page_block_off(a->layout, a->layer, head - a->layout->shard.first_head);
-            k.ahead = attend_decode_next_page(a, page);
+            k.next_page = attend_decode_next_page(a, page);
             d->ops->decode->unpack_keys(&k, &d->other);
         }
         d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums,
@@ -311,14 +313,14 @@ static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, floa
     }
 }
 
-/* Weights of rows i .. i + n - 1 times what the page holds. */
+/* Adds weights of rows i .. i + n - 1 times everything that the page holds. */
 static void attend_decode_add_values(struct decode *d, size_t page, size_t i, size_t n, const uint8_t *block)
 {
     struct coded v = d->v;
     float *sums = d->sums + i * d->sums_cols;
 
     v.at = block + page_v_off(d->head.k);
-    v.ahead = attend_decode_next_page(d->args, page);
+    v.next_page = attend_decode_next_page(d->args, page);
     attend_decode_add_keys(d, page, n, sums);
     d->ops->decode->values(&v, n, d->weights, sums + d->v_sums, d->sums_cols);
 }
@@ -333,7 +335,7 @@ void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exa
     struct coded k = d->k;
 
     k.at = block;
-    k.ahead = attend_decode_next_page(a, page);
+    k.next_page = attend_decode_next_page(a, page);
     d->ops->decode->unpack_keys(&k, &d->codes);
     d->ops->decode->keys(&d->codes, &d->keys, d->kt);
     attend_decode_score_fast(d, i, n);
@@ -349,9 +351,9 @@ void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exa
     attend_decode_advance(d);
 }
 
-/* ---- the end ---- */
+/* ---- finish ---- */
 
-/* Sums of K's levels, decode.h's key_values(), to acc [r]. */
+/* Adds the sums of K's levels, from key_values() of decode.h, to acc [r]. */
 static void attend_decode_finish_keys(const struct decode *d, const struct codec *k, const float *sums,
                                       float *acc)
 {

@@ -1,10 +1,10 @@
 /*
- * Attention over vectors in memory, where each query chooses per key between the exact and the decoded one.
- * Serves `eval`: windows of some thousand tokens, all queries at once.
+ * Attention over vectors in memory, where each query chooses per key between the exact and the decoded
+ * vector. Used by `eval`: windows of some thousand tokens, all queries at once.
  *
- * Unlike packed attention, keys are loaded once for all rows: every block of 64 stands in scratch, turned to
- * its absolute position, in both versions; then 64 rows at a time run over all blocks that they see, so that
- * their accumulators stay in the nearest cache.
+ * Unlike in packed attention, keys are loaded once for all rows: every block of 64 is stored in scratch,
+ * rotated to its absolute position, in both versions. Then 64 rows at a time run over all blocks that they
+ * see, so that their accumulators stay in the nearest cache.
  */
 #include <assert.h>
 #include <stdbool.h>
@@ -27,7 +27,7 @@ struct attend_dense_work {
     float *scores[2]; /* [ROWS_BATCH, 64] */
 };
 
-/* Which keys of a block a row reads decoded: columns from .. to - 1; the others that it sees are exact. */
+/* The keys of a block that a row reads decoded: columns from .. to - 1. The others that it sees are exact. */
 struct attend_dense_split {
     size_t from, to;
 };
@@ -43,16 +43,16 @@ static void attend_dense_carve(struct attend_dense_work *w, struct scratch_curso
     size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g);
     size_t n_keys = attend_dense_n_blocks_of(n_positions) * CHUNK_TOKENS;
 
-    w->cos = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
-    w->sin = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
+    w->cos = attend_rows_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
+    w->sin = attend_rows_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
     for (int i = EXACT; i <= DECODED; i++) {
-        w->kt[i] = scratch_take(s, n_keys * g->d, sizeof(float));
-        w->v[i] = scratch_take(s, n_keys * d_lanes, sizeof(float));
-        w->scores[i] = scratch_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
+        w->kt[i] = attend_rows_take(s, n_keys * g->d, sizeof(float));
+        w->v[i] = attend_rows_take(s, n_keys * d_lanes, sizeof(float));
+        w->scores[i] = attend_rows_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
     }
-    w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
-    w->rows.acc = scratch_take(s, n_rows * d_lanes, sizeof(float));
-    w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
+    w->rows.q = attend_rows_take(s, n_rows * g->d, sizeof(float));
+    w->rows.acc = attend_rows_take(s, n_rows * d_lanes, sizeof(float));
+    w->rows.state = attend_rows_take(s, n_rows, sizeof(struct softmax_row));
 }
 
 size_t attend_dense_scratch_bytes(const struct geometry *g, size_t n_positions, size_t n_q)
@@ -84,8 +84,8 @@ static void attend_dense_load_block(struct attend_dense_work *w, size_t block, e
     w->ops->rotate(kt, kt + half, w->cos, w->sin, half);
 }
 
-/* The decoded keys of query @m in the block that starts at @first: after the sinks and before what is recent.
- */
+/* The decoded keys of query @m in the block that starts at @first: those after the sinks and before the
+ * recent keys. */
 static struct attend_dense_split attend_dense_split_of(const struct attend_dense_args *a, size_t m,
                                                        size_t first)
 {
@@ -93,8 +93,8 @@ static struct attend_dense_split attend_dense_split_of(const struct attend_dense
     size_t recent; /* first position that is exact because it is recent */
     struct attend_dense_split s;
 
-    if (a->n_recent ==
-        EXACT_BY_STEP) /* chunk end + 64 > m + 1: this chunk or a later one than the query's last but one */
+    /* chunk end + 64 > m + 1: the query's last chunk but one, or a later one */
+    if (a->n_recent == EXACT_BY_STEP)
         recent = first + 2 * CHUNK_TOKENS > m + 1 ? first : first + CHUNK_TOKENS;
     else
         recent = m + 1 < (size_t) a->n_recent ? 0 : m + 1 - (size_t) a->n_recent;
@@ -112,7 +112,7 @@ static size_t attend_dense_row_position(const struct attend_dense_work *w, size_
     return w->rows.first + i / w->rows.group;
 }
 
-/* Which versions of a block a batch of rows reads, of the keys that each row sees. */
+/* Finds which versions of a block a batch of rows reads, counting the keys that each row sees. */
 static void attend_dense_versions_needed(const struct attend_dense_work *w, size_t i, size_t n, size_t first,
                                          bool ret_need[2])
 {
@@ -127,8 +127,8 @@ static void attend_dense_versions_needed(const struct attend_dense_work *w, size
     }
 }
 
-/* Scores of both versions into one row each: the decoded columns of @decoded are copied over those of @exact.
- */
+/* Merges the scores of both versions into one row each: the decoded columns of @decoded are copied over
+ * those of @exact. */
 static void attend_dense_merge_scores(const struct attend_dense_work *w, size_t i, size_t n, size_t first)
 {
     for (size_t x = 0; x < n; x++) {
@@ -140,7 +140,8 @@ static void attend_dense_merge_scores(const struct attend_dense_work *w, size_t 
     }
 }
 
-/* The reverse after the softmax: each version keeps the weights of its own columns, the others become zero.
+/*
+ * The reverse after the softmax: each version keeps the weights of its own columns; the others become zero.
  */
 static void attend_dense_part_weights(const struct attend_dense_work *w, size_t i, size_t n, size_t first)
 {
@@ -174,10 +175,11 @@ static void attend_dense_block(struct attend_dense_work *w, size_t i, size_t n, 
 
     attend_dense_versions_needed(w, i, n, first, need);
     both = need[EXACT] && need[DECODED];
-    main = need[EXACT] ? EXACT : DECODED; /* where the softmax is computed */
+    main = need[EXACT] ? EXACT : DECODED; /* the version in which the softmax is computed */
     for (int x = EXACT; x <= DECODED; x++)
         if (need[x])
-            block_scores(w->ops, w->rows.q + i * d, n, d, w->kt[x] + block * d * CHUNK_TOKENS, w->scores[x]);
+            attend_rows_block_scores(w->ops, w->rows.q + i * d, n, d, w->kt[x] + block * d * CHUNK_TOKENS,
+                                     w->scores[x]);
     if (both)
         attend_dense_merge_scores(w, i, n, first);
     rows_softmax(w->ops, &w->rows, i, n, first, CHUNK_TOKENS, w->scores[main]);
@@ -200,10 +202,8 @@ static void attend_dense_store_row(const struct attend_dense_work *w, size_t i)
         out[c] = acc[c] * norm;
 }
 
-/*
- * A batch may straddle a token that does not see a block yet, or, with a window, no more: then the block runs
- * over the rows that do.
- */
+/* A batch may contain tokens that do not see a block yet, or, with a window, that no longer see it. Then
+ * the block is computed for the rows that see it. */
 static void attend_batch(struct attend_dense_work *w, size_t i, size_t n)
 {
     for (size_t block = 0; block < w->n_blocks; block++) {

@@ -1,13 +1,15 @@
 /*
- * Attention on packed pages. Page by page: codes to levels, levels to keys in the page's own frame, scores,
- * softmax, weights times levels; no decoded key or value outlives its page, none is written outside the
- * caller's scratch.
+ * Attention on packed pages, page by page: codes to levels, levels to keys in the frame of the page,
+ * scores, softmax, weights times levels. No decoded key or value is stored longer than its page, and none
+ * outside the scratch of the caller.
  *
- * <R(m) q, R(64 i + t) k> = <R(m - 64 i) q, R(t) k>: keys are turned by in-page offsets, which are the same
- * for every page, and the queries by one phase per page.
+ *     <R(m) q, R(64 i + t) k> = <R(m - 64 i) q, R(t) k>
  *
- * A row's accumulator is [exact, d rounded up | packed, r_in]: exact values are summed as vectors (v - mean),
- * packed ones in rank space over [c ; c_V], and one product with V's dec at the end makes the output.
+ * So keys are rotated by in-page offsets, which are the same for every page, and queries by one phase per
+ * page.
+ *
+ * The accumulator of a row is [exact, d rounded up | packed, r_in]: exact values are summed as vectors (v -
+ * mean), packed values in rank space over [c ; c_V]. One product with dec of V at the end makes the output.
  */
 #include <assert.h>
 #include <math.h>
@@ -24,16 +26,16 @@ struct attend_packed_work {
     const struct attend_args *args;
     struct head_view head;
     struct attend_rows rows;
-    struct decode decode;    /* pages of a few rows, where ops has the loops */
+    struct decode decode;    /* for calls of few rows, if ops has its loops */
     struct rope_phase frame; /* R(q_first - first position of the block) */
     size_t d_lanes;          /* d rounded up: first column of the packed part of an accumulator */
     const float *cos, *sin;  /* [n_rot/2][64] in-page offsets */
-    float *kt;               /* [d][64] keys of the block, turned by their in-page offsets */
+    float *kt;               /* [d][64] keys of the block, rotated by their in-page offsets */
     float *levels_t;         /* [r_K][64] */
     float *values;           /* [64][r_in] levels [c ; c_V] */
     float *exact;            /* [64][d_lanes] v - mean of exact keys, zero beyond d */
     float *vector;           /* [d] one exact row in binary32 */
-    float *sinks;            /* [n_sink, d] whole keys of the sinks */
+    float *sinks;            /* [n_sink, d] keys of the sinks, mean included */
     float *q;                /* [ROWS_BATCH, d] queries in the frame of the block */
     float *scores;           /* [ROWS_BATCH, 64] */
     float *sums_t, *out_t;   /* [r_in][LANES], [d][LANES] */
@@ -45,19 +47,19 @@ static void attend_packed_carve(struct attend_packed_work *w, struct scratch_cur
     const struct geometry *g = &l->table->geometry;
     size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g), r_in = l->r_in_max;
 
-    w->kt = scratch_take(s, g->d * CHUNK_TOKENS, sizeof(float));
-    w->levels_t = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
-    w->values = scratch_take(s, r_in * CHUNK_TOKENS, sizeof(float));
-    w->exact = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
-    w->vector = scratch_take(s, g->d, sizeof(float));
-    w->sinks = scratch_take(s, (size_t) TABLE_SINKS_MAX * g->d, sizeof(float));
-    w->q = scratch_take(s, (size_t) ROWS_BATCH * g->d, sizeof(float));
-    w->scores = scratch_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
-    w->sums_t = scratch_take(s, r_in * OPS_LANES, sizeof(float));
-    w->out_t = scratch_take(s, (size_t) g->d * OPS_LANES, sizeof(float));
-    w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
-    w->rows.acc = scratch_take(s, n_rows * (d_lanes + r_in), sizeof(float));
-    w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
+    w->kt = attend_rows_take(s, g->d * CHUNK_TOKENS, sizeof(float));
+    w->levels_t = attend_rows_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
+    w->values = attend_rows_take(s, r_in * CHUNK_TOKENS, sizeof(float));
+    w->exact = attend_rows_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
+    w->vector = attend_rows_take(s, g->d, sizeof(float));
+    w->sinks = attend_rows_take(s, (size_t) TABLE_SINKS_MAX * g->d, sizeof(float));
+    w->q = attend_rows_take(s, (size_t) ROWS_BATCH * g->d, sizeof(float));
+    w->scores = attend_rows_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
+    w->sums_t = attend_rows_take(s, r_in * OPS_LANES, sizeof(float));
+    w->out_t = attend_rows_take(s, (size_t) g->d * OPS_LANES, sizeof(float));
+    w->rows.q = attend_rows_take(s, n_rows * g->d, sizeof(float));
+    w->rows.acc = attend_rows_take(s, n_rows * (d_lanes + r_in), sizeof(float));
+    w->rows.state = attend_rows_take(s, n_rows, sizeof(struct softmax_row));
     decode_carve(&w->decode, s, l, n_rows);
 }
 
@@ -83,7 +85,7 @@ static void attend_packed_fill_row(float *row, float x)
         row[t] = x;
 }
 
-/* levels [64][8] to eight columns of a wider matrix. */
+/* Copies levels [64][8] to eight columns of a wider matrix. */
 static void attend_packed_store_columns(const float *levels, float *ret, size_t ld)
 {
     for (size_t t = 0; t < CHUNK_TOKENS; t++)
@@ -102,16 +104,17 @@ static const uint8_t *attend_packed_head_block(const struct attend_packed_work *
 static void attend_packed_key_columns(struct attend_packed_work *w, const struct levels *l, unsigned b,
                                       const uint8_t codes[HALF_TILE_CODES], float *ret)
 {
-    uint8_t turned[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
+    uint8_t rotated[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
 
-    half_tile_transpose(codes, turned);
+    half_tile_transpose(codes, rotated);
     for (size_t j = 0; j < 8; j++)
         for (size_t c = 0; c < 8; c++)
-            memcpy(&columns[c][8 * j], turned + 64 * j + 8 * c, 8);
+            memcpy(&columns[c][8 * j], rotated + 64 * j + 8 * c, 8);
     w->ops->lookup(l, b, columns[0], HALF_TILE_CODES, ret);
 }
 
-/* K of one head: @levels_t [r_K][64], and @values, its columns of w->values. Either may be NULL. */
+/* Unpacks K of one head to @levels_t [r_K][64] and to @values, its columns of w->values. Either may be
+ * NULL. */
 static void attend_packed_unpack_head_keys(struct attend_packed_work *w, const uint8_t *at,
                                            const struct codec *k, float *levels_t, float *values)
 {
@@ -140,8 +143,8 @@ static void attend_packed_unpack_head_keys(struct attend_packed_work *w, const u
     }
 }
 
-/* The head's own keys to levels_t, those that its values are predicted from to the first columns of values.
- */
+/* Unpacks the head's own keys to levels_t, and the keys that its values are predicted from to the first
+ * columns of values. */
 static void attend_packed_unpack_keys(struct attend_packed_work *w, const uint8_t *payload)
 {
     struct head_run run = table_predictors(w->head.table, w->head.head);
@@ -181,7 +184,7 @@ static void attend_packed_unpack_values(struct attend_packed_work *w, const uint
     }
 }
 
-/* Row @t of exact from binary16 of any alignment. */
+/* Loads row @t of exact from binary16 of any alignment. */
 static void attend_packed_load_exact_value(struct attend_packed_work *w, const void *v, size_t t)
 {
     size_t d = w->rows.geometry->d;
@@ -190,8 +193,8 @@ static void attend_packed_load_exact_value(struct attend_packed_work *w, const v
     memset(w->exact + t * w->d_lanes + d, 0, (w->d_lanes - d) * sizeof(float));
 }
 
-/* Puts @n exact rows over columns 0 .. n - 1 of kt and into exact; rows are binary16 of x - mean, any
- * alignment. */
+/* Loads @n exact rows into columns 0 .. n - 1 of kt, over the decoded keys, and into exact. Rows are
+ * binary16 of x - mean, of any alignment. */
 static void attend_packed_load_exact(struct attend_packed_work *w, const void *k, const void *v,
                                      size_t stride_bytes, size_t n)
 {
@@ -212,7 +215,7 @@ static void attend_packed_rotate_keys(struct attend_packed_work *w)
     w->ops->rotate(w->kt, w->kt + half, w->cos, w->sin, half);
 }
 
-/* Number of exact keys at the start of page @page: the sinks. */
+/* Returns the number of exact keys at the start of page @page: the sinks. */
 static size_t attend_packed_load_page(struct attend_packed_work *w, size_t page)
 {
     const struct attend_args *a = w->args;
@@ -235,7 +238,7 @@ static size_t attend_packed_load_page(struct attend_packed_work *w, size_t page)
     return n_exact;
 }
 
-/* Number of keys in the exact block @i, counted from exact_first. */
+/* Returns the number of keys in the exact block @i, counted from exact_first. */
 static size_t attend_packed_load_exact_block(struct attend_packed_work *w, size_t i)
 {
     const struct attend_args *a = w->args;
@@ -252,8 +255,8 @@ static size_t attend_packed_load_exact_block(struct attend_packed_work *w, size_
 
 /* ---- rows over a block ---- */
 
-/* Weights of @n rows from row @i times the block's values: its first @n_exact keys are exact, the rest
- * packed. */
+/* Adds the weights of @n rows from row @i times the values of the block: its first @n_exact keys are exact,
+ * the rest packed. */
 static void attend_packed_accumulate(struct attend_packed_work *w, size_t i, size_t n, size_t n_exact,
                                      size_t n_keys)
 {
@@ -267,7 +270,8 @@ static void attend_packed_accumulate(struct attend_packed_work *w, size_t i, siz
                    (struct matrix_out){acc + w->d_lanes, cols});
 }
 
-/* All rows that see anything of the block at position @first, then on to the frame of the next block. */
+/* Processes the block at position @first for all rows that see any of it, then rotates to the frame of the
+ * next block. */
 static void attend_packed_block(struct attend_packed_work *w, size_t first, size_t n_exact, size_t n_keys)
 {
     const struct geometry *g = w->rows.geometry;
@@ -279,14 +283,14 @@ static void attend_packed_block(struct attend_packed_work *w, size_t first, size
 
         for (size_t x = 0; x < n; x++)
             rope_rotate(g, &w->frame, w->rows.q + (i + x) * g->d, w->q + x * g->d);
-        block_scores(w->ops, w->q, n, g->d, w->kt, w->scores);
+        attend_rows_block_scores(w->ops, w->q, n, g->d, w->kt, w->scores);
         rows_softmax(w->ops, &w->rows, i, n, first, n_keys, w->scores);
         attend_packed_accumulate(w, i, n, n_exact, n_keys);
     }
     rope_phase_advance(g, &w->frame, &w->args->layout->constants->page_back);
 }
 
-/* The same for page @page of a call of few rows. */
+/* The same for page @page in a call of few rows. */
 static void attend_packed_decode_step_page(struct attend_packed_work *w, size_t page)
 {
     const struct attend_args *a = w->args;
@@ -329,9 +333,9 @@ static void attend_packed_store_rows(struct attend_packed_work *w, size_t i, siz
     }
 }
 
-/* ---- entry ---- */
+/* ---- pages and scratch ---- */
 
-/* Pages that the last query sees something of. */
+/* Pages of which the last query sees at least one token. */
 static size_t attend_packed_chunks_seen(const struct attend_args *a)
 {
     size_t seen = (a->q_first + a->n_q + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
@@ -349,7 +353,7 @@ static void attend_packed_check_args(const struct attend_args *a)
     (void) a;
 }
 
-/* Pages of the share that any row sees, by the loops for few rows or for many. */
+/* Pages of the share that any row sees, with the loops for few rows or for many. */
 static void attend_pages(struct attend_packed_work *w, size_t first_page, size_t end_page)
 {
     const struct attend_args *a = w->args;
@@ -395,7 +399,7 @@ static void attend_packed_exact(struct attend_packed_work *w)
     }
 }
 
-/* Cuts up the scratch. */
+/* Divides the scratch. */
 static void attend_packed_work_init(struct attend_packed_work *w, const struct attend_args *a,
                                     const struct ops *ops)
 {
@@ -447,11 +451,8 @@ void attend_with(const struct attend_args *a, const struct ops *ops)
 
 /* ---- shares ---- */
 
-enum {
-    PARTIAL_MAX,
-    PARTIAL_SUM,
-    PARTIAL_ACC
-}; /* a row of a partial result: two numbers, then accumulators */
+/* A row of a partial result: two numbers, then the accumulators. */
+enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_ACC };
 
 size_t attend_partial_floats(const struct page_layout *l, size_t n_q)
 {
@@ -474,12 +475,12 @@ void attend_share_with(const struct attend_args *a, const struct ops *ops, size_
     }
 }
 
-/* A row's sums so far plus a share's, both times exp(their maximum - the larger one). */
+/* Adds a share to the sums of a row; each is multiplied by exp(its maximum - the larger of both maxima). */
 static void attend_packed_merge_row(struct softmax_row *state, float *acc, size_t cols, const float *partial)
 {
     float max = fmaxf(state->max, partial[PARTIAL_MAX]), old, new;
 
-    if (partial[PARTIAL_SUM] == 0) /* saw nothing: its maximum is -infinity */
+    if (partial[PARTIAL_SUM] == 0) /* the share saw no key: its maximum is -infinity */
         return;
     old = state->sum == 0 ? 0 : expf(state->max - max);
     new = expf(partial[PARTIAL_MAX] - max);

@@ -1,11 +1,11 @@
-/* Rows of queries against blocks of keys; see attend_rows.h. */
+/* See attend_rows.h. */
 #include "gpu/cpu/attend_rows.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-void *scratch_take(struct scratch_cursor *s, size_t n, size_t elem_bytes)
+void *attend_rows_take(struct scratch_cursor *s, size_t n, size_t elem_bytes)
 {
     size_t at = (s->bytes + 63) & ~(size_t) 63;
 
@@ -48,6 +48,7 @@ size_t rows_end_seeing(const struct attend_rows *rows, size_t n)
 
     if (rows->window == 0)
         return rows->n;
+
     row = beyond <= rows->first ? 0 : (beyond - rows->first) * rows->group;
     return row < rows->n ? row : rows->n;
 }
@@ -71,7 +72,8 @@ size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, si
     return seen < n_keys ? seen : n_keys;
 }
 
-void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores)
+void attend_rows_block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt,
+                              float *scores)
 {
     memset(scores, 0, n * CHUNK_TOKENS * sizeof(*scores));
     ops->matmul(n, CHUNK_TOKENS, d, (struct matrix_in){q, d}, (struct matrix_in){kt, CHUNK_TOKENS},

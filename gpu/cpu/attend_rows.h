@@ -1,9 +1,9 @@
 /*
- * What packed and dense attention share: rows of queries, blocks of 64 keys, one softmax per row kept across
+ * What packed and dense attention share: rows of queries, blocks of 64 keys, one softmax per row over all
  * blocks.
  *
- * A row is one query head of one query token; row = token * group + head, so rows that see a key are a
- * suffix. Keys of a block stand transposed, kt [d][64], one key per lane.
+ * A row is one query head of one query token; row = token * group + head, so the rows that see a key are a
+ * suffix. Keys of a block are stored transposed, kt [d][64], one key per lane.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ struct attend_rows {
     const struct geometry *geometry;
     size_t n;      /* rows */
     size_t group;  /* rows per token */
-    size_t first;  /* position of row 0's token */
+    size_t first;  /* position of the token of row 0 */
     size_t window; /* a row at position p sees n > p - window; 0 = all */
     float *q;      /* [n, d] scaled, rotated by rows_load() */
     float *acc;    /* [n, acc_cols] */
@@ -26,24 +26,25 @@ struct attend_rows {
     struct softmax_row *state; /* [n] */
 };
 
-/* Hands out parts of the caller's scratch, each aligned to 64 bytes; with base NULL it only adds up. */
+/* Takes parts of the caller's scratch, each aligned to 64 bytes; with base NULL it only adds up their
+ * sizes. */
 struct scratch_cursor {
     char *base;
     size_t bytes;
 };
-void *scratch_take(struct scratch_cursor *s, size_t n, size_t elem_bytes);
+void *attend_rows_take(struct scratch_cursor *s, size_t n, size_t elem_bytes);
 
-/* A dimension or a rank rounded up to whole lanes. */
+/* Rounds a dimension or a rank up to whole lanes. */
 static inline size_t round_lanes(size_t n)
 {
     return (n + OPS_LANES - 1) / OPS_LANES * OPS_LANES;
 }
 
-/* q [n_q, group, d] times the attention scale, the token at position p turned by R(p - origin); clears sums.
- */
+/* Loads q [n_q, group, d] times the attention scale, the token at position p rotated by R(p - origin), and
+ * clears the sums. */
 void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double origin);
 
-/* The first row that sees position @n; rows->n if none does. */
+/* The first row that sees position @n; rows->n if there is none. */
 size_t rows_first_seeing(const struct attend_rows *rows, size_t n);
 
 /* The row after the last one that sees a key at @n or later; rows->n without a window. */
@@ -52,18 +53,19 @@ size_t rows_end_seeing(const struct attend_rows *rows, size_t n);
 /* The first position that any row sees. */
 size_t rows_lowest_seen(const struct attend_rows *rows);
 
-/* How many keys of a block of @n_keys that starts at @block row @i sees, if there were no window. */
+/* How many keys of a block of @n_keys that starts at @block row @i sees, ignoring the window. */
 size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys);
 
-/* Sets to -INFINITY what row @i does not see of its scores over a block; it sees one key at least. */
+/* Sets the scores over a block that row @i does not see to -INFINITY; it must see at least one key. */
 void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys,
                float scores[CHUNK_TOKENS]);
 
-/* scores [n, 64] of @n query rows at q over a block. */
-void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores);
+/* Computes scores [n, 64] of @n query rows at q over a block. */
+void attend_rows_block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt,
+                              float *scores);
 
 /* Softmax of rows i .. i + n - 1 over one block: scores in, weights out, accumulators rescaled. Only the
- * first rows_keys_seen() keys of a row count, and of them those inside its window, one at least. Returns the
- * factor of the last row, 1 if its maximum did not change. */
+ * first rows_keys_seen() keys of a row that are inside its window count; there must be at least one.
+ * Returns the factor of the last row, 1 if its maximum did not change. */
 float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block,
                    size_t n_keys, float *scores);

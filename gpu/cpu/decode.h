@@ -1,20 +1,21 @@
 /*
- * Decode steps on packed pages: the loops that attention of a few query rows is made of, in whole numbers,
- * for instruction sets that multiply and add two or four of them in a lane (ops.h's `decode`).
- * attend_decode.c and fold.c are the common part, decode_simd.h what the instruction sets share.
+ * Decode steps on packed pages: the loops for attention of a few query rows, in whole numbers, for
+ * instruction sets that multiply and add two or four of them in a lane (`decode` of ops.h). attend_decode.c
+ * and fold.c are the common part, decode_simd.h is what the instruction sets share.
  *
- * Two kinds of half-tiles. Narrow ones, b <= 4, have levels of 8 bits as they stand in the table; their
- * factors (K's dec, nodes, weights) have 8 bits too. Wide ones, b >= 5, are multiplied in 16 bits: a level is
- * a whole number times 2^-k, k as large as 9 but no level beyond LEVEL_WHOLE_MAX. Half-tiles descend in b, so
- * wide ones come first.
+ * There are two kinds of half-tiles. Narrow ones, b <= 4, have levels of 8 bits as in the table; their
+ * factors (dec of K, nodes, weights) have 8 bits too. Wide ones, b >= 5, are multiplied in 16 bits: a level
+ * is a whole number times 2^-k, with k up to 9 and no level beyond LEVEL_WHOLE_MAX. Half-tiles descend in
+ * b, so wide ones come first.
  *
- * Sums are of 32 bits and cannot overflow:
- *     narrow, K and nodes   256 columns * 255 * 127                       < 2^23
- *     wide, K and nodes     256 columns * LEVEL_WHOLE_MAX * WIDE_MAX      < 2^31
- *     narrow, values        a lane adds 16 products of 255 * 127          < 2^19
+ * Sums have 32 bits and cannot overflow:
+ *     narrow, K and nodes   256 columns * 255 * 127                             < 2^23
+ *     wide, K and nodes     256 columns * LEVEL_WHOLE_MAX * WIDE_MAX            < 2^31
+ *     narrow, values        a lane adds 16 products of 255 * 127                < 2^19
  *     wide, values          a lane adds 16 of WEIGHT_WIDE_MAX * LEVEL_WHOLE_MAX < 2^31
- * Where one of two factors must be unsigned, K's levels carry 128 too much, and sums start at -128 times the
- * others.
+ *
+ * Where one of two factors must be unsigned, 128 is added to the levels of K, and sums start at -128 times
+ * the other factors.
  */
 #pragma once
 
@@ -27,40 +28,40 @@
 
 struct softmax_row;
 
-#define DECODE_ROWS_MAX 16 /* query rows of a call that takes this path */
+#define DECODE_ROWS_MAX 16 /* most query rows of a call that uses these loops */
 #define DECODE_PARTS 4     /* partial sums of a coordinate of V */
 #define WIDE_MAX 2047
 #define WEIGHT_WIDE_MAX 32767
-#define PAIRS_MAX 65000 /* times 32767 it is below 2^31, with room for rounding */
-#define FOLD_RING 16    /* nodes of a level that are kept; see fold.h */
+#define PAIRS_MAX 65000 /* times 32767 it is below 2^31, with a margin for rounding */
+#define FOLD_RING 16    /* nodes of a level that are stored; see fold.h */
 
 enum {
     ROW_BYTES = 128,
     QUADS = 2,
     PAIRS = 4
-}; /* a row of a plane's words; fours and pairs of eight coordinates */
+}; /* a row of the words of a plane; groups of four and pairs of eight coordinates */
 
-/* K or V half-tiles of one (layer, head) in one page; those with b = 0 are left out. */
+/* Half-tiles of K or V of one (layer, head) in one page, without those with b = 0. */
 struct coded {
     const uint8_t *at;   /* first half-tile, any alignment */
-    ptrdiff_t ahead;     /* from there to those of the next page, to be called for meanwhile; 0: none */
+    ptrdiff_t next_page; /* from there to those of the next page, to be prefetched; 0: none */
     const uint8_t *bits; /* [n_wide + n_narrow], descending */
     size_t n_wide, n_narrow;
     const struct level_table *levels; /* [TABLE_BITS_MAX + 1] of the side */
 };
 
-/* Levels of a page's keys by token, aligned to 64. */
+/* Levels of the keys of a page by token, aligned to 64. */
 struct key_codes {
     size_t n_wide, n_narrow; /* half-tiles */
     int16_t *wide;           /* [4 n_wide][64][2]: pairs of coordinates */
-    uint8_t *narrow;         /* [2 n_narrow][64][4]: level + 128 of four */
+    uint8_t *narrow;         /* [2 n_narrow][64][4]: level + 128 of four coordinates */
 };
 
-/* Rows of K's dec in whole numbers, sorted by plane; rows without rotation come last, two by two with angle
+/* Rows of dec of K in whole numbers, sorted by plane. Rows without rotation come last, in pairs with angle
  * 0. */
 struct key_rows {
-    size_t n_planes;                /* those whose keys are formed */
-    size_t n_rot;                   /* of them, planes that turn */
+    size_t n_planes;                /* planes whose keys are computed */
+    size_t n_rot;                   /* of these, planes that are rotated */
     int16_t *wide;                  /* [2 n_planes][8 n_wide], up to WIDE_MAX */
     int8_t *narrow;                 /* [2 n_planes][8 n_narrow], up to narrow_max */
     int32_t *start;                 /* [2 n_planes] -128 times the sum of a narrow row */
@@ -69,31 +70,32 @@ struct key_rows {
     const float *cos, *sin;         /* [n_rot][64] */
 };
 
-/* Nodes of folded planes in whole numbers; node k stands at k % FOLD_RING. */
+/* Nodes of folded planes in whole numbers; node k is stored at k % FOLD_RING. */
 struct fold_codes {
     size_t n_rows, n_wide, n_narrow; /* columns of a row */
     int16_t *wide;                   /* [FOLD_RING][n_rows][TABLE_RANK_MAX], up to WIDE_MAX */
     int8_t *narrow;                  /* [FOLD_RING][n_rows][TABLE_RANK_MAX], up to narrow_max */
     int32_t *start;                  /* [FOLD_RING][n_rows] -128 times the sum of a narrow row */
     float *wide_step, *narrow_step;  /* [FOLD_RING][n_rows] */
-    float *offset;                   /* [FOLD_RING][n_rows] what the key mean adds */
+    float *offset;                   /* [FOLD_RING][n_rows] part of the key mean */
 };
 
-/* Four nodes of the finest level: sums over planes of cos A + sin B, and what the level above says. */
+/* Four nodes of the finest level: sums over planes of cos A + sin B, plus the interpolated level above. */
 struct fold_planes {
-    size_t n, cols;  /* planes; columns of all rows */
-    int16_t *pairs;  /* [n][cols][2] A and B in steps; sums over planes of |A| + |B| below PAIRS_MAX */
-    float *step;     /* [cols] */
-    uint32_t *turns; /* [FOLD_RATIO][n] cosines (lower half) and sines times 32767, by node */
+    size_t n, cols;      /* planes; columns of all rows */
+    int16_t *pairs;      /* [n][cols][2] A and B in steps; sums over planes of |A| + |B| below PAIRS_MAX */
+    float *step;         /* [cols] */
+    uint32_t *rotations; /* [FOLD_RATIO][n] cosines (lower half) and sines times 32767, by node */
     const float *above[FOLD_NODES];     /* [cols] nodes of the level above; NULL: none */
-    const float (*weights)[FOLD_NODES]; /* [FOLD_RATIO] theirs for each node */
+    const float (*weights)[FOLD_NODES]; /* [FOLD_RATIO] weights of the nodes above for each node */
 };
 
-/* One row's weights in the orders in which words hold tokens. */
+/* The weights of one row in the orders in which words have tokens. */
 struct row_weights {
     _Alignas(64)
-        uint8_t by_four[4][16]; /* plane of 4 bits: tokens j, j + 2 of the fields of a word, even and odd */
-    uint8_t by_two[4][16];      /* planes of 2 bits and of 1: j, j + 4 */
+        /* for planes of 4 bits: tokens j, j + 2 of the fields of a word, even and odd */
+        uint8_t by_four[4][16];
+    uint8_t by_two[4][16]; /* for planes of 2 bits and of 1 bit: j, j + 4 */
     uint8_t bytes[CHUNK_TOKENS];
     int16_t whole[CHUNK_TOKENS]; /* for wide half-tiles */
     float step, whole_step;
@@ -103,45 +105,49 @@ struct decode_ops {
     int narrow_max, weight_max;
     size_t lanes; /* 32-bit numbers of a vector */
 
-    /* Before and after all loops below of one call, on one thread: what they keep in registers while it
-     * lasts, for K with @n_narrow half-tiles. NULL: nothing. */
+    /*
+     * Called before and after all loops below of one call, on one thread, to set up registers for K with
+     * @n_narrow half-tiles. NULL: no set-up.
+     */
     void (*begin)(size_t n_narrow);
     void (*end)(void);
 
     void (*unpack_keys)(const struct coded *c, struct key_codes *ret);
 
-    /* kt [2][n_planes][64]: fast keys, turned by their offsets. */
+    /* kt [2][n_planes][64]: keys of the fast planes, rotated by their offsets. */
     void (*keys)(const struct key_codes *x, const struct key_rows *m, float *kt);
 
-    /* Planes 0 .. n - 1 of a query, q [2][half], by phases [n rounded up to lanes]: ret [2][ld], ld as long.
-     */
-    void (*turn)(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
-                 size_t ld);
+    /* Rotates planes 0 .. n - 1 of a query, q [2][half], by phases [n rounded up to lanes]: ret [2][ld], of
+     * the same rounded length. */
+    void (*rotate)(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
+                   size_t ld);
 
-    /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded; then they are turned by
-     * @step. */
-    void (*turns)(size_t n, double *cos, double *sin, const double *step_cos, const double *step_sin,
-                  uint32_t *ret_pairs, float *ret_cos, float *ret_sin);
+    /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded; then the phases are rotated
+     * by @step. */
+    void (*rotations)(size_t n, double *cos, double *sin, const double *step_cos, const double *step_sin,
+                      uint32_t *ret_pairs, float *ret_cos, float *ret_sin);
 
-    /* FOLD_RATIO nodes, to slots @slot .. of @c; all but their offsets. */
+    /* Makes FOLD_RATIO nodes, except their offsets, in slots @slot .. of @c. */
     void (*nodes)(const struct fold_planes *p, const struct fold_codes *c, size_t slot);
 
-    /* scores [n_rows][64] of rows @row .. += nodes @first .. around each 16 tokens, by @basis. */
+    /* scores [n_rows][64] of rows @row .. += nodes @first .. around each 16 tokens, times @basis. */
     void (*fold)(const struct key_codes *x, const struct fold_codes *c, size_t first, size_t row,
                  size_t n_rows, const float basis[FOLD_NODES][FOLD_SPACING], float *scores);
 
-    /* One step of softmax: scores [n_rows][64], -INFINITY where a key is not seen, to weights; each row sees
-     * one at least. Weights of the first @n_exact keys are left in scores and are 0 in @ret; whole numbers
-     * for wide half-tiles only if there are any. @ret_factor: what earlier sums of a row are to be multiplied
-     * by. */
+    /*
+     * One step of softmax: scores [n_rows][64], -INFINITY where a key is not seen, to weights; each row
+     * sees at least one key. Weights of the first @n_exact keys stay in scores and are 0 in @ret. The whole
+     * numbers for wide half-tiles are computed only if there are any. @ret_factor: factor that rescales the
+     * earlier sums of each row.
+     */
     void (*softmax)(size_t n_rows, float *scores, struct softmax_row *state, size_t n_exact, bool wide,
                     float ret_factor[DECODE_ROWS_MAX], struct row_weights *ret);
 
     /* sums [n_rows][n_half * 8 * DECODE_PARTS] (row stride @ld) += weights [n_rows] times levels of V. */
     void (*values)(const struct coded *c, size_t n_rows, const struct row_weights *w, float *sums, size_t ld);
 
-    /* The same of K's levels: [4 n_wide][lanes] where lane l adds to coordinate l % 4 / 2 of a pair, then
-     * [2 n_narrow][lanes] where it adds to l % 4 of four. */
+    /* The same for the levels of K: [4 n_wide][lanes] where lane l adds to coordinate l % 4 / 2 of a pair,
+     * then [2 n_narrow][lanes] where it adds to coordinate l % 4 of four. */
     void (*key_values)(const struct key_codes *x, size_t n_rows, const struct row_weights *w, float *sums,
                        size_t ld);
 };

@@ -1,7 +1,5 @@
-/*
- * Decode steps in vectors of 256 bits, included once by decode_avx2.c and decode_avxvnni.c, which before it
- * define dot4, dot2, NARROW_MAX and WEIGHT_MAX.
- */
+/* Decode steps in vectors of 256 bits, included once each by decode_avx2.c and decode_avxvnni.c, which
+ * define dot4, dot2, NARROW_MAX and WEIGHT_MAX first. */
 #pragma once
 
 #include "gpu/cpu/ops_x86.h"
@@ -35,7 +33,7 @@ enum { LANES = 8, KEY_ROWS = 2, FOLD_ROWS = 2, VALUE_ROWS = 2 };
 #define ivec_repeat(p) _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *) (p)))
 #define ivec_nearest(x) _mm256_cvtps_epi32(x)
 
-inline_always float vec_largest(vec x)
+static inline_always float vec_largest(vec x)
 {
     __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
 
@@ -43,7 +41,7 @@ inline_always float vec_largest(vec x)
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 
-inline_always float vec_sum(vec x)
+static inline_always float vec_sum(vec x)
 {
     __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
 
@@ -51,7 +49,7 @@ inline_always float vec_sum(vec x)
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
 
-inline_always __m128 vec_largest4(const vec x[4])
+static inline_always __m128 vec_largest4(const vec x[4])
 {
     __m128 y[4];
 
@@ -61,7 +59,7 @@ inline_always __m128 vec_largest4(const vec x[4])
     return _mm_max_ps(_mm_max_ps(y[0], y[1]), _mm_max_ps(y[2], y[3]));
 }
 
-inline_always __m128i ivec_sum4(const ivec x[4])
+static inline_always __m128i ivec_sum4(const ivec x[4])
 {
     __m256i y = _mm256_hadd_epi32(_mm256_hadd_epi32(x[0], x[1]), _mm256_hadd_epi32(x[2], x[3]));
 
@@ -69,7 +67,7 @@ inline_always __m128i ivec_sum4(const ivec x[4])
 }
 
 /* 2^n by its exponent field. */
-inline_always vec vec_exp_scale(vec x, vec n, vec argument)
+static inline_always vec vec_exp_scale(vec x, vec n, vec argument)
 {
     ivec bits = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     vec keep = _mm256_cmp_ps(argument, _mm256_set1_ps(EXP_LOWEST), _CMP_GE_OQ);
@@ -77,39 +75,39 @@ inline_always vec vec_exp_scale(vec x, vec n, vec argument)
     return _mm256_and_ps(x * _mm256_castsi256_ps(bits), keep);
 }
 
-/* Eight whole numbers to half-words. */
-inline_always __m128i half_words(ivec x)
+/* Packs eight whole numbers to half-words. */
+static inline_always __m128i half_words(ivec x)
 {
     return _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
 
-inline_always void store_low_bytes(void *p, ivec x)
+static inline_always void store_low_bytes(void *p, ivec x)
 {
     __m128i words = half_words(x);
 
     _mm_storel_epi64(p, _mm_packs_epi16(words, words));
 }
 
-inline_always void store_bytes(vec x, uint8_t *p)
+static inline_always void store_bytes(vec x, uint8_t *p)
 {
     __m128i words = half_words(_mm256_cvttps_epi32(x));
 
     _mm_storel_epi64((void *) p, _mm_packus_epi16(words, words));
 }
 
-inline_always void store_whole(vec x, int16_t *p)
+static inline_always void store_whole(vec x, int16_t *p)
 {
     _mm_storeu_si128((void *) p, half_words(_mm256_cvtps_epi32(x)));
 }
 
-inline_always ivec ivec_tokens(const uint8_t *p)
+static inline_always ivec ivec_tokens(const uint8_t *p)
 {
     const ivec each = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
 
     return _mm256_permutevar8x32_epi32(_mm256_castsi128_si256(_mm_loadl_epi64((const void *) p)), each);
 }
 
-inline_always ivec ivec_token_pairs(const int16_t *p)
+static inline_always ivec ivec_token_pairs(const int16_t *p)
 {
     return _mm256_permute4x64_epi64(_mm256_castsi128_si256(_mm_loadu_si128((const void *) p)), 0x50);
 }
@@ -117,13 +115,14 @@ inline_always ivec ivec_token_pairs(const int16_t *p)
 /* ---- look-up of wide levels ---- */
 
 /* Bits @shift .. @shift + @width - 1 of each half-word, moved up by @up. */
-inline_always ivec field(ivec words, unsigned shift, unsigned width, unsigned up)
+static inline_always ivec field(ivec words, unsigned shift, unsigned width, unsigned up)
 {
     return ivec_sll16(ivec_and(ivec_srl16(words, shift), _mm256_set1_epi16((short) ((1 << width) - 1))), up);
 }
 
-/* A gather reads two levels for one, at the end of the table one of what follows it in struct level_table. */
-inline_always ivec look_up_wide(const int16_t *levels, ivec codes)
+/* A gather reads two levels at a time: at the end of the table, one of them belongs to the next member of
+ * struct level_table. */
+static inline_always ivec look_up_wide(const int16_t *levels, ivec codes)
 {
     const ivec low = _mm256_set1_epi32(0xffff);
     ivec even = _mm256_i32gather_epi32((const int *) (const void *) levels, ivec_and(codes, low), 2);
@@ -132,8 +131,8 @@ inline_always ivec look_up_wide(const int16_t *levels, ivec codes)
     return ivec_or(ivec_and(even, low), _mm256_slli_epi32(odd, 16));
 }
 
-/* Codes of field @j, b >= 5, from a vector of each plane's words. */
-inline_always ivec wide_codes(unsigned b, unsigned j, ivec p8, ivec p4, ivec p2, ivec p1)
+/* Codes of field @j, b >= 5, from one vector of words of each plane. */
+static inline_always ivec wide_codes(unsigned b, unsigned j, ivec p8, ivec p4, ivec p2, ivec p1)
 {
     ivec x;
 
@@ -149,8 +148,8 @@ inline_always ivec wide_codes(unsigned b, unsigned j, ivec p8, ivec p4, ivec p2,
 
 /* ---- keys ---- */
 
-/* Eight tokens of four 32-bit words each, two tokens to a vector, to word 0 .. 3 of all. */
-inline_always void by_word(const ivec x[4], ivec ret[4])
+/* Eight tokens of four 32-bit words each, two tokens per vector, to words 0 .. 3 of all tokens. */
+static inline_always void by_word(const ivec x[4], ivec ret[4])
 {
     const ivec in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
 
@@ -163,8 +162,8 @@ inline_always void by_word(const ivec x[4], ivec ret[4])
     }
 }
 
-/* A row of the planes of four and two bits: [c 0..3, c 4..7 of lower fields; the same of higher ones]. */
-inline_always void load_by_token(const uint8_t *at, ivec ret[4])
+/* A row of the planes of four and two bits: [c 0..3, c 4..7 of lower fields; the same of higher fields]. */
+static inline_always void load_by_token(const uint8_t *at, ivec ret[4])
 {
     static const uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
     ivec x[4];
@@ -175,7 +174,7 @@ inline_always void load_by_token(const uint8_t *at, ivec ret[4])
 }
 
 /* The plane of one bit, [8 tokens][8 bytes], to [8 tokens][4 bytes] of coordinates 4 @quad .. */
-inline_always ivec load_bits(const uint8_t *at, unsigned quad)
+static inline_always ivec load_bits(const uint8_t *at, unsigned quad)
 {
     vec a = _mm256_castsi256_ps(ivec_load(at)), z = _mm256_castsi256_ps(ivec_load(at + 32));
     vec x = quad == 0 ? _mm256_shuffle_ps(a, z, 0x88) : _mm256_shuffle_ps(a, z, 0xdd);
@@ -184,7 +183,7 @@ inline_always ivec load_bits(const uint8_t *at, unsigned quad)
 }
 
 /* One half-tile of K to x [QUADS][8]: bytes of level + 128 of [8 tokens][4 coordinates]. */
-inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *levels, ivec *x)
+static inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *levels, ivec *x)
 {
     ivec table = ivec_xor(ivec_repeat(levels), _mm256_set1_epi8((char) 0x80)), rows[2][4] = {0};
 
@@ -192,7 +191,8 @@ inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *le
         load_by_token(at + i * ROW_BYTES, rows[i]);
 #pragma GCC unroll 2
     for (unsigned quad = 0; quad < 2; quad++) {
-        ivec bits = b & 1 ? load_bits(at + (b == 3 ? ROW_BYTES : 0), quad) : _mm256_setzero_si256();
+        const uint8_t *bits_at = b == 3 ? at + ROW_BYTES : at;
+        ivec bits = b & 1 ? load_bits(bits_at, quad) : _mm256_setzero_si256();
 
 #pragma GCC unroll 8
         for (unsigned j = 0; j < 8; j++) {
@@ -212,19 +212,19 @@ inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *le
     }
 }
 
-/* One row of words of any plane; that of one bit has half-words of 8. */
-inline_always void load_words(bool one_bit, const uint8_t *at, ivec ret[4])
+/* One row of words of any plane; the plane of one bit has half-words of 8 bits. */
+static inline_always void load_words(bool one_bit, const uint8_t *at, ivec ret[4])
 {
     for (unsigned i = 0; i < 4; i++)
         ret[i] = one_bit ? ivec_wide_bytes(at + 16 * i) : ivec_load(at + 32 * i);
 }
 
-/* All planes of a wide half-tile, as in memory or by word of the tokens. */
+/* All planes of a wide half-tile, in memory order or by word of the tokens. */
 struct wide_words {
     ivec p8[4][4], p4[2][4], p2[4], p1[4];
 };
 
-inline_always void load_wide(unsigned b, bool words, const uint8_t *at, struct wide_words *ret)
+static inline_always void load_wide(unsigned b, bool words, const uint8_t *at, struct wide_words *ret)
 {
     ivec(*rows[])[4] = {ret->p8, ret->p4, &ret->p2, &ret->p1};
     const unsigned n[] = {b == 8 ? 4 : 0, b == 8 ? 0 : 2, b == 6 || b == 7, b == 5 || b == 7};
@@ -244,7 +244,7 @@ inline_always void load_wide(unsigned b, bool words, const uint8_t *at, struct w
 }
 
 /* One half-tile of K to x [PAIRS][8]: levels of [8 tokens][2 coordinates]. */
-inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec *x)
+static inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec *x)
 {
     struct wide_words w;
 
@@ -260,7 +260,8 @@ inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *lev
 /* ---- values ---- */
 
 /* One half-tile of V to x [8 fields]: [8 coordinates][8 tokens]. */
-inline_always void value_levels_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec x[8][4])
+static inline_always void value_levels_wide(unsigned b, const uint8_t *at, const int16_t *levels,
+                                            ivec x[8][4])
 {
     struct wide_words w;
 

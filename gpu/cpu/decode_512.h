@@ -1,15 +1,13 @@
-/*
- * Decode steps on vectors of 512 bits with AVX-512 BW and VNNI: 64 codes at a time become bytes by one shift,
- * one mask and one look-up, and vpdpbusd multiplies and adds four of them. Included by decode_avx512.c and
- * decode_amx.c alone.
- */
+/* Decode steps on vectors of 512 bits with AVX-512 BW and VNNI: 64 codes at a time become bytes by one
+ * shift, one mask and one lookup, and vpdpbusd multiplies and adds four of them. Included only by
+ * decode_avx512.c and decode_amx.c. */
 #pragma once
 
 #include <immintrin.h>
 
 #include "gpu/cpu/ops_x86.h"
 
-#define inline_always static inline __attribute__((always_inline))
+#define inline_always inline __attribute__((always_inline))
 
 typedef __m512 vec;
 typedef __m512i ivec;
@@ -43,7 +41,7 @@ enum { LANES = 16, KEY_ROWS = 4, FOLD_ROWS = 4, VALUE_ROWS = 4, NARROW_MAX = 127
 #define store_bytes(x, p) _mm_storeu_si128((void *) (p), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(x)))
 #define store_whole(x, p) _mm256_storeu_si256((void *) (p), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)))
 
-inline_always __m128 vec_largest4(const vec x[4])
+static inline_always __m128 vec_largest4(const vec x[4])
 {
     __m128 y[4];
 
@@ -57,7 +55,7 @@ inline_always __m128 vec_largest4(const vec x[4])
     return _mm_max_ps(_mm_max_ps(y[0], y[1]), _mm_max_ps(y[2], y[3]));
 }
 
-inline_always __m128i ivec_sum4(const ivec x[4])
+static inline_always __m128i ivec_sum4(const ivec x[4])
 {
     __m128i y[4];
 
@@ -70,47 +68,45 @@ inline_always __m128i ivec_sum4(const ivec x[4])
     return _mm_hadd_epi32(_mm_hadd_epi32(y[0], y[1]), _mm_hadd_epi32(y[2], y[3]));
 }
 
-inline_always vec vec_exp_scale(vec x, vec n, vec argument)
+static inline_always vec vec_exp_scale(vec x, vec n, vec argument)
 {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(argument, _mm512_set1_ps(EXP_LOWEST), _CMP_GE_OQ), x, n);
 }
 
-inline_always vec vec_load_some(const float *p, size_t n)
+static inline_always vec vec_load_some(const float *p, size_t n)
 {
     return n >= LANES ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps((__mmask16) ((1u << n) - 1), p);
 }
 
-inline_always vec vec_from_doubles(const double *p)
+static inline_always vec vec_from_doubles(const double *p)
 {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(_mm512_loadu_pd(p))),
                               _mm512_cvtpd_ps(_mm512_loadu_pd(p + 8)), 1);
 }
 
-inline_always ivec ivec_tokens(const uint8_t *p)
+static inline_always ivec ivec_tokens(const uint8_t *p)
 {
     const __m512i each = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 
     return _mm512_permutexvar_epi32(each, _mm512_castsi128_si512(_mm_loadu_si128((const void *) p)));
 }
 
-inline_always ivec ivec_token_pairs(const int16_t *p)
+static inline_always ivec ivec_token_pairs(const int16_t *p)
 {
     const __m512i each = _mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3);
 
     return _mm512_permutexvar_epi64(each, _mm512_castsi256_si512(_mm256_loadu_si256((const void *) p)));
 }
 
-/*
- * Not the intrinsics: around them gcc 12 copies every sum of a loop twice, three instructions for one
- * (2026-11-21).
- */
-inline_always ivec dot4(ivec sum, ivec u, ivec s)
+/* Inline assembly instead of intrinsics: around these, gcc 12 copies every sum of a loop twice, three
+ * instructions instead of one (2026-11-21). */
+static inline_always ivec dot4(ivec sum, ivec u, ivec s)
 {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s));
     return sum;
 }
 
-inline_always ivec dot2(ivec sum, ivec a, ivec b)
+static inline_always ivec dot2(ivec sum, ivec a, ivec b)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
@@ -118,20 +114,20 @@ inline_always ivec dot2(ivec sum, ivec a, ivec b)
 
 /* ---- look-up of wide levels ---- */
 
-/* Fields of all planes of one place; bits above the field are garbage. */
+/* Fields of all planes at one place; bits above the field are undefined. */
 struct fields {
     ivec p8, p4, p2, p1;
 };
 
 /* (high << width) | (low & mask of width), the mask from @mask. */
-inline_always ivec below(ivec high, ivec low, unsigned width)
+static inline_always ivec below(ivec high, ivec low, unsigned width)
 {
     ivec mask = _mm512_set1_epi16((short) ((1 << width) - 1));
 
     return _mm512_ternarylogic_epi32(mask, low, _mm512_slli_epi16(high, width), 0xca);
 }
 
-inline_always ivec wide_index(unsigned b, struct fields f)
+static inline_always ivec wide_index(unsigned b, struct fields f)
 {
     switch (b) {
     case 5:
@@ -145,20 +141,20 @@ inline_always ivec wide_index(unsigned b, struct fields f)
     }
 }
 
-/* 64 levels from @t on; the index's low six bits. */
-inline_always ivec look_up_64(const int16_t *t, ivec index)
+/* 64 levels from @t on, by the low six bits of the index. */
+static inline_always ivec look_up_64(const int16_t *t, ivec index)
 {
     return _mm512_permutex2var_epi16(_mm512_load_si512(t), index, _mm512_load_si512(t + 32));
 }
 
-inline_always ivec look_up_128(const int16_t *t, ivec index)
+static inline_always ivec look_up_128(const int16_t *t, ivec index)
 {
     __mmask32 upper = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
 
     return _mm512_mask_mov_epi16(look_up_64(t, index), upper, look_up_64(t + 64, index));
 }
 
-inline_always ivec look_up_wide(unsigned b, const int16_t *t, ivec index)
+static inline_always ivec look_up_wide(unsigned b, const int16_t *t, ivec index)
 {
     if (b == 5)
         return _mm512_permutexvar_epi16(index, _mm512_load_si512(t));
@@ -172,18 +168,17 @@ inline_always ivec look_up_wide(unsigned b, const int16_t *t, ivec index)
 
 /* ---- keys ---- */
 
-/*
- * Words hold [8 tokens][4 32-bit words] and eight tokens more in their higher fields. Word @i of each token,
- * twice: the lower half for one field, the upper half, @by bits further up, for the next eight tokens.
- */
-inline_always ivec word_of(ivec a, ivec b, unsigned i)
+/* Words hold [8 tokens][4 32-bit words], and eight more tokens in their higher fields. Returns word @i of
+ * each token twice: the lower half for one field, the upper half, @by bits further up, for the next eight
+ * tokens. */
+static inline_always ivec word_of(ivec a, ivec b, unsigned i)
 {
     const ivec first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
 
     return _mm512_permutex2var_epi32(a, _mm512_add_epi32(first, _mm512_set1_epi32((int) i)), b);
 }
 
-inline_always ivec fields_at(ivec words, unsigned shift, unsigned by)
+static inline_always ivec fields_at(ivec words, unsigned shift, unsigned by)
 {
     const ivec down =
         _mm512_inserti64x4(_mm512_set1_epi16((short) shift), _mm256_set1_epi16((short) (shift + by)), 1);
@@ -192,8 +187,8 @@ inline_always ivec fields_at(ivec words, unsigned shift, unsigned by)
 }
 
 /* A row of the planes of four and two bits by token: [c 0..3, c 4..7 of lower fields; the same of higher
- * ones]. */
-inline_always ivec load_by_token(const uint8_t *at)
+ * fields]. */
+static inline_always ivec load_by_token(const uint8_t *at)
 {
     const ivec order =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
@@ -202,7 +197,7 @@ inline_always ivec load_by_token(const uint8_t *at)
 }
 
 /* One half-tile of K to x [QUADS][GROUPS]: bytes of level + 128 of [16 tokens][4 coordinates]. */
-inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *levels, ivec *x)
+static inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *levels, ivec *x)
 {
     ivec table = _mm512_xor_si512(ivec_repeat(levels), _mm512_set1_epi8((char) 0x80));
     ivec a[2] = {0}, z[2] = {0}, p1 = {0};
@@ -238,7 +233,7 @@ inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *le
 }
 
 /* One half-tile of K to x [PAIRS][GROUPS]: levels of [16 tokens][2 coordinates]. */
-inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec *x)
+static inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec *x)
 {
     const uint8_t *at2 = at + 2 * ROW_BYTES, *at1 = at2 + (b == 7 ? ROW_BYTES : 0);
 
@@ -265,7 +260,8 @@ inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *lev
 /* ---- values ---- */
 
 /* One half-tile of V to x [8 fields]: [8 coordinates][8 tokens]. */
-inline_always void value_levels_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec x[8][2])
+static inline_always void value_levels_wide(unsigned b, const uint8_t *at, const int16_t *levels,
+                                            ivec x[8][2])
 {
     const uint8_t *at2 = at + 2 * ROW_BYTES, *at1 = at2 + (b == 7 ? ROW_BYTES : 0);
 

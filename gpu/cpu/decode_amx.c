@@ -1,12 +1,13 @@
 /*
- * Decode steps on AMX tiles. Products of bytes (keys, folded scores, values of half-tiles of four bits and
- * fewer) are those of tiles, 16 rows by 64 columns by 16 tokens or coordinates at a time; all else,
- * half-tiles of five bits and more among it, is the AVX-512 code of decode_512.h. Whole numbers are the same
- * as there, so keys and scores have the same bits; sums of values are divided among their parts in another
- * way.
+ * Decode steps on AMX tiles. Products of bytes (keys, folded scores, values of half-tiles of at most four
+ * bits) are computed by tiles, 16 rows by 64 columns by 16 tokens or coordinates at a time. Everything
+ * else, half-tiles of five bits and more included, is the AVX-512 code of decode_512.h. Whole numbers are
+ * the same as there, so keys and scores have the same bits; sums of values are divided among their parts
+ * differently.
  *
- * Tile shapes stand from begin() to end(), for all pages of a call: four sums, and rows and levels twice, for
- * 64 columns and for what 64 leaves of K's. Sums always have 16 rows; those without meaning are not read.
+ * Tile shapes are set from begin() to end(), for all pages of a call: four sums, and rows and levels twice,
+ * once for 64 columns and once for the remaining columns of K. Sums always have 16 rows; rows beyond the
+ * last are not read.
  */
 #include "gpu/cpu/amx.h"
 #include "gpu/cpu/decode_512.h"
@@ -14,6 +15,7 @@
 enum {
     TILE_ROWS = 16,
     TILE_BYTES = 64,
+    /* numbers of tiles */
     SUMS_0 = 0,
     SUMS_1,
     SUMS_2,
@@ -21,7 +23,8 @@ enum {
     FULL_ROWS,
     REST_ROWS,
     FULL_LEVELS,
-    REST_LEVELS, /* tiles */
+    REST_LEVELS,
+
     N_SUMS = 4,
     QUAD_BYTES = 4 * CHUNK_TOKENS, /* of key_codes.narrow: four coordinates of a page */
 };
@@ -42,7 +45,7 @@ static void begin(size_t n_narrow)
     }
     config.row_bytes[REST_ROWS] = (uint16_t) rest;
     config.rows[REST_LEVELS] = (uint8_t) (rest / 4);
-    if (rest == 0) { /* none of either: a tile has both or neither */
+    if (rest == 0) { /* neither rows nor bytes: a tile has both or neither */
         config.rows[REST_ROWS] = 0;
         config.row_bytes[REST_LEVELS] = 0;
     }
@@ -56,7 +59,7 @@ static void end(void)
 
 /* ---- keys and folded scores ---- */
 
-/* Columns @col .. of 16 rows times the levels of tokens 16 @t ..; every t has rows of its own unless @a_step
+/* Columns @col .. of 16 rows times the levels of tokens 16 @t ..; every t has its own rows unless @a_step
  * is 0. */
 #define MULTIPLY(t, rows_tile, levels_tile, col)                                                             \
     do {                                                                                                     \
@@ -66,13 +69,11 @@ static void end(void)
         tile_dot_su(t, rows_tile, levels_tile);                                                              \
     } while (0)
 
-/*
- * Rows a [16][n] (stride @stride, those of the next 16 tokens @a_step further on) times a page's levels +
- * 128. A tile of levels needs no order of its own: four coordinates of 16 tokens, each 4 bytes, are one of
- * its rows.
- */
-inline_always void multiply_levels(const int8_t *a, size_t stride, size_t a_step, const uint8_t *levels,
-                                   size_t n, struct tile_sums *ret)
+/* Rows a [16][n] (stride @stride, those of the next 16 tokens @a_step further on) times the levels + 128 of
+ * a page. A tile of levels needs no special order: four coordinates of 16 tokens, 4 bytes each, are one of
+ * its rows. */
+static inline_always void decode_amx_multiply_levels(const int8_t *a, size_t stride, size_t a_step,
+                                                     const uint8_t *levels, size_t n, struct tile_sums *ret)
 {
     size_t col = 0;
 
@@ -98,7 +99,8 @@ inline_always void multiply_levels(const int8_t *a, size_t stride, size_t a_step
     tile_store(SUMS_3, ret->of[SUMS_3], TILE_BYTES);
 }
 
-/* @n <= 16 rows of @cols bytes from @from on to @ret, rows of TABLE_RANK_MAX, so that a tile can read 16. */
+/* Copies @n <= 16 rows of @cols bytes from @from to @ret, with rows of TABLE_RANK_MAX, so that a tile can
+ * read 16 rows. */
 static void copy_rows(const int8_t *from, size_t stride, size_t n, size_t cols, int8_t *ret)
 {
     for (size_t i = 0; i < n; i++)
@@ -106,9 +108,10 @@ static void copy_rows(const int8_t *from, size_t stride, size_t n, size_t cols, 
     memset(ret + n * TABLE_RANK_MAX, 0, (TILE_ROWS - n) * TABLE_RANK_MAX);
 }
 
-/* Keys of the plane whose rows of sums are @i and i + 1. */
-inline_always void finish_plane(const struct key_codes *x, const struct key_rows *m, size_t plane,
-                                const struct tile_sums *sums, size_t i, float *kt)
+/* Finishes the keys of the plane whose rows of sums are @i and @i + 1. */
+static inline_always void decode_amx_finish_plane(const struct key_codes *x, const struct key_rows *m,
+                                                  size_t plane, const struct tile_sums *sums, size_t i,
+                                                  float *kt)
 {
     vec key[KEY_ROWS][KEY_GROUPS];
 
@@ -142,13 +145,13 @@ static void tile_keys(const struct key_codes *x, const struct key_rows *m, float
         size_t n_rows = end_row - row < TILE_ROWS ? end_row - row : TILE_ROWS;
 
         if (n_rows == TILE_ROWS) {
-            multiply_levels(rows.narrow + row * n, n, 0, codes.narrow, n, &sums);
+            decode_amx_multiply_levels(rows.narrow + row * n, n, 0, codes.narrow, n, &sums);
         } else {
             copy_rows(rows.narrow + row * n, n, n_rows, n, last);
-            multiply_levels(last, TABLE_RANK_MAX, 0, codes.narrow, n, &sums);
+            decode_amx_multiply_levels(last, TABLE_RANK_MAX, 0, codes.narrow, n, &sums);
         }
         for (size_t i = 0; i < n_rows; i += 2)
-            finish_plane(&codes, &rows, (row + i) / 2, &sums, i, kt);
+            decode_amx_finish_plane(&codes, &rows, (row + i) / 2, &sums, i, kt);
     }
 }
 
@@ -159,10 +162,9 @@ enum {
 
 _Static_assert(FOLD_SPACING == (int) LANES, "16 tokens, which share four nodes, are the columns of a tile");
 
-/*
- * Rows of the page's nodes in order, [PAGE_NODES][n_rows]: the four around each 16 tokens follow each other,
- * whatever the ring does. Where there are fewer rows than a tile takes, it reads zeros at the end.
- */
+/* Copies the rows of the nodes of a page in order, [PAGE_NODES][n_rows]: the four nodes around each 16
+ * tokens are consecutive, unlike in the ring. If there are fewer rows than a tile takes, it reads zeros at
+ * the end. */
 static void line_up_nodes(const struct fold_codes *c, size_t first, size_t row, size_t n_rows, int8_t *ret)
 {
     size_t used = PAGE_NODES * n_rows, read = (GROUPS - 1) * n_rows + TILE_ROWS;
@@ -175,9 +177,9 @@ static void line_up_nodes(const struct fold_codes *c, size_t first, size_t row, 
 }
 
 /* scores of 16 tokens += basis (step sum + offset); sums are [FOLD_NODES][n_rows]. */
-inline_always void finish_fold(const struct fold_codes *c, const size_t slot[FOLD_NODES], size_t row,
-                               size_t n_rows, int32_t (*sums)[LANES], const float (*basis)[FOLD_SPACING],
-                               float *scores)
+static inline_always void decode_amx_finish_fold(const struct fold_codes *c, const size_t slot[FOLD_NODES],
+                                                 size_t row, size_t n_rows, int32_t (*sums)[LANES],
+                                                 const float (*basis)[FOLD_SPACING], float *scores)
 {
     for (size_t i = 0; i < n_rows; i++) {
         vec score = vec_load(scores + i * CHUNK_TOKENS);
@@ -202,13 +204,14 @@ static void tile_fold_rows(const struct key_codes *x, const struct fold_codes *c
     struct tile_sums sums;
 
     line_up_nodes(c, first, row, n_rows, nodes_of_page);
-    multiply_levels(nodes_of_page, TABLE_RANK_MAX, n_rows * TABLE_RANK_MAX, x->narrow, c->n_narrow, &sums);
+    decode_amx_multiply_levels(nodes_of_page, TABLE_RANK_MAX, n_rows * TABLE_RANK_MAX, x->narrow, c->n_narrow,
+                               &sums);
     for (size_t group = 0; group < GROUPS; group++) {
         size_t slot[FOLD_NODES];
 
         for (size_t j = 0; j < FOLD_NODES; j++)
             slot[j] = (first + group + j) % FOLD_RING;
-        finish_fold(c, slot, row, n_rows, sums.of[group], basis, scores + group * LANES);
+        decode_amx_finish_fold(c, slot, row, n_rows, sums.of[group], basis, scores + group * LANES);
         for (size_t i = 0; c->n_wide > 0 && i < n_rows; i++)
             fold_wide(1, x, c, slot, row + i, group, basis, scores + i * CHUNK_TOKENS);
     }
@@ -235,7 +238,7 @@ struct tile_levels {
     _Alignas(64) int8_t of[N_SUMS][TILE_ROWS][TILE_BYTES];
 };
 
-/* One order of bytes of all rows' weights, zeros where there are fewer than 16. */
+/* The weights of all rows as bytes, in one order of tokens; zeros if there are fewer than 16 rows. */
 struct tile_weights {
     _Alignas(64) uint8_t row[TILE_ROWS][TILE_BYTES];
 };
@@ -269,8 +272,9 @@ static void weigh(const struct tile_weights *w, const struct tile_levels *levels
         WEIGH(SUMS_3);
 }
 
-/* Lanes of @mask of each of @n vectors, moved on by @move lanes each time, += step * sum. */
-inline_always void add_lanes(ivec sum, float step, unsigned n, __mmask16 mask, unsigned move, float *sums)
+/* Adds step * sum to the lanes of @mask of each of @n vectors; the mask moves by @move lanes each time. */
+static inline_always void decode_amx_add_lanes(ivec sum, float step, unsigned n, __mmask16 mask,
+                                               unsigned move, float *sums)
 {
     vec x = vec_from_int(sum);
 
@@ -278,9 +282,10 @@ inline_always void add_lanes(ivec sum, float step, unsigned n, __mmask16 mask, u
         vec_store(sums, _mm512_mask3_fmadd_ps(x, vec_set1(step), vec_load(sums), mask));
 }
 
-/* Levels of one narrow half-tile of V as words hold them: [4 patterns][2], lanes of [4 coordinates][4
- * places]. */
-inline_always void half_tile_words(unsigned b, const uint8_t *at, const int8_t *levels, ivec (*ret)[N_SUMS])
+/* Levels of one narrow half-tile of V in the order of its words: [4 patterns][2], lanes of [4
+ * coordinates][4 places]. */
+static inline_always void decode_amx_half_tile_words(unsigned b, const uint8_t *at, const int8_t *levels,
+                                                     ivec (*ret)[N_SUMS])
 {
     ivec table = ivec_repeat(levels);
     struct value_words words;
@@ -293,11 +298,9 @@ inline_always void half_tile_words(unsigned b, const uint8_t *at, const int8_t *
             ret[pattern][v] = ivec_look_up(table, value_codes(b, &words, pattern, v));
 }
 
-/*
- * Sixteen coordinates of V. Place t of pattern p is row 4 p + t of the tile, which is the order of by_four
- * and by_two; 32-bit numbers are transposed four by four inside 128 bits, so that coordinate 4 u + l is
- * column 4 l + u.
- */
+/* Sixteen coordinates of V. Place t of pattern p is row 4 p + t of the tile, which is the order of by_four
+ * and by_two. 32-bit numbers are transposed four by four inside 128 bits, so that coordinate 4 u + l is
+ * column 4 l + u. */
 static void fill_values(ivec words[4][N_SUMS], int8_t ret[TILE_ROWS][TILE_BYTES])
 {
     for (unsigned p = 0; p < 4; p++) {
@@ -312,7 +315,7 @@ static void fill_values(ivec words[4][N_SUMS], int8_t ret[TILE_ROWS][TILE_BYTES]
     }
 }
 
-/* @n_half narrow half-tiles, eight at most, to tiles; an odd one has zeros beside it. */
+/* Unpacks @n_half narrow half-tiles, at most eight, to tiles; an odd one is paired with zeros. */
 static void unpack_values(const struct coded *c, const uint8_t *at, size_t half, size_t n_half,
                           struct tile_levels *ret)
 {
@@ -325,7 +328,7 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
             ivec(*to)[N_SUMS] = (void *) &words[0][j % 2 * WORDS];
 
             switch (b) {
-                EACH_NARROW(half_tile_words(B, at, levels, to))
+                EACH_NARROW(decode_amx_half_tile_words(B, at, levels, to))
             }
             call_for_next(c, at, b);
             at += (size_t) b * CHUNK_TOKENS;
@@ -334,7 +337,8 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
     }
 }
 
-/* Half-tiles of the same order of tokens, from @half on: four bits have one, fewer have another. */
+/* Half-tiles from @half on with the same order of tokens: four bits have one order, fewer bits have
+ * another. */
 static size_t run_of(const struct coded *c, size_t half)
 {
     size_t n = 0;
@@ -368,8 +372,8 @@ static void tile_values(const struct coded *c, size_t n_rows, const struct row_w
         weigh(c->bits[half] == 4 ? &by_four : &by_two, &levels, (n + 1) / 2, &products);
         for (size_t i = 0; i < n_rows; i++)
             for (size_t j = 0; j < n; j += 2) /* column 4 l + u to part u of coordinate 4 u + l */
-                add_lanes(ivec_load(products.of[j / 2][i]), w[i].step, j + 2 <= n ? 4 : 2, 0x1111, 1,
-                          sums + i * ld + j * 8 * DECODE_PARTS);
+                decode_amx_add_lanes(ivec_load(products.of[j / 2][i]), w[i].step, j + 2 <= n ? 4 : 2, 0x1111,
+                                     1, sums + i * ld + j * 8 * DECODE_PARTS);
         for (size_t j = 0; j < n; j++)
             at += (size_t) c->bits[half + j] * CHUNK_TOKENS;
     }
@@ -377,8 +381,8 @@ static void tile_values(const struct coded *c, size_t n_rows, const struct row_w
 
 /* ---- values from keys ---- */
 
-/* Fours of coordinates @x [n <= 4][GROUPS] of level + 128, to rows of four tokens: coordinate c of four q is
- * column 4 q + c. */
+/* Groups of four coordinates @x [n <= 4][GROUPS] of level + 128, to rows of four tokens: coordinate c of
+ * group q is column 4 q + c. */
 static void fill_key_values(const ivec *x, size_t n, int8_t ret[TILE_ROWS][TILE_BYTES])
 {
     static const uint8_t fours[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
@@ -421,8 +425,8 @@ static void tile_key_values(const struct key_codes *x, size_t n_rows, const stru
         weigh(&weights, &levels, (n + 3) / 4, &products);
         for (size_t i = 0; i < n_rows; i++)
             for (size_t j = 0; j < n; j += 4)
-                add_lanes(ivec_load(products.of[j / 4][i]), w[i].step, n - j < 4 ? (unsigned) (n - j) : 4,
-                          0xf, 4, sums + i * ld + j * LANES);
+                decode_amx_add_lanes(ivec_load(products.of[j / 4][i]), w[i].step,
+                                     n - j < 4 ? (unsigned) (n - j) : 4, 0xf, 4, sums + i * ld + j * LANES);
     }
 }
 
@@ -434,8 +438,8 @@ const struct decode_ops decode_amx = {
     .end = end,
     .unpack_keys = unpack_keys,
     .keys = tile_keys,
-    .turn = turn,
-    .turns = turns,
+    .rotate = rotate,
+    .rotations = rotations,
     .nodes = nodes,
     .fold = tile_fold,
     .softmax = softmax,

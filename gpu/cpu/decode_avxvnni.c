@@ -2,20 +2,20 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define inline_always static inline __attribute__((always_inline))
+#define inline_always inline __attribute__((always_inline))
 
 typedef __m256i ivec;
 
 enum { NARROW_MAX = 127, WEIGHT_MAX = 255 };
 
-/* Not the intrinsics, as in decode_avx512.c. */
-inline_always ivec dot4(ivec sum, ivec u, ivec s)
+/* Inline assembly instead of intrinsics, for the reason in decode_512.h. */
+static inline_always ivec dot4(ivec sum, ivec u, ivec s)
 {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u), "x"(s));
     return sum;
 }
 
-inline_always ivec dot2(ivec sum, ivec a, ivec b)
+static inline_always ivec dot2(ivec sum, ivec a, ivec b)
 {
     __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
     return sum;

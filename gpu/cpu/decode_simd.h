@@ -1,21 +1,29 @@
 /*
- * The loops of decode.h for any vector width, included once by each decode_<isa>.c, which before it defines
+ * The loops of decode.h for any vector width. Each decode_<isa>.c includes this file once, after it has
+ * defined
  *
- *     vec, ivec, LANES              vectors of binary32 and of bits; 32-bit lanes
- *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS  sums that the registers hold: rows of dec (2 or 4) x 4 vectors of
- * tokens, rows x FOLD_NODES, rows x 32 / LANES vectors of a half-tile vec_load, vec_store, vec_set1, vec_fma,
- * vec_fnma, vec_max, vec_from_int, vec_abs vec_round, vec_exp_scale, vec_sum, vec_largest  as in ops_simd.h
+ *     vec, ivec, LANES              vectors of binary32 and of bits; number of 32-bit lanes
+ *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS
+ *                                   sums that fit in registers: rows of dec (2 or 4) x 4 vectors of tokens,
+ *                                   rows x FOLD_NODES, rows x 32 / LANES vectors of a half-tile
+ *     vec_load, vec_store, vec_set1, vec_fma, vec_fnma, vec_max, vec_from_int, vec_abs
+ *     vec_round, vec_exp_scale, vec_sum, vec_largest
+ *                                   as in ops_simd.h
  *     vec_load_some                 the first n of a vector, zeros for the others
  *     vec_from_doubles              LANES binary64, rounded
  *     ivec_load, ivec_store, ivec_set1, ivec_or, ivec_and, ivec_xor, ivec_srl16, ivec_sll16
  *     ivec_look_up                  bytes of a 16-byte table in each 128 bits; indices below 16
  *     ivec_wide_bytes               LANES * 2 bytes to half-words
  *     ivec_repeat                   128 bits from memory to all of them
- *     ivec_tokens, ivec_token_pairs LANES bytes or half-words to [4 tokens' bytes x 4] or [2 x 2 tokens' x 2]
- * by 128 bits ivec_add                      of 32-bit lanes vec_largest4, ivec_sum4       of the lanes of
- * each of four vectors ivec_nearest, store_low_bytes to whole numbers; of each lane its low byte dot4, dot2
- * sum + products of four unsigned by signed bytes, of two half-words, in each lane store_bytes, store_whole
- * rounded towards zero, nearest unpack_narrow, unpack_wide    a half-tile of K; b is a constant
+ *     ivec_tokens, ivec_token_pairs LANES bytes or half-words to [4 tokens' bytes x 4] or
+ *                                   [2 x 2 tokens' x 2] by 128 bits
+ *     ivec_add                      of 32-bit lanes
+ *     vec_largest4, ivec_sum4       of the lanes of each of four vectors
+ *     ivec_nearest, store_low_bytes to whole numbers; the low byte of each lane
+ *     dot4, dot2                    sum + products of four unsigned by signed bytes, of two half-words,
+ *                                   in each lane
+ *     store_bytes, store_whole      rounded towards zero, to nearest
+ *     unpack_narrow, unpack_wide    a half-tile of K; b is a constant
  *     value_levels_wide             a half-tile of V, b >= 5, to [8 fields][32 / LANES]
  *     NARROW_MAX, WEIGHT_MAX
  */
@@ -30,7 +38,7 @@
 enum { GROUPS = CHUNK_TOKENS / LANES, WORDS = 32 / LANES, KEY_GROUPS = 4 };
 
 /* Four bytes, or two half-words, in every lane. */
-inline_always ivec ivec_four(const void *p)
+static inline_always ivec ivec_four(const void *p)
 {
     int32_t x;
 
@@ -86,14 +94,12 @@ inline_always ivec ivec_four(const void *p)
         break;                                                                                               \
     }
 
-/*
- * Asks for a half-tile of the next page. All at once, at the start of a page, they would be more than the
- * processor has room to wait for, and it would wait for them (2026-11-21).
- */
-inline_always void call_for_next(const struct coded *c, const uint8_t *at, unsigned b)
+/* Prefetches a half-tile of the next page. Prefetching all of them at the start of a page would exceed the
+ * outstanding loads of the processor, which would then stall (2026-11-21). */
+static inline_always void call_for_next(const struct coded *c, const uint8_t *at, unsigned b)
 {
-    for (unsigned i = 0; c->ahead != 0 && i < b; i++)
-        __builtin_prefetch((const void *) ((uintptr_t) at + (uintptr_t) c->ahead + i * CHUNK_TOKENS));
+    for (unsigned i = 0; c->next_page != 0 && i < b; i++)
+        __builtin_prefetch((const void *) ((uintptr_t) at + (uintptr_t) c->next_page + i * CHUNK_TOKENS));
 }
 
 static void unpack_keys(const struct coded *c, struct key_codes *ret)
@@ -124,8 +130,8 @@ static void unpack_keys(const struct coded *c, struct key_codes *ret)
 }
 
 /* Narrow parts and means of @rows rows from @row on, for KEY_GROUPS vectors of tokens from @group on. */
-inline_always void narrow_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m, size_t row,
-                               size_t group, vec ret[][KEY_GROUPS])
+static inline_always void narrow_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m,
+                                      size_t row, size_t group, vec ret[][KEY_GROUPS])
 {
     const ivec *levels = (const void *) x->narrow;
     size_t n = 8 * x->n_narrow;
@@ -157,8 +163,8 @@ inline_always void narrow_keys(unsigned rows, const struct key_codes *x, const s
                                 vec_set1(m->mean[row + i]));
 }
 
-inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m,
-                                 size_t row, size_t group, vec ret[][KEY_GROUPS])
+static inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m,
+                                        size_t row, size_t group, vec ret[][KEY_GROUPS])
 {
     const ivec *levels = (const void *) x->wide;
     size_t n = 8 * x->n_wide;
@@ -189,30 +195,30 @@ inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const
             ret[i][s] = vec_fma(vec_from_int(sum[i][s]), vec_set1(m->wide_step[row + i]), ret[i][s]);
 }
 
-/* Turns the keys of @rows / 2 planes from @plane on by their offsets and stores them. */
-inline_always void store_keys(unsigned rows, const struct key_rows *m, size_t plane, size_t group,
-                              vec key[][KEY_GROUPS], float *kt)
+/* Rotates the keys of @rows / 2 planes from @plane on by their offsets and stores them. */
+static inline_always void store_keys(unsigned rows, const struct key_rows *m, size_t plane, size_t group,
+                                     vec key[][KEY_GROUPS], float *kt)
 {
 #pragma GCC unroll 2
     for (unsigned i = 0; i < rows; i += 2, plane++)
 #pragma GCC unroll 4
         for (unsigned s = 0; s < KEY_GROUPS; s++) {
             size_t at = plane * CHUNK_TOKENS + (group + s) * LANES;
-            vec lo = key[i][s], hi = key[i + 1][s], turned = lo;
+            vec lo = key[i][s], hi = key[i + 1][s], rotated = lo;
 
             if (plane < m->n_rot) {
                 vec cosine = vec_load(m->cos + at), sine = vec_load(m->sin + at);
 
-                turned = vec_fnma(hi, sine, lo * cosine);
+                rotated = vec_fnma(hi, sine, lo * cosine);
                 hi = vec_fma(lo, sine, hi * cosine);
             }
-            vec_store(kt + at, turned);
+            vec_store(kt + at, rotated);
             vec_store(kt + m->n_planes * CHUNK_TOKENS + at, hi);
         }
 }
 
-inline_always void key_planes(unsigned rows, const struct key_codes *x, const struct key_rows *m,
-                              size_t plane, float *kt)
+static inline_always void key_planes(unsigned rows, const struct key_codes *x, const struct key_rows *m,
+                                     size_t plane, float *kt)
 {
     for (size_t group = 0; group < GROUPS; group += KEY_GROUPS) {
         vec key[KEY_ROWS][KEY_GROUPS];
@@ -236,9 +242,9 @@ static void keys(const struct key_codes *x, const struct key_rows *m, float *kt)
         key_planes(2, &codes, &rows, i, kt);
 }
 
-/* Cosines and sines in binary64 are rounded here; columns beyond @n are garbage. */
-static void turn(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
-                 size_t ld)
+/* Cosines and sines in binary64 are rounded here; columns beyond @n are undefined. */
+static void rotate(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
+                   size_t ld)
 {
     for (size_t i = 0; i < n; i += LANES) {
         vec c = vec_from_doubles(cos + i), s = vec_from_doubles(sin + i);
@@ -251,11 +257,9 @@ static void turn(const float *q, size_t half, const double *cos, const double *s
 
 /* ---- weights ---- */
 
-/*
- * Weights are rounded down after (k + 1/2) / 64 has been added, k = 0 .. 63 in the order of reversed bits:
- * each is off by less than one step, and many small ones, each below half a step, do not vanish together as
- * they would if all were rounded to nearest.
- */
+/* Weights are rounded down after (k + 1/2) / 64 has been added, k = 0 .. 63 in the order of reversed bits.
+ * So each errs by less than one step, and many small weights, each below half a step, do not vanish
+ * together as they would if all were rounded to nearest. */
 static const float dither[CHUNK_TOKENS] = {
 #define D(k) (k + 0.5f) / 64
 #define D4(k) D(k), D(k + 32), D(k + 16), D(k + 48)
@@ -266,8 +270,9 @@ static const float dither[CHUNK_TOKENS] = {
 #undef D
 };
 
-/* bytes [64] to by_four and by_two: of rows of eight tokens, fields of a plane, two are interleaved. */
-inline_always void order_bytes(struct row_weights *w)
+/* Orders bytes [64] as by_four and by_two: from rows of eight tokens, two fields of a plane are
+ * interleaved. */
+static inline_always void order_bytes(struct row_weights *w)
 {
     __m128i x[4];
 
@@ -282,9 +287,9 @@ inline_always void order_bytes(struct row_weights *w)
     }
 }
 
-/* exp(x - their largest) of one row to whole numbers; the largest and the sum of all. */
-inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wide, float *ret_max,
-                             float *ret_sum, struct row_weights *ret)
+/* exp(x - largest) of one row as whole numbers; also the largest and the sum of all. */
+static inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wide, float *ret_max,
+                                    float *ret_sum, struct row_weights *ret)
 {
     vec x[GROUPS], top = vec_load(scores), sum = vec_set1(0);
     float max;
@@ -346,8 +351,8 @@ static void softmax(size_t n_rows, float *scores, struct softmax_row *state, siz
 /* ---- values ---- */
 
 /* sums [rows][n vectors] += step * sum */
-inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS], const float *step, float *sums,
-                            size_t ld)
+static inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS], const float *step,
+                                   float *sums, size_t ld)
 {
 #pragma GCC unroll 4
     for (unsigned i = 0; i < rows; i++)
@@ -359,12 +364,12 @@ inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS], const 
         }
 }
 
-/* Words of a narrow half-tile of V as they stand in memory. */
+/* Words of a narrow half-tile of V in memory order. */
 struct value_words {
     ivec p4[2][WORDS], p2[WORDS], p1[WORDS];
 };
 
-inline_always void load_value_words(unsigned b, const uint8_t *at, struct value_words *ret)
+static inline_always void load_value_words(unsigned b, const uint8_t *at, struct value_words *ret)
 {
 #pragma GCC unroll 4
     for (unsigned v = 0; v < WORDS; v++) {
@@ -374,7 +379,7 @@ inline_always void load_value_words(unsigned b, const uint8_t *at, struct value_
         }
         if (b & 2)
             ret->p2[v] = ivec_load(at + v * sizeof(ivec));
-        if (b & 1) { /* half-words of 8 bits: fields 4 .. 7 go to an upper byte, as in the wider planes */
+        if (b & 1) { /* half-words of 8 bits: fields 4 .. 7 move to an upper byte, as in the wider planes */
             ivec x = ivec_wide_bytes(at + (b == 3 ? ROW_BYTES : 0) + v * sizeof(ivec) / 2);
 
             ret->p1[v] = ivec_or(x, ivec_sll16(x, 4));
@@ -383,7 +388,7 @@ inline_always void load_value_words(unsigned b, const uint8_t *at, struct value_
 }
 
 /* Codes of four tokens of one coordinate in each lane: fields j, j + 2 (four bits) or j, j + 4. */
-inline_always ivec value_codes(unsigned b, const struct value_words *w, unsigned pattern, unsigned v)
+static inline_always ivec value_codes(unsigned b, const struct value_words *w, unsigned pattern, unsigned v)
 {
     if (b == 4)
         return ivec_and(ivec_srl16(w->p4[pattern / 2][v], 4 * (pattern % 2)), ivec_set1(0x0f0f0f0f));
@@ -396,8 +401,9 @@ inline_always ivec value_codes(unsigned b, const struct value_words *w, unsigned
                    ivec_and(ivec_srl16(w->p1[v], pattern), ivec_set1(0x01010101)));
 }
 
-inline_always void narrow_values(unsigned b, unsigned rows, const uint8_t *at, const int8_t *levels,
-                                 const struct row_weights *w, const float *step, float *sums, size_t ld)
+static inline_always void narrow_values(unsigned b, unsigned rows, const uint8_t *at, const int8_t *levels,
+                                        const struct row_weights *w, const float *step, float *sums,
+                                        size_t ld)
 {
     ivec table = ivec_repeat(levels), sum[VALUE_ROWS][WORDS];
     struct value_words words;
@@ -427,8 +433,8 @@ inline_always void narrow_values(unsigned b, unsigned rows, const uint8_t *at, c
     add_sums(rows, WORDS, sum, step, sums, ld);
 }
 
-inline_always void wide_values(unsigned b, unsigned rows, const uint8_t *at, const int16_t *levels,
-                               const struct row_weights *w, const float *step, float *sums, size_t ld)
+static inline_always void wide_values(unsigned b, unsigned rows, const uint8_t *at, const int16_t *levels,
+                                      const struct row_weights *w, const float *step, float *sums, size_t ld)
 {
     ivec x[8][WORDS], sum[VALUE_ROWS][WORDS];
 
@@ -450,8 +456,8 @@ inline_always void wide_values(unsigned b, unsigned rows, const uint8_t *at, con
 }
 
 /* @rows is a constant where this is inlined. */
-inline_always void rows_values(unsigned rows, const struct coded *c, const struct row_weights *w, float *sums,
-                               size_t ld)
+static inline_always void rows_values(unsigned rows, const struct coded *c, const struct row_weights *w,
+                                      float *sums, size_t ld)
 {
     const uint8_t *at = c->at;
     float step[VALUE_ROWS], whole_step[VALUE_ROWS];
@@ -480,14 +486,14 @@ inline_always void rows_values(unsigned rows, const struct coded *c, const struc
 
 enum { KEY_VALUE_ROWS = 4 };
 
-/* [4 tokens][4 bytes] or [4 tokens][2 half-words] to the same by coordinate, in each 128 bits. */
-inline_always ivec by_coordinate(const uint8_t order[16], ivec x)
+/* Reorders [4 tokens][4 bytes] or [4 tokens][2 half-words] by coordinate, in each 128 bits. */
+static inline_always ivec by_coordinate(const uint8_t order[16], ivec x)
 {
     return ivec_look_up(x, ivec_repeat(order));
 }
 
-inline_always void rows_key_values(unsigned rows, const struct key_codes *x, const struct row_weights *w,
-                                   float *sums, size_t ld)
+static inline_always void rows_key_values(unsigned rows, const struct key_codes *x,
+                                          const struct row_weights *w, float *sums, size_t ld)
 {
     static const uint8_t fours[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
     static const uint8_t twos[16] = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
@@ -564,6 +570,6 @@ static void key_values(const struct key_codes *x, size_t n_rows, const struct ro
 #define DECODE_OPS                                                                                           \
     {                                                                                                        \
         .narrow_max = NARROW_MAX, .weight_max = WEIGHT_MAX, .lanes = LANES, .unpack_keys = unpack_keys,      \
-        .keys = keys, .turn = turn, .turns = turns, .nodes = nodes, .fold = fold, .softmax = softmax,        \
-        .values = values, .key_values = key_values,                                                          \
+        .keys = keys, .rotate = rotate, .rotations = rotations, .nodes = nodes, .fold = fold,                \
+        .softmax = softmax, .values = values, .key_values = key_values,                                      \
     }

@@ -2,9 +2,13 @@
 #pragma once
 
 /*
- * exp(x) for x <= 0: n = round(x / ln 2), f = x - n ln 2 in two steps (the first product is exact), then the
- * Taylor series to f^7. |f| <= 0.347, so the first term left out is below 6e-9 of the result, a tenth of a
- * rounding.
+ * exp(x) for x <= 0.
+ *
+ *     n = round(x / ln 2)
+ *     f = x - n ln 2           in two steps, of which the first product is exact; |f| <= 0.347
+ *     exp(x) = 2^n exp(f)      with the Taylor series to f^7
+ *
+ * The first term left out is below 6e-9 of the result, a tenth of a rounding.
  */
 static inline __attribute__((always_inline)) vec exp_vec(vec x)
 {

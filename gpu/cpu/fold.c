@@ -1,4 +1,4 @@
-/* Slow planes in rank space; see fold.h. */
+/* See fold.h. */
 #include "gpu/cpu/fold.h"
 
 #include <math.h>
@@ -15,24 +15,24 @@ void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry 
 {
     size_t rank = round_lanes(g->d), cols = fold_cols_of(n_rows, rank), slots = FOLD_RING * n_rows;
 
-    f->planes = scratch_take(s, g->d * cols, sizeof(float));
+    f->planes = attend_rows_take(s, g->d * cols, sizeof(float));
     for (unsigned level = 0; level < FOLD_LEVELS; level++)
-        f->nodes[level] = scratch_take(s, FOLD_RING * cols, sizeof(float));
-    f->turns = scratch_take(s, BATCH * (size_t) g->d, sizeof(float));
-    f->finest.pairs = scratch_take(s, (size_t) g->d / 2 * cols * 2, sizeof(int16_t));
-    f->finest.step = scratch_take(s, cols, sizeof(float));
-    f->finest.turns = scratch_take(s, (size_t) g->d / 2 * BATCH, sizeof(uint32_t));
-    f->codes.wide = scratch_take(s, slots * TABLE_RANK_MAX, sizeof(int16_t));
-    f->codes.narrow = scratch_take(s, slots * TABLE_RANK_MAX, sizeof(int8_t));
-    f->codes.start = scratch_take(s, slots, sizeof(int32_t));
-    f->codes.wide_step = scratch_take(s, slots, sizeof(float));
-    f->codes.narrow_step = scratch_take(s, slots, sizeof(float));
-    f->codes.offset = scratch_take(s, slots, sizeof(float));
+        f->nodes[level] = attend_rows_take(s, FOLD_RING * cols, sizeof(float));
+    f->rotations = attend_rows_take(s, BATCH * (size_t) g->d, sizeof(float));
+    f->finest.pairs = attend_rows_take(s, (size_t) g->d / 2 * cols * 2, sizeof(int16_t));
+    f->finest.step = attend_rows_take(s, cols, sizeof(float));
+    f->finest.rotations = attend_rows_take(s, (size_t) g->d / 2 * BATCH, sizeof(uint32_t));
+    f->codes.wide = attend_rows_take(s, slots * TABLE_RANK_MAX, sizeof(int16_t));
+    f->codes.narrow = attend_rows_take(s, slots * TABLE_RANK_MAX, sizeof(int8_t));
+    f->codes.start = attend_rows_take(s, slots, sizeof(int32_t));
+    f->codes.wide_step = attend_rows_take(s, slots, sizeof(float));
+    f->codes.narrow_step = attend_rows_take(s, slots, sizeof(float));
+    f->codes.offset = attend_rows_take(s, slots, sizeof(float));
 }
 
 /* ---- A and B ---- */
 
-/* ret [n] = a x + b y, times unit */
+/* ret [n] = (a x + b y) * unit */
 static void fold_combine(size_t n, float a, const float *x, float b, const float *y, const float *unit,
                          float *restrict ret)
 {
@@ -40,10 +40,8 @@ static void fold_combine(size_t n, float a, const float *x, float b, const float
         ret[c] = (a * x[c] + b * y[c]) * unit[c];
 }
 
-/*
- * A query turned by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a); times rows lo
- * and hi of dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo).
- */
+/* A query rotated by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a). Times rows
+ * lo and hi of dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo). */
 static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows, const struct codec *k,
                             size_t i, const float *unit, float *a, float *b)
 {
@@ -63,7 +61,8 @@ static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows
         a[c] = b[c] = 0;
 }
 
-/* Steps of columns: what makes the largest of A and B [n] fit 16 bits, and the sum of all PAIRS_MAX. */
+/* Finds steps of columns that make the largest of A and B [n] fit 16 bits, and the sum of all fit
+ * PAIRS_MAX. */
 static void fold_find_steps(const float *a, const float *b, size_t n, size_t ld, size_t cols,
                             float *restrict ret, float *restrict sum)
 {
@@ -85,18 +84,19 @@ static void fold_find_steps(const float *a, const float *b, size_t n, size_t ld,
     }
 }
 
-/* To the nearest whole number of 16 bits. */
+/* Rounds to the nearest whole number of 16 bits. */
 static int16_t fold_nearest(float x)
 {
-    return (int16_t) ((int32_t) (x + 65536.5f) - 65536); /* what is converted is above 0, so rounded down */
+    /* the converted number is above 0, so it is rounded down */
+    return (int16_t) ((int32_t) (x + 65536.5f) - 65536);
 }
 
-/* A and B of level 0 to whole numbers, each column in steps of its own. */
+/* Rounds A and B of level 0 to whole numbers, each column in steps of its own. */
 static void fold_round_planes(struct fold *f, size_t n_rows)
 {
     size_t n = f->first[1] - f->first[0], cols = n_rows * f->r;
     const float *a = f->planes, *b = a + n * f->cols;
-    float *step = f->finest.step, *per = f->nodes[0]; /* which has no node yet */
+    float *step = f->finest.step, *per = f->nodes[0]; /* nodes[0] is still free here */
 
     f->finest.n = n;
     f->finest.cols = cols;
@@ -104,7 +104,7 @@ static void fold_round_planes(struct fold *f, size_t n_rows)
     fold_find_steps(a, b, n, f->cols, cols, step, per);
     for (size_t c = 0; c < cols; c++) {
         per[c] = 1 / step[c];
-        step[c] /= 32767; /* that of turns */
+        step[c] /= 32767; /* the step of the rotations */
     }
     for (size_t i = 0; i < n; i++, a += f->cols, b += f->cols)
         for (size_t c = 0; c < cols; c++) {
@@ -146,8 +146,8 @@ void fold_begin(struct fold *f, const struct ops *ops, const struct page_constan
     for (size_t i = first; i < g->d / 2; i++) {
         size_t from = f->first[constants->fold_level[i]], n = f->first[constants->fold_level[i] + 1] - from;
         float *a = f->planes + (2 * (from - first) + i - from) * f->cols;
-        bool turns = i < g->n_rot / 2;
-        double c = turns ? frame->cos[i] : 1, s = turns ? frame->sin[i] : 0;
+        bool rotates = i < g->n_rot / 2;
+        double c = rotates ? frame->cos[i] : 1, s = rotates ? frame->sin[i] : 0;
 
         f->phase.cos[i] = c * constants->fold_start.cos[i] - s * constants->fold_start.sin[i];
         f->phase.sin[i] = s * constants->fold_start.cos[i] + c * constants->fold_start.sin[i];
@@ -168,7 +168,7 @@ static const float *fold_window(const struct fold *f, unsigned level, long cell,
     return f->nodes[level] + fold_slot(cell - 1 + (long) j) * f->cols;
 }
 
-/* Columns @from .. of nodes at @ret [BATCH] in binary32: their own planes and the level above. */
+/* Columns @from .. of the nodes at @ret [BATCH] in binary32: their own planes plus the level above. */
 static void fold_sum_nodes(const struct fold *f, unsigned level, long cell, size_t from, float *ret)
 {
     size_t n = 2 * (f->first[level + 1] - f->first[level]), cols = f->cols - from;
@@ -176,7 +176,7 @@ static void fold_sum_nodes(const struct fold *f, unsigned level, long cell, size
 
     for (size_t j = 0; j < BATCH; j++)
         memset(ret + j * f->cols + from, 0, cols * sizeof(*ret));
-    f->ops->matmul(BATCH, cols, n, (struct matrix_in){f->turns, n},
+    f->ops->matmul(BATCH, cols, n, (struct matrix_in){f->rotations, n},
                    (struct matrix_in){planes + from, f->cols}, (struct matrix_out){ret + from, f->cols});
     for (size_t j = 0; level < f->top && j < FOLD_NODES; j++)
         f->ops->matmul(BATCH, cols, 1, (struct matrix_in){f->constants->fold_nodes[0] + j, FOLD_NODES},
@@ -184,7 +184,7 @@ static void fold_sum_nodes(const struct fold *f, unsigned level, long cell, size
                        (struct matrix_out){ret + from, f->cols});
 }
 
-/* Nodes of level 0 at @at: whole numbers but for what the mean adds. */
+/* Nodes of level 0 at @at: whole numbers, except for the part of the mean. */
 static void fold_finest_nodes(struct fold *f, long cell, float *ret, size_t at)
 {
     const struct fold_codes *c = &f->codes;
@@ -198,7 +198,7 @@ static void fold_finest_nodes(struct fold *f, long cell, float *ret, size_t at)
         memcpy(c->offset + (at + j) * c->n_rows, ret + j * f->cols + offsets, c->n_rows * sizeof(*ret));
 }
 
-/* Makes nodes of @level until @last is among them; the level above has what they need. */
+/* Makes nodes of @level up to @last; the level above already has the nodes that this needs. */
 static void fold_extend(struct fold *f, unsigned level, long last)
 {
     const struct rope_phase *step = &f->constants->fold_step;
@@ -210,9 +210,9 @@ static void fold_extend(struct fold *f, unsigned level, long last)
         long cell = f->next[level] / FOLD_RATIO;
 
         for (size_t j = 0; j < BATCH; j++)
-            f->ops->decode->turns(n, f->phase.cos + from, f->phase.sin + from, step->cos + from,
-                                  step->sin + from, f->finest.turns + j * n, f->turns + j * 2 * n,
-                                  f->turns + (j * 2 + 1) * n);
+            f->ops->decode->rotations(n, f->phase.cos + from, f->phase.sin + from, step->cos + from,
+                                      step->sin + from, f->finest.rotations + j * n, f->rotations + j * 2 * n,
+                                      f->rotations + (j * 2 + 1) * n);
         if (level == 0)
             fold_finest_nodes(f, cell, ret, at);
         else
@@ -222,8 +222,8 @@ static void fold_extend(struct fold *f, unsigned level, long last)
 
 void fold_page(struct fold *f, size_t page, const struct key_codes *x, size_t i, size_t n, float *scores)
 {
-    long first =
-        (long) page * (CHUNK_TOKENS / FOLD_SPACING) - 1; /* of the nodes around the page's first tokens */
+    /* of the nodes around the first tokens of the page */
+    long first = (long) page * (CHUNK_TOKENS / FOLD_SPACING) - 1;
     long last[FOLD_LEVELS];
 
     last[0] = first + CHUNK_TOKENS / FOLD_SPACING + FOLD_NODES - 2;

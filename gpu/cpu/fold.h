@@ -1,11 +1,16 @@
 /*
- * Folding of slow RoPE planes into rank space. With q the query as a key at position x sees it, turned back
- * by x, q' k = (dec' q)' c + q' mean = w(x)' c + offset(x), and over planes of frequency f both are sums of
- * cos(f x) A + sin(f x) B with A, B [rank] fixed for the call. For slow planes w is smooth: it is formed at
- * nodes (constants.h), coarse ones for the slowest planes, and interpolated, first from level to level in
- * rank space, then from the finest level's nodes to tokens in the scores themselves.
+ * Folds slow RoPE planes into rank space. Let q be the query as a key at position x sees it, rotated back
+ * by x:
  *
- * Nodes are made four at a time, when the page that needs them comes, and kept in a ring per level.
+ *     q' k = (dec' q)' c + q' mean = w(x)' c + offset(x)
+ *
+ * Over planes of frequency f both are sums of cos(f x) A + sin(f x) B, with A and B [rank] fixed for the
+ * call. For slow planes w is smooth. So it is computed at nodes (page_constants.h), coarse nodes for the
+ * slowest planes, and interpolated: first from level to level in rank space, then from the nodes of the
+ * finest level to tokens, in the scores themselves.
+ *
+ * Nodes are made four at a time, when the first page that needs them is processed, and stored in a ring per
+ * level.
  */
 #pragma once
 
@@ -13,7 +18,7 @@
 #include "gpu/codec.h"
 #include "gpu/cpu/decode.h"
 
-#define FOLD_ROWS_MAX 8 /* with more rows, folding costs more than keys do */
+#define FOLD_ROWS_MAX 8 /* with more rows, folding costs more than computing the keys */
 
 struct fold {
     const struct ops *ops;
@@ -23,14 +28,14 @@ struct fold {
     size_t r, cols;                /* [row][r | n_rows] rounded up to lanes: columns of a node */
     float *planes;                 /* [2 planes][cols]: by level, A of its planes, then B */
     float *nodes[FOLD_LEVELS];     /* [FOLD_RING][cols] */
-    long next[FOLD_LEVELS];        /* first node not made yet */
-    float *turns;                  /* [4][2 planes] cosines, sines at the nodes being made */
-    struct fold_planes finest;     /* level 0 in whole numbers, but for offsets */
+    long next[FOLD_LEVELS];        /* first node that is not made yet */
+    float *rotations;              /* [4][2 planes] cosines, sines at the nodes being made */
+    struct fold_planes finest;     /* level 0 in whole numbers, without offsets */
     struct rope_phase phase;       /* of each plane at next[] of its level */
     struct fold_codes codes;       /* level 0 */
 };
 
-/* The dimensions of plane @i; those without rotation pair up at the end. */
+/* The dimensions of plane @i; those without rotation are paired at the end. */
 static inline size_t plane_dim(const struct geometry *g, size_t i, unsigned hi)
 {
     size_t n_rot = g->n_rot / 2;
@@ -40,15 +45,15 @@ static inline size_t plane_dim(const struct geometry *g, size_t i, unsigned hi)
     return 2 * i + hi;
 }
 
-/* Buffers for @n_rows query rows over geometry @g out of @s. */
+/* Takes buffers from @s for @n_rows query rows over geometry @g. */
 void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry *g, size_t n_rows);
 
-/* Planes @first .. of all @rows; @frame turns queries to the first page. @unit [r]: what a level of each
- * column counts. */
+/* Folds planes @first .. of all @rows; @frame rotates queries to the first page. @unit [r]: value of one
+ * level step of each column. */
 void fold_begin(struct fold *f, const struct ops *ops, const struct page_constants *constants,
                 const struct attend_rows *rows, const struct codec *k, const struct rope_phase *frame,
                 size_t first, const float *unit, size_t n_wide, size_t n_narrow);
 
 /* scores [n, 64] of rows i .. i + n - 1 over page @page, counted from the first, whose codes are @x, += the
- * folded planes. Pages ascend. */
+ * folded planes. Pages must ascend. */
 void fold_page(struct fold *f, size_t page, const struct key_codes *x, size_t i, size_t n, float *scores);

@@ -1,13 +1,16 @@
-/* The loops of decode.h for folded planes, for any vector width: included by decode_simd.h alone, which says
- * what it needs. */
+/* The loops of decode.h for folded planes, for any vector width. Included only by decode_simd.h, which
+ * lists what it needs. */
 #pragma once
 
 #include <string.h>
 
 #include "gpu/cpu/decode.h"
 
-/* Node vectors w [FOLD_RATIO][ld], columns 0 .. n - 1: what makes the largest of each @limit, not 0. */
-inline_always __m128 steps_of(const float *w, size_t ld, size_t n, float limit)
+/*
+ * Steps of node vectors w [FOLD_RATIO][ld], columns 0 .. n - 1, that make the largest number of each
+ * @limit; not 0.
+ */
+static inline_always __m128 steps_of(const float *w, size_t ld, size_t n, float limit)
 {
     vec top[FOLD_RATIO];
 
@@ -20,7 +23,7 @@ inline_always __m128 steps_of(const float *w, size_t ld, size_t n, float limit)
     return _mm_mul_ps(vec_largest4(top), _mm_set1_ps(1 / limit));
 }
 
-/* Row @row of four nodes, w [FOLD_RATIO][ld], to slots @slot .. */
+/* Rounds row @row of four nodes, w [FOLD_RATIO][ld], to slots @slot .. */
 static void round_wide(const float *w, size_t ld, const struct fold_codes *c, size_t slot, size_t row)
 {
     float step[FOLD_RATIO];
@@ -31,14 +34,14 @@ static void round_wide(const float *w, size_t ld, const struct fold_codes *c, si
         vec per = vec_set1(1 / step[j]);
 
         c->wide_step[at] = step[j];
-        for (size_t i = 0; i < c->n_wide; i += LANES) /* rows have room for more than n_wide */
+        for (size_t i = 0; i < c->n_wide; i += LANES) /* rows have space for more than n_wide */
             store_whole(vec_load_some(w + j * ld + i, c->n_wide - i) * per,
                         c->wide + at * TABLE_RANK_MAX + i);
     }
 }
 
-inline_always void round_narrow(const float *w, size_t ld, const struct fold_codes *c, size_t slot,
-                                size_t row)
+static inline_always void round_narrow(const float *w, size_t ld, const struct fold_codes *c, size_t slot,
+                                       size_t row)
 {
     __m128 step = steps_of(w, ld, c->n_narrow, NARROW_MAX);
     float steps[FOLD_RATIO], per[FOLD_RATIO];
@@ -52,7 +55,7 @@ inline_always void round_narrow(const float *w, size_t ld, const struct fold_cod
         int8_t *narrow = c->narrow + ((slot + j) * c->n_rows + row) * TABLE_RANK_MAX;
 
         sum[j] = ivec_set1(0);
-        for (size_t i = 0; i < c->n_narrow; i += LANES) { /* rows have room for more than n_narrow */
+        for (size_t i = 0; i < c->n_narrow; i += LANES) { /* rows have space for more than n_narrow */
             ivec whole = ivec_nearest(vec_load_some(w + j * ld + i, c->n_narrow - i) * vec_set1(per[j]));
 
             store_low_bytes(narrow + i, whole);
@@ -67,11 +70,11 @@ inline_always void round_narrow(const float *w, size_t ld, const struct fold_cod
     }
 }
 
-/* Phases of planes to whole numbers, [n] pairs of cosine and sine, and rounded to binary32; then on by @step.
- */
-static void turns(size_t n, double *restrict cos, double *restrict sin, const double *step_cos,
-                  const double *step_sin, uint32_t *restrict ret_pairs, float *restrict ret_cos,
-                  float *restrict ret_sin)
+/* Phases of planes to whole numbers, [n] pairs of cosine and sine, and rounded to binary32; then advances
+ * them by @step. */
+static void rotations(size_t n, double *restrict cos, double *restrict sin, const double *step_cos,
+                      const double *step_sin, uint32_t *restrict ret_pairs, float *restrict ret_cos,
+                      float *restrict ret_sin)
 {
     for (size_t i = 0; i < n; i++) {
         double c = cos[i], s = sin[i];
@@ -89,9 +92,11 @@ static void turns(size_t n, double *restrict cos, double *restrict sin, const do
     }
 }
 
-/* @vecs vectors of columns from @col on of FOLD_RATIO nodes, to node [FOLD_RATIO][TABLE_RANK_MAX]: their own
- * planes and the level above. */
-inline_always void sum_nodes(unsigned vecs, const struct fold_planes *p, size_t col, float *node)
+/*
+ * @vecs vectors of columns from @col on of FOLD_RATIO nodes, to node [FOLD_RATIO][TABLE_RANK_MAX]: their own
+ * planes plus the level above.
+ */
+static inline_always void sum_nodes(unsigned vecs, const struct fold_planes *p, size_t col, float *node)
 {
     ivec sum[FOLD_RATIO][2];
 
@@ -105,11 +110,11 @@ inline_always void sum_nodes(unsigned vecs, const struct fold_planes *p, size_t 
 
 #pragma GCC unroll 4
         for (unsigned j = 0; j < FOLD_RATIO; j++) {
-            ivec turn = ivec_four(p->turns + j * p->n + i);
+            ivec rotation = ivec_four(p->rotations + j * p->n + i);
 
 #pragma GCC unroll 2
             for (unsigned v = 0; v < vecs; v++)
-                sum[j][v] = dot2(sum[j][v], ivec_load(pairs + 2 * LANES * v), turn);
+                sum[j][v] = dot2(sum[j][v], ivec_load(pairs + 2 * LANES * v), rotation);
         }
     }
 #pragma GCC unroll 2
@@ -152,13 +157,11 @@ static void nodes(const struct fold_planes *planes, const struct fold_codes *cod
     }
 }
 
-/*
- * Nodes around one vector of tokens, @slot [FOLD_NODES], of @rows rows from @row on: scores += basis (step
- * sum + offset).
- */
-inline_always void fold_narrow(unsigned rows, const struct key_codes *x, const struct fold_codes *c,
-                               const size_t slot[FOLD_NODES], size_t row, size_t group,
-                               const float (*basis)[FOLD_SPACING], float *scores)
+/* Nodes around one vector of tokens, @slot [FOLD_NODES], of @rows rows from @row on: scores += basis (step
+ * sum + offset). */
+static inline_always void fold_narrow(unsigned rows, const struct key_codes *x, const struct fold_codes *c,
+                                      const size_t slot[FOLD_NODES], size_t row, size_t group,
+                                      const float (*basis)[FOLD_SPACING], float *scores)
 {
     const ivec *levels = (const ivec *) (const void *) x->narrow + group;
     size_t within = group * LANES % FOLD_SPACING;
@@ -197,9 +200,9 @@ inline_always void fold_narrow(unsigned rows, const struct key_codes *x, const s
     }
 }
 
-inline_always void fold_wide(unsigned rows, const struct key_codes *x, const struct fold_codes *c,
-                             const size_t slot[FOLD_NODES], size_t row, size_t group,
-                             const float (*basis)[FOLD_SPACING], float *scores)
+static inline_always void fold_wide(unsigned rows, const struct key_codes *x, const struct fold_codes *c,
+                                    const size_t slot[FOLD_NODES], size_t row, size_t group,
+                                    const float (*basis)[FOLD_SPACING], float *scores)
 {
     const ivec *levels = (const ivec *) (const void *) x->wide + group;
     size_t within = group * LANES % FOLD_SPACING;
@@ -234,8 +237,9 @@ inline_always void fold_wide(unsigned rows, const struct key_codes *x, const str
     }
 }
 
-inline_always void fold_rows(unsigned rows, const struct key_codes *x, const struct fold_codes *nodes,
-                             size_t first, size_t row, const float (*basis)[FOLD_SPACING], float *scores)
+static inline_always void fold_rows(unsigned rows, const struct key_codes *x, const struct fold_codes *nodes,
+                                    size_t first, size_t row, const float (*basis)[FOLD_SPACING],
+                                    float *scores)
 {
     const struct fold_codes c = *nodes; /* a copy, which stores to scores cannot change */
 

@@ -1,4 +1,4 @@
-/* Selection of the inner loops, and nothing else. */
+/* Selects the variant of the inner loops. See ops.h. */
 #include "gpu/cpu/ops.h"
 
 #include <pthread.h>
@@ -20,8 +20,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 #if defined(__x86_64__)
 enum { XFEATURE_XTILEDATA = 18, NEEDED_BY_AMX = CPU_AVX512 | CPU_VNNI | CPU_AMX };
 
-/* The kernel keeps 8 KiB more per thread that uses tiles, and only for a process that has asked; once is
- * enough. */
+/* The Linux kernel stores 8 KiB more per thread that uses tiles, and only for a process that has requested
+ * it; one request is enough. */
 static bool ops_tiles_permitted(void)
 {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
@@ -49,10 +49,9 @@ const struct ops *ops_select(unsigned mask)
     return ops;
 }
 
-/*
- * For tests of whole programs alone: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. What is
- * not a name, or not on this machine, changes nothing; kvc_model_info says what runs.
- */
+/* Only for tests of whole programs: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. An
+ * unknown name, or one that this machine does not support, changes nothing; kvc_model_info() returns the
+ * variant in use. */
 static unsigned ops_permitted(void)
 {
     static const unsigned masks[] = {

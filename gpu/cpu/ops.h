@@ -1,10 +1,10 @@
 /*
- * The inner loops that encode, decode and attention are made of, once per instruction set. Everything around
- * them (order of work, masks, layout) is common code, so a new instruction set is one file: ops_ref.c,
+ * The inner loops of encoding, decoding and attention, once per instruction set. Everything around them
+ * (order of work, masks, layout) is common code, so a new instruction set is one file: ops_ref.c,
  * ops_avx2.c, ops_avx512.c; ops.c selects.
  *
  * Matrices are row-major binary32 with a row stride in floats (lda, ldb, ldc). No operation allocates, and
- * none asks for more alignment than a float has.
+ * none needs more alignment than a float has.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #include "gpu/page_layout.h"
 
-#define OPS_LANES 16 /* columns of a product come in multiples of this */
+#define OPS_LANES 16 /* numbers of columns of a product are multiples of this */
 
 /* State of one softmax row over blocks of 64 keys. */
 struct softmax_row {
@@ -36,7 +36,7 @@ struct decode_ops;
 struct ops {
     const char *name;
 
-    /* Loops for packed pages and few query rows, gpu/cpu/decode.h; NULL: the common ones serve. */
+    /* Loops for packed pages and few query rows, gpu/cpu/decode.h; NULL: use the common ones. */
     const struct decode_ops *decode;
 
     /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any order, FMA allowed: for
@@ -58,16 +58,16 @@ struct ops {
     /* [n] binary16 of any alignment to binary32. */
     void (*from_half)(const void *x, size_t n, float *ret);
 
-    /* One row over 64 keys: scores in, exp(score - new max) out; -INFINITY marks a key that is not seen and
-     * gives 0. At least one score is finite. Returns exp(old max - new max), what earlier sums are to be
-     * multiplied by. */
+    /* One row over 64 keys: scores in, exp(score - new max) out. -INFINITY marks a key that is not seen and
+     * gives 0. At least one score is finite. Returns exp(old max - new max), the factor that rescales
+     * earlier sums. */
     float (*softmax)(struct softmax_row *row, float scores[CHUNK_TOKENS]);
 };
 
 extern const struct ops ops_ref;
 
-/* The best variant for the capabilities in @mask (gpu/cpu.h); 0 gives the reference. Where the kernel refuses
- * tiles, the best without CPU_AMX. */
+/* The best variant for the capabilities in @mask (gpu/cpu.h); 0 gives the reference. If the Linux kernel
+ * refuses tiles, the best one without CPU_AMX. */
 const struct ops *ops_select(unsigned mask);
 
 /* The best variant for this machine, chosen once; thread-safe. */

@@ -77,9 +77,11 @@ static inline vec lookup_8(const struct levels *l, unsigned b, const uint8_t *co
 
     if (b > 4)
         return _mm256_i32gather_ps(t, index, sizeof(*t));
+
     low = _mm256_permutevar8x32_ps(vec_load(t), index); /* only the low 3 bits of an index count */
     if (b < 4)
         return low;
+
     high = _mm256_permutevar8x32_ps(vec_load(t + 8), index);
     return _mm256_blendv_ps(low, high,
                             _mm256_castsi256_ps(_mm256_slli_epi32(index, 28))); /* bit 3 to the sign */

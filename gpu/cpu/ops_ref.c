@@ -1,8 +1,5 @@
-/*
- * The inner loops in plain C: the oracle of the other variants first, the fallback second. Loops run over 16
- * columns at a time in local arrays, which the compiler turns into whatever vectors the base instruction set
- * has.
- */
+/* The inner loops in plain C: the oracle of the other variants, and the fallback. Loops run over 16 columns
+ * at a time in local arrays, which the compiler converts to vectors of the base instruction set. */
 #include <math.h>
 #include <string.h>
 
@@ -72,8 +69,7 @@ static float softmax_ref(struct softmax_row *row, float scores[CHUNK_TOKENS])
     return factor;
 }
 
-/* Its plain loop already has the order that matmul_ordered promises; -ffp-contract=off keeps it without FMA.
- */
+/* Its plain loop already has the order that matmul_ordered promises; -ffp-contract=off prevents FMA. */
 const struct ops ops_ref = {
     .name = "reference",
     .matmul = matmul_ref,

@@ -1,14 +1,16 @@
 /*
- * The inner loops for any vector width, included once by each ops_<isa>.c, which before it defines
+ * The inner loops for any vector width. Each ops_<isa>.c includes this file once, after it has defined
  *
  *     vec, VEC_LANES        a vector of binary32
- *     ROW_BLOCK, VEC_BLOCK  the largest tile of C that the registers hold: rows x vectors
+ *     ROW_BLOCK, VEC_BLOCK  the largest tile of C that fits in registers: rows x vectors
  *     vec_load, vec_store, vec_set1, vec_fma (a b + c), vec_fnma (c - a b), vec_max
- *     vec_exp_scale         (x, n): x 2^n for whole n in -126..0, and 0 where the third argument is below
- * EXP_LOWEST vec_round             to nearest vec_largest, vec_sum  of all lanes lookup_16, half_16    16
- * codes to levels; 16 binary16 to binary32
+ *     vec_exp_scale         (x, n): x 2^n for whole n in -126..0; 0 where the third argument is below
+ *                           EXP_LOWEST
+ *     vec_round             to nearest
+ *     vec_largest, vec_sum  of all lanes
+ *     lookup_16, half_16    16 codes to levels; 16 binary16 to binary32
  *
- * + - * on vectors are the compiler's own.
+ * + - * on vectors are those of the compiler.
  */
 #pragma once
 
@@ -19,11 +21,11 @@
 #include "gpu/cpu/exp_simd.h"
 #include "gpu/cpu/ops.h"
 
-#define inline_always static inline __attribute__((always_inline))
+#define inline_always inline __attribute__((always_inline))
 
 /* C [rows, vecs] += A B over all k, sums in registers; rows and vecs are constants where this is inlined. */
-inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct matrix_in a,
-                        struct matrix_in b, struct matrix_out c)
+static inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct matrix_in a,
+                               struct matrix_in b, struct matrix_out c)
 {
     vec sum[ROW_BLOCK][VEC_BLOCK] = {0};
 
@@ -56,8 +58,8 @@ inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct m
 }
 
 /* All rows of C over @vecs vectors of columns. */
-inline_always void stripe(size_t m, size_t vecs, bool fused, size_t k, struct matrix_in a, struct matrix_in b,
-                          struct matrix_out c)
+static inline_always void stripe(size_t m, size_t vecs, bool fused, size_t k, struct matrix_in a,
+                                 struct matrix_in b, struct matrix_out c)
 {
     for (; m >= ROW_BLOCK; m -= ROW_BLOCK) {
         tile(ROW_BLOCK, vecs, fused, k, a, b, c);
@@ -85,8 +87,8 @@ inline_always void stripe(size_t m, size_t vecs, bool fused, size_t k, struct ma
     }
 }
 
-inline_always void product(bool fused, size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
-                           struct matrix_out c)
+static inline_always void product(bool fused, size_t m, size_t n, size_t k, struct matrix_in a,
+                                  struct matrix_in b, struct matrix_out c)
 {
     const size_t wide = (size_t) VEC_BLOCK * VEC_LANES, middle = 2 * OPS_LANES;
     size_t j = 0;
@@ -110,8 +112,8 @@ static void matmul_simd(size_t m, size_t n, size_t k, struct matrix_in a, struct
     product(true, m, n, k, a, b, c);
 }
 
-/* Lanes are columns, so each element's sum keeps its order; -ffp-contract=off keeps products and sums apart.
- */
+/* Lanes are columns, so the sum of each element keeps its order; -ffp-contract=off keeps products and sums
+ * apart. */
 static void matmul_ordered_simd(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
                                 struct matrix_out c)
 {

@@ -1,7 +1,8 @@
 /*
- * The part of the CUDA driver's binary interface that we use, so that everything but kernels builds without
- * the toolkit. Names and layouts are the driver API's (its reference manual, "Virtual Memory Management"); a
- * test compares sizes, offsets and values with cuda.h where the toolkit is installed.
+ * The part of the binary interface of the CUDA driver that we use, so that everything but the kernels
+ * builds without the toolkit. Names and layouts are those of the driver API (its reference manual, "Virtual
+ * Memory Management"); a test compares sizes, offsets and values with cuda.h where the toolkit is
+ * installed.
  */
 #pragma once
 
@@ -93,12 +94,12 @@ enum {
     CU_ATTRIBUTE_COMPUTE_MINOR = 76,
     CU_ATTRIBUTE_VMM = 102,      /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
     CU_ATTRIBUTE_POSIX_FD = 103, /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
-    CU_ATTRIBUTE_MPS = 133,      /* MPS_ENABLED; drivers before CUDA 12 do not know it */
+    CU_ATTRIBUTE_MPS = 133,      /* MPS_ENABLED; unknown to drivers before CUDA 12 */
 };
 
 enum {
     CU_STREAM_UNORDERED = 1
-}; /* CU_STREAM_NON_BLOCKING: the default stream does not wait for it, nor it for that */
+}; /* CU_STREAM_NON_BLOCKING: the stream and the default stream do not wait for each other */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1, CU_CAPTURE_INVALIDATED = 2 }; /* CUstreamCaptureStatus */
 
 /* Attributes of a pointer; start and bytes are 8 bytes, the others are an int. */

@@ -1,4 +1,4 @@
-/* Which GPU: by UUID, since ordinals change from process to process; see driver.h. */
+/* Finds a GPU by UUID, because ordinals differ between processes; see driver.h. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -20,6 +20,7 @@ static int device_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
+
     c = (char) tolower((unsigned char) c);
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
@@ -39,17 +40,19 @@ static int device_parse_uuid(const char *text, struct cu_uuid *ret, struct errms
             continue;
         if (digit < 0 || n == 2 * sizeof(uuid.bytes))
             return fail(e, -EINVAL, "\"%s\" is not the UUID of a GPU ('nvidia-smi -L' lists them)", text);
+
         uuid.bytes[n / 2] |= (uint8_t) (n % 2 == 0 ? digit << 4 : digit);
         n++;
     }
     if (n != 2 * sizeof(uuid.bytes))
         return fail(e, -EINVAL, "\"%s\" is not the UUID of a GPU ('nvidia-smi -L' lists them)", text);
+
     *ret = uuid;
     return 0;
 }
 
-/* A device that can create memory and hand it to others as descriptors; memory shared with the host is not
- * one. */
+/* Reads what driver.h promises about a device, and refuses one that cannot share memory as file descriptors
+ * or that shares its memory with the host. */
 static int device_read_info(const struct cuda_driver *d, cu_device device, struct cuda_device_info *ret,
                             struct errmsg *e)
 {
@@ -76,16 +79,19 @@ static int device_read_info(const struct cuda_driver *d, cu_device device, struc
         r = d->device_attribute(&posix_fd, CU_ATTRIBUTE_POSIX_FD, device);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot ask the GPU what it can do");
+
     info.name[sizeof(info.name) - 1] = '\0';
     if (!vmm || !posix_fd)
         return fail(e, -EOPNOTSUPP, "%s cannot share memory between processes by file descriptors",
                     info.name);
+
     r = d->granularity(&info.granularity, &prop, CU_GRANULARITY_MINIMUM);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot ask the GPU for the granularity of its memory");
     if (info.granularity == 0 || (info.granularity & (info.granularity - 1)) != 0)
         return fail(e, -EOPNOTSUPP, "%s maps memory in units of %zu bytes, which is not a power of two",
                     info.name, info.granularity);
+
     info.compute = 10 * major + minor;
     *ret = info;
     return 0;
@@ -124,6 +130,7 @@ int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_
     err = uuid ? device_parse_uuid(uuid, &want, e) : 0;
     if (err < 0)
         return err;
+
     r = d->device_count(&n);
     for (int i = 0; r == CU_SUCCESS && i < n; i++) {
         r = d->device_get(&device, i);
@@ -134,6 +141,7 @@ int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_
     }
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot list GPUs");
+
     device_list_uuids(d, n, list, sizeof(list));
     return fail(e, -ENODEV, "there is no GPU %s here; there is %s", uuid ? uuid : "",
                 list[0] ? list : "none");

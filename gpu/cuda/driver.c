@@ -1,4 +1,4 @@
-/* libcuda by dlopen; see driver.h. */
+/* Opens libcuda with dlopen(); see driver.h. */
 #include "gpu/cuda/driver.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define VERSION_MIN 11040 /* cuDeviceGetUuid_v2; sharing by descriptors is older */
+#define VERSION_MIN 11040 /* the first with cuDeviceGetUuid_v2; sharing by descriptors is older */
 
 struct cuda_driver *cuda_driver_close(struct cuda_driver *d)
 {
@@ -39,7 +39,8 @@ static int driver_find_calls(struct cuda_driver *d, struct errmsg *e)
             return fail(e, -EOPNOTSUPP,
                         "the NVIDIA driver is too old: its libcuda has no %s; update it, or use the CPU",
                         calls[i].symbol);
-        memcpy(calls[i].to, &address, sizeof(address)); /* POSIX: data and function pointers have one size */
+        /* POSIX: data and function pointers have the same size */
+        memcpy(calls[i].to, &address, sizeof(address));
     }
     return 0;
 }
@@ -51,15 +52,19 @@ int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e)
 
     if (!d)
         return fail(e, -ENOMEM, "out of memory");
+
     d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!d->library)
         return fail(e, -EOPNOTSUPP, "there is no usable NVIDIA driver: %s", dlerror());
+
     r = driver_find_calls(d, e);
     if (r < 0)
         return r;
+
     r = d->init(0);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot start the NVIDIA driver");
+
     r = d->driver_version(&d->version);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot ask the NVIDIA driver for its version");
@@ -73,6 +78,7 @@ int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e)
         return cuda_fail(d, r, e, "cannot count GPUs");
     if (n < 1)
         return fail(e, -ENODEV, "the NVIDIA driver shows this process no GPU (is CUDA_VISIBLE_DEVICES set?)");
+
     *ret_driver = take_ptr(d);
     return 0;
 }

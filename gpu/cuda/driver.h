@@ -1,7 +1,5 @@
-/*
- * The CUDA driver, opened at run time: one binary runs with and without a GPU, and nobody links libcuda. Only
- * a process that asked for a GPU opens it; kvcobrad never does.
- */
+/* The CUDA driver, opened at run time: one binary runs with and without a GPU, and nothing links libcuda.
+ * Only a process that uses a GPU opens it; kvcobrad never does. */
 #pragma once
 
 #include <stdbool.h>
@@ -79,11 +77,12 @@ struct cuda_driver {
 /**
  * cuda_driver_open() - load libcuda.so.1 and initialise it
  *
- * Costs some hundred milliseconds and, in the process, threads and mappings of the driver: call it only for a
- * GPU pool. Not after fork() in a child of a process that called it: the driver does not survive that.
+ * Costs some hundred milliseconds, and threads and mappings of the driver in this process: call it only for
+ * a GPU pool. Do not call it after fork() in a child of a process that called it: the driver does not
+ * survive fork().
  *
- * Return: 0; -EOPNOTSUPP: no driver, or one that lacks what we need, named; -ENODEV: no GPU; else as
- * cuda_fail(). Every failure leaves the process as it was and the CPU device usable.
+ * Return: 0; -EOPNOTSUPP: no driver, or one that lacks a function, with its name; -ENODEV: no GPU; else as
+ * cuda_fail(). A failure leaves the process unchanged and the CPU device usable.
  */
 int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e);
 struct cuda_driver *cuda_driver_close(struct cuda_driver *d);
@@ -93,37 +92,37 @@ static inline void cuda_driver_closep(struct cuda_driver **d)
 }
 
 /**
- * cuda_fail() - the one place where the driver's errors become ours
- * @what: what was being done to which thing: "cannot map extent 7"
+ * cuda_fail() - convert an error of the driver to errno; the only function that does
+ * @what: the failed operation and its object: "cannot map extent 7"
  *
- * Writes "WHAT: DRIVER'S SENTENCE (CUDA_ERROR_NAME)" and, where there is something to do, what.
+ * Writes "WHAT: DRIVER'S SENTENCE (CUDA_ERROR_NAME)" and, where the user can do something about it, advice.
  *
- * Return: a negative errno: -ENOMEM, -ENODEV (absent or lost), -EIO (the context is gone: every later call of
- * this process fails too), -EPERM, -EBADMSG (the descriptor is not such an allocation), -EBUSY (MPS or MIG
- * refuses), -EOPNOTSUPP, -EINVAL (a mistake of ours).
+ * Return: a negative errno: -ENOMEM, -ENODEV (absent or lost), -EIO (the context is gone: every later call
+ * of this process fails too), -EPERM, -EBADMSG (the descriptor is not such an allocation), -EBUSY (MPS or
+ * MIG refuses), -EOPNOTSUPP, -EINVAL (our mistake).
  */
 int cuda_fail(const struct cuda_driver *d, cu_result result, struct errmsg *e, const char *what);
 
-/* Whether @result is one after which this process can use no GPU any more: end it, a new one may. */
+/* Whether this process can use no GPU after @result. A new process may. */
 bool cuda_is_fatal(cu_result result);
 
 struct cuda_device_info {
-    cu_device ordinal; /* of this process: changes with CUDA_VISIBLE_DEVICES; the UUID does not */
+    cu_device ordinal; /* in this process: depends on CUDA_VISIBLE_DEVICES, which the UUID does not */
     struct cu_uuid uuid;
     char name[96];
     size_t bytes;
     int compute;         /* 10 * major + minor: 80, 90 */
-    int multiprocessors; /* that blocks are shared out to */
-    size_t granularity;  /* of extents: mappings are multiples of it */
+    int multiprocessors; /* blocks are distributed over them */
+    size_t granularity;  /* of extents: sizes of mappings are multiples of it */
 };
 
 /**
- * cuda_device_find() - a device by its UUID
- * @uuid: as "GPU-6ac6e8b0-..." (32 hexadecimal digits, hyphens anywhere), "MIG-..." likewise, or NULL: the
- * first device
+ * cuda_device_find() - find a device by its UUID
+ * @uuid: such as "GPU-6ac6e8b0-..." (32 hexadecimal digits, hyphens anywhere), or "MIG-..."; NULL: the first
+ * device
  *
- * Return: 0; -ENODEV: no such device, with the UUIDs that are there; -EINVAL: not a UUID; -EOPNOTSUPP: it
- * cannot share memory by descriptors.
+ * Return: 0; -ENODEV: no such device, with the UUIDs of those present; -EINVAL: not a UUID; -EOPNOTSUPP:
+ * the device cannot share memory by descriptors.
  */
 int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_device_info *ret_info,
                      struct errmsg *e);

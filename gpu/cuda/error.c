@@ -1,4 +1,4 @@
-/* The driver's errors as ours: the only place; see driver.h. */
+/* Converts errors of the driver to errno; the only place that does. See driver.h. */
 #include <errno.h>
 
 #include "base/errmsg.h"
@@ -7,7 +7,7 @@
 static const struct {
     cu_result result;
     int err;
-    const char *advice; /* NULL: the driver's own sentence says it all */
+    const char *advice; /* NULL: the sentence of the driver is enough */
 } meanings[] = {
     {CU_INVALID_VALUE, -EINVAL, NULL},
     {CU_OUT_OF_MEMORY, -ENOMEM, "free GPU memory, or configure a smaller pool"},
@@ -60,7 +60,7 @@ static const char *error_sentence_of(const struct cuda_driver *d, cu_result resu
 
 int cuda_fail(const struct cuda_driver *d, cu_result result, struct errmsg *e, const char *what)
 {
-    int err = -EIO; /* what we do not know is not to be trusted with memory */
+    int err = -EIO; /* after an unknown error the memory must not be trusted */
     const char *advice = NULL;
 
     for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++)
@@ -74,10 +74,11 @@ int cuda_fail(const struct cuda_driver *d, cu_result result, struct errmsg *e, c
 
 bool cuda_is_fatal(cu_result result)
 {
-    /* 700 to 720 but "peer access" and "host memory registered": exceptions of a kernel, which end the
-     * context */
+    /* 700 to 720 are exceptions of a kernel, which end the context; "peer access" and "host memory
+     * registered" are not */
     if (result >= CU_ILLEGAL_ADDRESS && result <= 720)
         return result < 704 || result > 713 || result == CU_CONTEXT_IS_DESTROYED || result == 710;
+
     return result == CU_ECC_UNCORRECTABLE || result == CU_CONTAINED || result == CU_MPS_CLIENT_TERMINATED ||
            result == CU_UNKNOWN;
 }

@@ -1,4 +1,4 @@
-/* GPU memory by driver calls; see extent.h. */
+/* See extent.h. */
 #include "gpu/cuda/extent.h"
 
 #include <assert.h>
@@ -53,6 +53,7 @@ struct cuda_space *cuda_space_free(struct cuda_space *s)
 {
     if (!s)
         return NULL;
+
     assert(s->n_extents == 0);
     if (s->base)
         (void) s->driver->address_free(s->base, s->bytes);
@@ -72,24 +73,30 @@ int cuda_space_new(const struct cuda_driver *driver, const struct cuda_device_in
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory");
+
     s->driver = driver;
     s->device = *device;
     if (bytes == 0 || !checked_add(bytes, device->granularity - 1, &rounded))
-        return fail(e, bytes == 0 ? -EINVAL : -EOVERFLOW, "a GPU pool of %zu bytes", bytes);
+        return fail(e, bytes == 0 ? -EINVAL : -EOVERFLOW, "a GPU pool of %zu bytes is empty or too large",
+                    bytes);
+
     s->bytes = rounded / device->granularity * device->granularity;
     s->used = calloc(s->bytes / device->granularity, 1);
     if (!s->used)
         return fail(e, -ENOMEM, "out of memory");
+
     r = driver->context_retain(&s->context, device->ordinal);
     if (r != CU_SUCCESS) {
         s->context = NULL;
         return cuda_fail(driver, r, e, "cannot open a context on the GPU");
     }
+
     r = driver->address_reserve(&s->base, s->bytes, device->granularity, 0, 0);
     if (r != CU_SUCCESS) {
         s->base = 0;
         return cuda_fail(driver, r, e, "cannot reserve addresses for a GPU pool");
     }
+
     *ret_space = take_ptr(s);
     return 0;
 }
@@ -118,8 +125,7 @@ void cuda_space_leave(struct cuda_space *s)
     (void) s->driver->context_pop(&context);
 }
 
-/* First fit: extents of a pool have one size, so that nothing falls between. Return: an address; 0: none is
- * left. */
+/* First fit: extents of a pool have one size, so no gap is too small. Return: an address; 0: none is left. */
 static cu_ptr extent_find_addresses(const struct cuda_space *s, size_t bytes)
 {
     size_t n = bytes / s->device.granularity, total = s->bytes / s->device.granularity, run = 0;
@@ -150,17 +156,20 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
     if (!is_extent_size(s, bytes))
         return fail(e, -EINVAL, "a GPU extent of %zu bytes: %s takes multiples of %zu", bytes, s->device.name,
                     s->device.granularity);
+
     r = d->mem_create(&handle, bytes, &prop, 0);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot allocate GPU memory for an extent");
+
     r = d->mem_export(&fd, handle, CU_HANDLE_POSIX_FD, 0);
-    (void) d->mem_release(handle); /* the descriptor holds the memory from here on */
+    (void) d->mem_release(handle); /* from here on the descriptor holds the memory */
     if (r != CU_SUCCESS) {
         fd = -1;
         return cuda_fail(d, r, e, "cannot make a descriptor of GPU memory");
     }
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "cannot keep a descriptor of GPU memory from children: %s", strerror(errno));
+
     *ret_fd = take_fd(&fd);
     return 0;
 }
@@ -183,16 +192,19 @@ static int extent_map(struct cuda_extent *x, cu_handle handle, int access, struc
         return fail(e, -ENOSPC,
                     "the addresses reserved for GPU extents are used up: no %zu bytes in one piece",
                     x->bytes);
+
     r = d->mem_map(address, x->bytes, 0, handle, 0);
-    if (r == CU_INVALID_VALUE) /* all else is checked: the memory is smaller */
-        return fail(e, -EBADMSG, "the GPU extent is not the %zu bytes that it should be", x->bytes);
+    if (r == CU_INVALID_VALUE) /* every other cause was checked: the memory is smaller than @bytes */
+        return fail(e, -EBADMSG, "the GPU extent does not have the promised %zu bytes", x->bytes);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot map a GPU extent");
+
     r = extent_set_access(s, address, x->bytes, access);
     if (r != CU_SUCCESS) {
         (void) d->mem_unmap(address, x->bytes);
         return cuda_fail(d, r, e, "cannot get access to a GPU extent");
     }
+
     extent_mark_addresses(s, address, x->bytes, true);
     x->address = address;
     s->n_extents++;
@@ -213,19 +225,22 @@ int cuda_extent_import(struct cuda_space *s, int fd_transferred, size_t bytes, i
     if (!is_extent_size(s, bytes))
         return fail(e, -EINVAL, "a GPU extent of %zu bytes: %s takes multiples of %zu", bytes, s->device.name,
                     s->device.granularity);
+
     result = s->driver->mem_import(&handle, (void *) (uintptr_t) fd, CU_HANDLE_POSIX_FD);
     if (result != CU_SUCCESS)
         return cuda_fail(s->driver, result, e, "cannot import a GPU extent");
+
     *x = (struct cuda_extent){.space = s, .bytes = bytes, .writable = access == CU_ACCESS_READ_WRITE};
     r = extent_map(x, handle, access, e);
     (void) s->driver->mem_release(handle); /* the mapping holds the memory */
     if (r < 0)
         return r;
+
     *ret_extent = take_ptr(x);
     return 0;
 }
 
-/* Takes what is there already into the books. */
+/* Adds memory that is mapped already to the extents of the space. */
 static int extent_add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at, size_t bytes,
                              struct cuda_extent **ret, struct errmsg *e)
 {
@@ -233,6 +248,7 @@ static int extent_add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory");
+
     *x = (struct cuda_extent){.space = s, .origin = origin, .address = at, .bytes = bytes, .writable = true};
     s->n_extents++;
     *ret = x;
@@ -245,7 +261,7 @@ int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cud
     return extent_add_legacy(s, BORROWED, at, bytes, ret_extent, e);
 }
 
-/* The handle maps a whole allocation: which must be what was said, or pages would lie beyond its end. */
+/* The handle maps a whole allocation. It must have the promised size, or pages would lie beyond its end. */
 static int extent_check_opened(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
 {
     size_t all = 0;
@@ -253,7 +269,8 @@ static int extent_check_opened(const struct cuda_driver *d, cu_ptr at, size_t by
 
     if (d->address_range(&base, &all, at) == CU_SUCCESS && base == at && all == bytes)
         return 0;
-    return fail(e, -EBADMSG, "GPU memory that another process shares is not the %zu bytes that it should be",
+
+    return fail(e, -EBADMSG, "GPU memory that another process shares does not have the promised %zu bytes",
                 bytes);
 }
 
@@ -267,6 +284,7 @@ int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handl
 
     if (r < 0)
         return r;
+
     result = d->ipc_open(&at, *handle, CU_IPC_LAZY_PEER_ACCESS);
     if (result == CU_SUCCESS) {
         r = extent_check_opened(d, at, bytes, e);
@@ -286,7 +304,7 @@ int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handl
 static void extent_close_opened(struct cuda_extent *x)
 {
     if (cuda_space_enter(x->space, NULL) < 0)
-        return; /* the process's end closes it */
+        return; /* the end of the process closes it */
     (void) x->space->driver->ipc_close(x->address);
     cuda_space_leave(x->space);
 }
@@ -297,10 +315,11 @@ struct cuda_extent *cuda_extent_free(struct cuda_extent *x)
 
     if (!x)
         return NULL;
+
     s = x->space;
     if (x->origin == OPENED)
         extent_close_opened(x);
-    /* Addresses whose mapping is in doubt are not given out again; the process keeps them until it ends. */
+    /* Addresses are not reused if unmapping failed; the process keeps them until it ends. */
     if (x->origin == IMPORTED && s->driver->mem_unmap(x->address, x->bytes) == CU_SUCCESS)
         extent_mark_addresses(s, x->address, x->bytes, false);
     s->n_extents--;
@@ -314,9 +333,11 @@ int cuda_extent_allow_write(struct cuda_extent *x, struct errmsg *e)
 
     if (x->writable)
         return 0;
+
     r = extent_set_access(x->space, x->address, x->bytes, CU_ACCESS_READ_WRITE);
     if (r != CU_SUCCESS)
         return cuda_fail(x->space->driver, r, e, "cannot get write access to a GPU extent");
+
     x->writable = true;
     return 0;
 }
@@ -334,7 +355,9 @@ size_t cuda_extent_bytes(const struct cuda_extent *x)
 static int extent_check_range(const struct cuda_extent *x, size_t offset, size_t n, struct errmsg *e)
 {
     if (offset > x->bytes || n > x->bytes - offset)
-        return fail(e, -EINVAL, "bytes %zu to %zu of a GPU extent of %zu", offset, offset + n, x->bytes);
+        return fail(e, -EINVAL, "bytes %zu to %zu are outside a GPU extent of %zu bytes", offset, offset + n,
+                    x->bytes);
+
     return 0;
 }
 
@@ -345,9 +368,11 @@ int cuda_extent_read(struct cuda_extent *x, size_t offset, void *to, size_t n, s
 
     if (r < 0 || n == 0)
         return r;
+
     r = cuda_space_enter(x->space, e);
     if (r < 0)
         return r;
+
     result = x->space->driver->copy_to_host(to, x->address + offset, n);
     cuda_space_leave(x->space);
     return result == CU_SUCCESS ? 0 : cuda_fail(x->space->driver, result, e, "cannot read GPU memory");
@@ -361,10 +386,12 @@ int cuda_extent_write(struct cuda_extent *x, size_t offset, const void *from, si
     if (r < 0 || n == 0)
         return r;
     if (!x->writable)
-        return fail(e, -EPERM, "a GPU extent that was imported for reading");
+        return fail(e, -EPERM, "cannot write to a GPU extent that was imported for reading");
+
     r = cuda_space_enter(x->space, e);
     if (r < 0)
         return r;
+
     result = x->space->driver->copy_to_device(x->address + offset, from, n);
     cuda_space_leave(x->space);
     return result == CU_SUCCESS ? 0 : cuda_fail(x->space->driver, result, e, "cannot write GPU memory");
@@ -377,13 +404,15 @@ int cuda_extent_clear(struct cuda_extent *x, struct errmsg *e)
     int r;
 
     if (!x->writable)
-        return fail(e, -EPERM, "a GPU extent that was imported for reading");
+        return fail(e, -EPERM, "cannot write to a GPU extent that was imported for reading");
+
     r = cuda_space_enter(x->space, e);
     if (r < 0)
         return r;
+
     result = d->fill(x->address, 0, x->bytes);
     if (result == CU_SUCCESS)
-        result = d->context_synchronize(); /* the fill of device memory does not wait */
+        result = d->context_synchronize(); /* the fill of device memory is asynchronous */
     cuda_space_leave(x->space);
     return result == CU_SUCCESS ? 0 : cuda_fail(d, result, e, "cannot clear GPU memory");
 }

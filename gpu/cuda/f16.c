@@ -1,4 +1,4 @@
-/* Launching the binary16 baseline; see f16.h. */
+/* Launches the binary16 baseline; see f16.h. */
 #include "gpu/cuda/f16.h"
 
 #include <errno.h>
@@ -26,6 +26,7 @@ struct cuda_f16 *cuda_f16_free(struct cuda_f16 *f)
 {
     if (!f)
         return NULL;
+
     cuda_module_unload(&f->module);
     free(f);
     return NULL;
@@ -44,28 +45,42 @@ int cuda_f16_new(struct cuda_space *s, struct cuda_f16 **ret_f16, struct errmsg 
     r = cuda_module_load(s, &cuda_image_f16, f->kernels, N_KERNELS, &f->module, e);
     if (r < 0)
         return r;
+
     *ret_f16 = take_ptr(f);
     return 0;
+}
+
+/* The number of the kernel for head dimension @d; -1: there is none. */
+static int f16_kernel_of(uint32_t d)
+{
+    switch (d) {
+    case 64:
+        return number_of_kvc_f16_64;
+    case 128:
+        return number_of_kvc_f16_128;
+    case 256:
+        return number_of_kvc_f16_256;
+    default:
+        return -1;
+    }
 }
 
 int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream,
                     struct errmsg *e)
 {
     struct cuda_grid attend = {a->n_kv_heads, a->n_splits, n_seqs}, merge = {a->group, a->n_kv_heads, n_seqs};
-    int kernel = a->d == 64    ? number_of_kvc_f16_64
-                 : a->d == 128 ? number_of_kvc_f16_128
-                 : a->d == 256 ? number_of_kvc_f16_256
-                               : -1;
-    int r;
+    int kernel = f16_kernel_of(a->d), r;
 
     if (kernel < 0 || a->group > F16_GROUP_MAX)
         return fail(e, -EOPNOTSUPP,
                     "the binary16 baseline takes dimensions 64, 128 and 256 and up to %d query heads per KV "
                     "head, not %u and %u",
                     F16_GROUP_MAX, a->d, a->group);
+
     r = cuda_launch(f->module.space, &f->kernels[kernel], attend, F16_THREADS, 0, a, stream, e);
     if (r < 0)
         return r;
+
     return cuda_launch(f->module.space, &f->kernels[number_of_kvc_f16_merge], merge, F16_THREADS, 0, a,
                        stream, e);
 }

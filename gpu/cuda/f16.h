@@ -1,7 +1,5 @@
-/*
- * Attention on a binary16 cache by kernels/f16.cu: the baseline that benches hold packed attention against. A
- * library of its own, no part of the product's.
- */
+/* Attention on a binary16 cache by kernels/f16.cu: the baseline that benches compare packed attention with.
+ * A library of its own, not part of the product's. */
 #pragma once
 
 #include "gpu/cuda/extent.h"
@@ -19,9 +17,10 @@ static inline void cuda_f16_freep(struct cuda_f16 **f)
 
 /**
  * cuda_f16_attend() - queue attention of one token per sequence
- * @a: its pointers are device pointers; may go when this returns
+ * @a: its pointers are device pointers; may be freed when this returns
  *
- * Return: 0; -EOPNOTSUPP: a dimension or a group that the kernels do not take, named; else as cuda_fail().
+ * Return: 0; -EOPNOTSUPP: a dimension or a group that the kernels do not take, with its number; else as
+ * cuda_fail().
  */
 int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream,
                     struct errmsg *e);

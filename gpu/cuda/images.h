@@ -1,5 +1,5 @@
-/* The kernels as nvcc made them, one file for all kinds of GPU; in a build without nvcc, text that no driver
- * loads. */
+/* The kernels as nvcc compiled them, one file for all kinds of GPU. In a build without nvcc: text that no
+ * driver loads. */
 #pragma once
 
 #include <stddef.h>
@@ -11,4 +11,4 @@ struct cuda_image {
 
 extern const struct cuda_image cuda_image_attend, cuda_image_attend_80, cuda_image_attend_90;
 extern const struct cuda_image cuda_image_append, cuda_image_read, cuda_image_memory;
-extern const struct cuda_image cuda_image_f16, cuda_image_konly; /* for benches; in a library of their own */
+extern const struct cuda_image cuda_image_f16, cuda_image_konly; /* for benches; in a separate library */

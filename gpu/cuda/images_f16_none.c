@@ -1,4 +1,4 @@
-/* A build without nvcc has no baseline for benches either; see images_none.c. */
+/* A build without nvcc has no baseline for benches; see images_none.c. */
 #include "gpu/cuda/images.h"
 
 static const unsigned char text[] __attribute__((aligned(16))) =

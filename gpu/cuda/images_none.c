@@ -1,5 +1,5 @@
-/* A build without nvcc: text in place of images, which a driver refuses to load and tests' stand-in for one
- * does not read. */
+/* A build without nvcc: text in place of the images. A driver refuses to load it; the stand-in driver of
+ * the tests does not read images. */
 #include "gpu/cuda/images.h"
 
 static const unsigned char text[] __attribute__((aligned(16))) =

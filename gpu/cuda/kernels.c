@@ -1,4 +1,4 @@
-/* Loading and launching; see kernels.h. */
+/* Loads and launches kernels; see kernels.h. */
 #include "gpu/cuda/kernels.h"
 
 #include <assert.h>
@@ -11,38 +11,39 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/kernels/crc.h"
 #include "gpu/cuda/module.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
+#include "gpu/cuda/select.h"
 
 enum {
-    SOME_BLOCKS = 2, /* of attention on a multiprocessor, where nothing better is known */
+    SOME_BLOCKS = 2, /* of attention on a multiprocessor, for the general kernels */
     CRC_SHARE_BYTES = 128 << 10,
     CRC_SHARES_MAX = 256,
     CRC_SHARED_BYTES = (4 * 256 + 1) * sizeof(uint32_t),
 };
 
-/* All kernels, those of attention first: plan_attend_kernel() numbers them. */
+/* All kernels, those of attention first, in the order of enum attend_kernel. */
 enum {
-    LAST_OF_ATTENTION = PLAN_ATTEND_COUNT - 1,
+    LAST_OF_ATTENTION = ATTEND_COUNT - 1,
 #define KERNEL_NUMBER(kernel, parameters) number_of_##kernel,
-    PLAN_MERGE_KERNELS(KERNEL_NUMBER) PLAN_APPEND_KERNELS(KERNEL_NUMBER) PLAN_READ_KERNELS(KERNEL_NUMBER)
-        PLAN_MEMORY_KERNELS(KERNEL_NUMBER)
+    MERGE_KERNELS(KERNEL_NUMBER) APPEND_KERNELS(KERNEL_NUMBER) READ_KERNELS(KERNEL_NUMBER)
+        MEMORY_KERNELS(KERNEL_NUMBER)
 #undef KERNEL_NUMBER
-            FIRST_OF_90,                       /* plan_90_kernel() numbers them */
-    FIRST_OF_80 = FIRST_OF_90 + PLAN_90_COUNT, /* and plan_80_kernel() these */
-    N_KERNELS = FIRST_OF_80 + PLAN_80_COUNT
+            FIRST_OF_90,                         /* in the order of enum attend_90_kernel */
+    FIRST_OF_80 = FIRST_OF_90 + ATTEND_90_COUNT, /* in the order of enum attend_80_kernel */
+    N_KERNELS = FIRST_OF_80 + ATTEND_80_COUNT
 };
 
-/* What is loaded, and which kernels it has: from there to the next one's first. */
+/* The images to load. An image has the kernels from @first to the first kernel of the next image. */
 static const struct {
     const struct cuda_image *image;
     unsigned first;
-    int compute; /* the only compute capability that runs it; 0: all do */
+    int compute; /* the only compute capability that runs the image; 0: all run it */
 } images[] = {
     {&cuda_image_attend, 0, 0},
     {&cuda_image_append, number_of_kvc_pack_keys, 0},
     {&cuda_image_read, number_of_kvc_read, 0},
-    {&cuda_image_memory, number_of_kvc_poke, 0},
-    {&cuda_image_attend_90, FIRST_OF_90, PLAN_90_COMPUTE},
+    {&cuda_image_memory, number_of_kvc_write_words, 0},
+    {&cuda_image_attend_90, FIRST_OF_90, ATTEND_90_COMPUTE},
     {&cuda_image_attend_80, FIRST_OF_80, 0},
 };
 
@@ -59,6 +60,7 @@ struct cuda_kernels *cuda_kernels_free(struct cuda_kernels *k)
 {
     if (!k)
         return NULL;
+
     for (unsigned i = 0; i < N_IMAGES; i++)
         cuda_module_unload(&k->modules[i]);
     free(k);
@@ -71,20 +73,21 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 
     if (!k)
         return fail(e, -ENOMEM, "out of memory");
+
     *k = (struct cuda_kernels){
         .space = s,
         .compute = cuda_space_device(s)->compute,
         .kernels =
             {
 #define KERNEL_NAME(kernel, parameters) {.name = #kernel},
-#define ATTEND_NAME(kernel, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
-                PLAN_ATTEND_KERNELS(ATTEND_NAME) PLAN_MERGE_KERNELS(KERNEL_NAME) PLAN_APPEND_KERNELS(
-                    KERNEL_NAME) PLAN_READ_KERNELS(KERNEL_NAME) PLAN_MEMORY_KERNELS(KERNEL_NAME)
-#define NAME_90(kernel, d, n_rows) KERNEL_NAME(kernel, plan_attend)
-                    PLAN_90_KERNELS(NAME_90)
+#define ATTEND_NAME(kernel, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, launch_attend)
+                ATTEND_KERNELS(ATTEND_NAME) MERGE_KERNELS(KERNEL_NAME) APPEND_KERNELS(KERNEL_NAME)
+                    READ_KERNELS(KERNEL_NAME) MEMORY_KERNELS(KERNEL_NAME)
+#define NAME_90(kernel, d, n_rows) KERNEL_NAME(kernel, launch_attend)
+                        ATTEND_90_KERNELS(NAME_90)
 #undef NAME_90
-#define NAME_80(kernel, d, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
-                        PLAN_80_KERNELS(NAME_80)
+#define NAME_80(kernel, d, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, launch_attend)
+                            ATTEND_80_KERNELS(NAME_80)
 #undef NAME_80
 #undef ATTEND_NAME
 #undef KERNEL_NAME
@@ -106,58 +109,58 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 
 /* ---- launching ---- */
 
-/* What attends for a table and calls of @n_q > 0 queries: the newest kernel that the device runs and that
- * takes them. */
+/* The kernel that attends for a table and calls of @n_q > 0 queries: the newest one that the device runs
+ * and that takes them. */
 struct choice {
     unsigned kernel, n_threads;
-    unsigned n_blocks; /* that a multiprocessor has at work at a time */
+    unsigned n_blocks; /* that run on a multiprocessor at a time */
     size_t shared_bytes;
 };
 
-/* Of a device of 9.0. */
-static unsigned kernels_blocks_of_90(enum plan_90_kernel kernel, size_t shared_bytes)
+/* Blocks on a multiprocessor of a device of 9.0. */
+static unsigned kernels_blocks_of_90(enum attend_90_kernel kernel, size_t shared_bytes)
 {
-    static const unsigned by_registers[PLAN_90_COUNT] = {
-#define BLOCKS_90(name, d, n_rows) PLAN_90_BLOCKS(d, n_rows),
-        PLAN_90_KERNELS(BLOCKS_90)
+    static const unsigned by_registers[ATTEND_90_COUNT] = {
+#define BLOCKS_90(name, d, n_rows) ATTEND_90_BLOCKS(d, n_rows),
+        ATTEND_90_KERNELS(BLOCKS_90)
 #undef BLOCKS_90
     };
-    unsigned by_memory = (unsigned) (PLAN_90_SHARED_ALL / (shared_bytes + 1024));
+    unsigned by_memory = (unsigned) (ATTEND_90_SHARED_ALL / (shared_bytes + 1024));
 
     return by_memory < by_registers[kernel] ? by_memory : by_registers[kernel];
 }
 
-static unsigned kernels_blocks_of_80(enum plan_80_kernel kernel, size_t shared_bytes)
+static unsigned kernels_blocks_of_80(enum attend_80_kernel kernel, size_t shared_bytes)
 {
-    static const unsigned by_registers[PLAN_80_COUNT] = {
-#define BLOCKS_80(name, d, n_key_coords, n_columns, n_rows) PLAN_80_BLOCKS(d, n_key_coords, n_rows),
-        PLAN_80_KERNELS(BLOCKS_80)
+    static const unsigned by_registers[ATTEND_80_COUNT] = {
+#define BLOCKS_80(name, d, n_key_coords, n_columns, n_rows) ATTEND_80_BLOCKS(d, n_key_coords, n_rows),
+        ATTEND_80_KERNELS(BLOCKS_80)
 #undef BLOCKS_80
     };
-    unsigned by_memory = (unsigned) (PLAN_80_SHARED_ALL / (shared_bytes + 1024));
+    unsigned by_memory = (unsigned) (ATTEND_80_SHARED_ALL / (shared_bytes + 1024));
 
     return by_memory < by_registers[kernel] ? by_memory : by_registers[kernel];
 }
 
 static struct choice kernels_choose(const struct cuda_kernels *k, const struct page_layout *l, uint32_t n_q)
 {
-    enum plan_90_kernel of_90 = plan_90_kernel(l, n_q);
-    enum plan_80_kernel of_80 = plan_80_kernel(l, n_q);
+    enum attend_90_kernel of_90 = select_attend_90(l, n_q);
+    enum attend_80_kernel of_80 = select_attend_80(l, n_q);
 
-    if (k->compute == PLAN_90_COMPUTE && of_90 < PLAN_90_COUNT) {
-        size_t shared_bytes = plan_90_shared_bytes(of_90, l);
+    if (k->compute == ATTEND_90_COMPUTE && of_90 < ATTEND_90_COUNT) {
+        size_t shared_bytes = select_attend_90_shared_bytes(of_90, l);
 
-        return (struct choice){FIRST_OF_90 + of_90, PLAN_90_THREADS,
+        return (struct choice){FIRST_OF_90 + of_90, ATTEND_90_THREADS,
                                kernels_blocks_of_90(of_90, shared_bytes), shared_bytes};
     }
-    if (k->compute >= PLAN_80_COMPUTE && of_80 < PLAN_80_COUNT) {
-        size_t shared_bytes = plan_80_shared_bytes(of_80, l);
+    if (k->compute >= ATTEND_80_COMPUTE && of_80 < ATTEND_80_COUNT) {
+        size_t shared_bytes = select_attend_80_shared_bytes(of_80, l);
 
-        return (struct choice){FIRST_OF_80 + of_80, PLAN_THREADS, kernels_blocks_of_80(of_80, shared_bytes),
+        return (struct choice){FIRST_OF_80 + of_80, LAUNCH_THREADS, kernels_blocks_of_80(of_80, shared_bytes),
                                shared_bytes};
     }
-    return (struct choice){plan_attend_kernel(l, n_q), PLAN_THREADS, SOME_BLOCKS,
-                           plan_attend_shared_bytes(l)};
+    return (struct choice){select_attend(l, n_q), LAUNCH_THREADS, SOME_BLOCKS,
+                           device_table_attend_shared_bytes(l)};
 }
 
 void cuda_kernels_limit(struct cuda_kernels *k, int compute)
@@ -175,93 +178,104 @@ unsigned cuda_attend_blocks(const struct cuda_kernels *k, const struct page_layo
     return kernels_choose(k, l, n_q).n_blocks;
 }
 
-int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a,
+int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct launch_attend *a,
                 unsigned n_items, cu_stream stream, struct errmsg *e)
 {
     unsigned group = geometry_group(&l->table->geometry);
-    struct cuda_grid attend = {l->shard.n_heads * PLAN_TILES(group, a->n_q), a->n_splits, n_items};
+    struct cuda_grid attend = {l->shard.n_heads * LAUNCH_TILES(group, a->n_q), a->n_splits, n_items};
     struct cuda_grid merge = {group * a->n_q, l->shard.n_heads, n_items};
     struct choice c;
     int r;
 
-    assert(n_items <= PLAN_ITEMS_MAX);
+    assert(n_items <= LAUNCH_ITEMS_MAX);
     if (n_items == 0 || a->n_q == 0)
         return 0;
+
     c = kernels_choose(k, l, a->n_q);
     r = cuda_launch(k->space, &k->kernels[c.kernel], attend, c.n_threads, c.shared_bytes, a, stream, e);
     if (r < 0)
         return r;
-    return cuda_launch(k->space, &k->kernels[number_of_kvc_merge], merge, PLAN_THREADS,
-                       plan_merge_shared_bytes(l), a, stream, e);
+
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_merge], merge, LAUNCH_THREADS,
+                       device_table_merge_shared_bytes(l), a, stream, e);
 }
 
 static unsigned kernels_pieces_of(uint64_t amount, uint64_t piece, unsigned most)
 {
     uint64_t n = (amount + piece - 1) / piece;
 
-    return n < 1 ? 1 : n < most ? (unsigned) n : most;
+    if (n < 1)
+        return 1;
+
+    return n < most ? (unsigned) n : most;
 }
 
-int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a,
+int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct launch_append *a,
                 unsigned n_items, cu_stream stream, struct errmsg *e)
 {
     static const int pack[] = {[SIDE_K] = number_of_kvc_pack_keys, [SIDE_V] = number_of_kvc_pack_values};
     struct cuda_grid rows = {n_items * l->shard.n_heads,
-                             kernels_pieces_of(l->table->geometry.d, PLAN_SLICE, UINT_MAX), 0};
-    uint32_t n_packing = 0, n_pack = 0, n_new = 0; /* items up to the last that packs; largest of the items */
+                             kernels_pieces_of(l->table->geometry.d, LAUNCH_SLICE, UINT_MAX), 0};
+    /* n_packing: items up to the last one that packs; n_pack, n_new: largest of the items */
+    uint32_t n_packing = 0, n_pack = 0, n_new = 0;
 
-    assert(n_items <= PLAN_ITEMS_MAX);
+    assert(n_items <= LAUNCH_ITEMS_MAX);
     if (n_items == 0)
         return 0;
+
     for (uint32_t i = 0; i < n_items; i++) {
         n_packing = a->items[i].n_pack > 0 ? i + 1 : n_packing;
         n_pack = a->items[i].n_pack > n_pack ? a->items[i].n_pack : n_pack;
         n_new = a->items[i].n_new > n_new ? a->items[i].n_new : n_new;
     }
-    rows.z = 2 * plan_append_shares(n_new);
+    rows.z = 2 * launch_append_shares(n_new);
     for (unsigned side = SIDE_K; n_pack > 0 && side <= SIDE_V; side++) {
         struct cuda_grid grid = {
             n_packing * l->shard.n_heads, n_pack,
-            kernels_pieces_of(plan_rank_max(l, (enum side) side), PLAN_TILE_ROWS, UINT_MAX)};
-        int r = cuda_launch(k->space, &k->kernels[pack[side]], grid, PLAN_THREADS,
-                            plan_coding_shared_bytes(l), a, stream, e);
+            kernels_pieces_of(device_table_rank_max(l, (enum side) side), LAUNCH_TILE_ROWS, UINT_MAX)};
+        int r = cuda_launch(k->space, &k->kernels[pack[side]], grid, LAUNCH_THREADS,
+                            device_table_coding_shared_bytes(l), a, stream, e);
 
         if (r < 0)
             return r;
     }
-    return cuda_launch(k->space, &k->kernels[number_of_kvc_append_rows], rows, PLAN_THREADS, 0, a, stream, e);
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_append_rows], rows, LAUNCH_THREADS, 0, a, stream,
+                       e);
 }
 
-int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct plan_read *r,
+int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct launch_read *r,
               cu_stream stream, struct errmsg *e)
 {
     struct cuda_grid grid = {(r->first % CHUNK_TOKENS + r->n + CHUNK_TOKENS - 1) / CHUNK_TOKENS,
                              l->shard.n_heads,
-                             kernels_pieces_of(l->table->geometry.d, PLAN_TILE_ROWS, UINT_MAX)};
+                             kernels_pieces_of(l->table->geometry.d, LAUNCH_TILE_ROWS, UINT_MAX)};
 
     if (r->n == 0)
         return 0;
-    return cuda_launch(k->space, &k->kernels[number_of_kvc_read], grid, PLAN_THREADS,
-                       plan_coding_shared_bytes(l), r, stream, e);
+
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_read], grid, LAUNCH_THREADS,
+                       device_table_coding_shared_bytes(l), r, stream, e);
 }
 
-int cuda_poke(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes, cu_stream stream,
-              struct errmsg *e)
+int cuda_write_words(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes, cu_stream stream,
+                     struct errmsg *e)
 {
     const struct cuda_grid grid = {1, 1, 1};
     const char *at = from;
 
     assert(to % sizeof(uint32_t) == 0 && bytes % sizeof(uint32_t) == 0);
     while (bytes > 0) {
-        struct plan_poke p = {.to = (uint32_t *) (uintptr_t) to};
+        struct launch_write_words p = {.to = (uint32_t *) (uintptr_t) to};
         size_t n = bytes < sizeof(p.words) ? bytes : sizeof(p.words);
         int r;
 
         p.n_words = (uint32_t) (n / sizeof(uint32_t));
         memcpy(p.words, at, n);
-        r = cuda_launch(k->space, &k->kernels[number_of_kvc_poke], grid, PLAN_THREADS, 0, &p, stream, e);
+        r = cuda_launch(k->space, &k->kernels[number_of_kvc_write_words], grid, LAUNCH_THREADS, 0, &p, stream,
+                        e);
         if (r < 0)
             return r;
+
         to += n;
         at += n;
         bytes -= n;
@@ -269,23 +283,26 @@ int cuda_poke(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes,
     return 0;
 }
 
-int cuda_crc(struct cuda_kernels *k, const struct plan_crc *c, cu_stream stream, struct errmsg *e)
+int cuda_crc(struct cuda_kernels *k, const struct launch_crc *c, cu_stream stream, struct errmsg *e)
 {
     const struct cuda_grid one = {1, 1, 1},
                            grid = {c->n, kernels_pieces_of(c->bytes, CRC_SHARE_BYTES, CRC_SHARES_MAX), 1};
-    struct plan_crc p = *c;
+    struct launch_crc p = *c;
     int r;
 
     assert(c->bytes % sizeof(uint32_t) == 0);
     if (c->n == 0)
         return 0;
+
     p.powers[0] = CRC_POLYNOMIAL;
-    for (unsigned i = 1; i < PLAN_CRC_POWERS; i++)
+    for (unsigned i = 1; i < LAUNCH_CRC_POWERS; i++)
         p.powers[i] = crc_product(p.powers[i - 1], p.powers[i - 1]);
     p.begin = ~crc_shift(~0u, c->bytes / sizeof(uint32_t), p.powers);
-    r = cuda_launch(k->space, &k->kernels[number_of_kvc_crc_begin], one, PLAN_CRC_THREADS, 0, &p, stream, e);
+    r = cuda_launch(k->space, &k->kernels[number_of_kvc_crc_begin], one, LAUNCH_CRC_THREADS, 0, &p, stream,
+                    e);
     if (r < 0)
         return r;
-    return cuda_launch(k->space, &k->kernels[number_of_kvc_crc], grid, PLAN_CRC_THREADS, CRC_SHARED_BYTES, &p,
-                       stream, e);
+
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_crc], grid, LAUNCH_CRC_THREADS, CRC_SHARED_BYTES,
+                       &p, stream, e);
 }

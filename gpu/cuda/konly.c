@@ -1,4 +1,4 @@
-/* Launching packed keys beside binary16 values; see konly.h. */
+/* Launches the kernels of packed keys beside binary16 values; see konly.h. */
 #include "gpu/cuda/konly.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "gpu/cuda/module.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 
 enum { MERGE = KONLY_ATTEND_COUNT, N_KERNELS };
 
@@ -20,6 +20,7 @@ struct cuda_konly *cuda_konly_free(struct cuda_konly *k)
 {
     if (!k)
         return NULL;
+
     cuda_module_unload(&k->module);
     free(k);
     return NULL;
@@ -39,6 +40,7 @@ int cuda_konly_new(struct cuda_space *s, struct cuda_konly **ret_konly, struct e
     r = cuda_module_load(s, &cuda_image_konly, k->kernels, N_KERNELS, &k->module, e);
     if (r < 0)
         return r;
+
     *ret_konly = take_ptr(k);
     return 0;
 }
@@ -54,15 +56,16 @@ unsigned konly_kernel(const struct page_layout *l)
 
     if (l->table->geometry.d != KONLY_D || geometry_group(&l->table->geometry) > KONLY_ROWS)
         return KONLY_ATTEND_COUNT;
-    while (i < KONLY_ATTEND_COUNT && plan_rank_max(l, SIDE_K) > most[i])
+
+    while (i < KONLY_ATTEND_COUNT && device_table_rank_max(l, SIDE_K) > most[i])
         i++;
     return i;
 }
 
 size_t konly_shared_bytes(const struct page_layout *l)
 {
-    struct plan_80_shape s =
-        plan_80_shape(KONLY_D, KONLY_ROWS, plan_rank_max(l, SIDE_K), 0, plan_block_bytes_max(l), 0);
+    struct attend_80_shape s = attend_80_shape(KONLY_D, KONLY_ROWS, device_table_rank_max(l, SIDE_K), 0,
+                                               device_table_block_bytes_max(l), 0);
 
     return konly_values_at(&s) + (size_t) KONLY_VALUE_BYTES;
 }
@@ -81,9 +84,11 @@ int cuda_konly_attend(struct cuda_konly *k, const struct page_layout *l, const s
             "packed keys beside binary16 values have a kernel for dimension %d, %d query heads per KV head "
             "and rank %d at most",
             KONLY_D, KONLY_ROWS, KONLY_D);
-    r = cuda_launch(k->module.space, &k->kernels[kernel], attend, PLAN_THREADS, konly_shared_bytes(l), a,
+
+    r = cuda_launch(k->module.space, &k->kernels[kernel], attend, LAUNCH_THREADS, konly_shared_bytes(l), a,
                     stream, e);
     if (r < 0)
         return r;
-    return cuda_launch(k->module.space, &k->kernels[MERGE], merge, PLAN_THREADS, 0, a, stream, e);
+
+    return cuda_launch(k->module.space, &k->kernels[MERGE], merge, LAUNCH_THREADS, 0, a, stream, e);
 }

@@ -1,7 +1,5 @@
-/*
- * Attention on packed keys beside binary16 values by kernels/konly.cu: what the paper compares. For benches:
- * a library with the binary16 baseline's (f16.h), no part of the product's.
- */
+/* Attention on packed keys beside binary16 values by kernels/konly.cu: the setting of the paper. For
+ * benches: in the library of the binary16 baseline (f16.h), not part of the product's. */
 #pragma once
 
 #include "gpu/cuda/extent.h"
@@ -30,9 +28,9 @@ size_t konly_shared_bytes(const struct page_layout *l);
 
 /**
  * cuda_konly_attend() - queue attention of one token per sequence
- * @a: its pointers are device pointers; may go when this returns
+ * @a: its pointers are device pointers; may be freed when this returns
  *
- * Return: 0; -EOPNOTSUPP: other dimensions than 128, or more than 4 query heads per KV head; else as
+ * Return: 0; -EOPNOTSUPP: a dimension other than 128, or more than 4 query heads per KV head; else as
  * cuda_fail().
  */
 int cuda_konly_attend(struct cuda_konly *k, const struct page_layout *l, const struct konly_attend *a,

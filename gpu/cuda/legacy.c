@@ -1,8 +1,6 @@
-/*
- * Memory of cuMemAlloc() and cudaMalloc() for other processes: the driver's older way, for engines that own
- * their memory. A handle of 64 bytes names a whole allocation of the process that made it, and is worth
- * nothing when that process is gone.
- */
+/* Shares memory of cuMemAlloc() and cudaMalloc() with other processes, for engines that allocate their own
+ * memory: the older interface of the driver. A handle of 64 bytes names a whole allocation of the process
+ * that made it, and is useless after that process has ended. */
 #include <errno.h>
 
 #include "base/errmsg.h"
@@ -25,6 +23,7 @@ static int legacy_check_allocation(const struct cuda_driver *d, cu_ptr at, size_
     if (bytes % CUDA_LEGACY_UNIT != 0)
         return fail(e, -EINVAL, "an allocation of %zu bytes may lie beside others: share multiples of %zu",
                     bytes, CUDA_LEGACY_UNIT);
+
     return 0;
 }
 
@@ -42,6 +41,7 @@ static int legacy_check_kind(const struct cuda_driver *d, cu_device device, cu_p
         return fail(e, -EINVAL,
                     "GPU memory of this kind cannot be shared by a handle: allocate it with cudaMalloc() or "
                     "cuMemAlloc()");
+
     return on == device ? 0 : fail(e, -EINVAL, "the memory is on device %d, not on device %d", on, device);
 }
 
@@ -54,6 +54,7 @@ int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_
 
     if (r < 0)
         return r;
+
     r = legacy_check_allocation(d, at, bytes, e);
     if (r == 0)
         r = legacy_check_kind(d, cuda_space_device(s)->ordinal, at, e);

@@ -1,11 +1,11 @@
-/* Images and launches; see module.h. */
+/* See module.h. */
 #include "gpu/cuda/module.h"
 
 #include <errno.h>
 
 #include "base/errmsg.h"
 
-#define SHARED_BYTES_FREE ((size_t) 48 << 10) /* more must be asked for, once per function */
+#define SHARED_BYTES_FREE ((size_t) 48 << 10) /* larger amounts must be requested once per function */
 
 void cuda_module_unload(struct cuda_module *m)
 {
@@ -16,7 +16,7 @@ void cuda_module_unload(struct cuda_module *m)
     *m = (struct cuda_module){0};
 }
 
-/* In the space's context. */
+/* The context of the space must be current. */
 static int module_find_kernels(const struct cuda_driver *d, cu_module module, struct cuda_kernel *kernels,
                                size_t n, struct errmsg *e)
 {
@@ -25,6 +25,7 @@ static int module_find_kernels(const struct cuda_driver *d, cu_module module, st
 
         if (r != CU_SUCCESS)
             return cuda_fail(d, r, e, kernels[i].name);
+
         kernels[i].shared_bytes = SHARED_BYTES_FREE;
     }
     return 0;
@@ -41,6 +42,7 @@ int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struc
     r = cuda_space_enter(s, e);
     if (r < 0)
         return r;
+
     result = d->module_load(&m.module, image->data);
     if (result != CU_SUCCESS) {
         m.module = NULL;
@@ -53,6 +55,7 @@ int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struc
         cuda_module_unload(&m);
         return r;
     }
+
     *ret_module = m;
     return 0;
 }

@@ -1,5 +1,5 @@
-/* An image of kernels in a space's context: its functions by name, and launches of them. For kernels.c and
- * f16.c. */
+/* An image of kernels in the context of a space: finds its functions by name and launches them. For
+ * kernels.c, f16.c and konly.c. */
 #pragma once
 
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include "gpu/cuda/extent.h"
 #include "gpu/cuda/images.h"
 
-/* One kernel: all take one struct of parameters, by value. */
+/* One kernel. All kernels take one struct of parameters, by value. */
 struct cuda_kernel {
     const char *name;
     cu_function function;
@@ -32,7 +32,7 @@ struct cuda_module {
 int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struct cuda_kernel *kernels,
                      size_t n, struct cuda_module *ret_module, struct errmsg *e);
 
-/* Work of its kernels must have ended. A zeroed one is fine. */
+/* Work of its kernels must have ended. Accepts a zeroed module. */
 void cuda_module_unload(struct cuda_module *m);
 
 /**

@@ -1,7 +1,7 @@
 /*
- * The CPU flash attention of ggml for one new token over a long context, with a cache of one type: what
- * ggml_attend.sh holds `kvcobra bench attend` against. Built by that script against ggml's own headers, never
- * as a part of this project.
+ * The CPU flash attention of ggml for one new token over a long context, with a cache of one type.
+ * ggml_attend.sh compares it with `kvcobra bench attend`, and builds it with the headers of ggml; it is no
+ * part of the project's build.
  *
  *     ggml_attend TYPE D KV_HEADS GROUP KEYS THREADS REPEAT
  *
@@ -40,7 +40,8 @@ static float uniform(uint64_t *state)
     return (float) (*state >> 40) * 0x1p-23f - 1;
 }
 
-/* Rows of numbers in @t's type; the same numbers in binary32 go to @ret if it is not NULL. */
+/* Fills rows of @t with numbers of its type, and @ret, if it is not NULL, with the same numbers in binary32.
+ */
 static void fill(struct ggml_tensor *t, uint64_t seed, float *ret)
 {
     int64_t row = t->ne[0], n_rows = ggml_nrows(t);
@@ -125,7 +126,7 @@ static void check(struct shape s, int n_threads)
         }
     }
     if (!(sqrt(wrong / size) < 0.25))
-        die("its attention differs from a plain loop; nothing was timed");
+        die("the attention differs from a plain loop, so nothing was timed");
     ggml_free(a.ctx);
     free(q);
     free(k);

@@ -1,11 +1,11 @@
 #!/bin/sh
 # `kvcobra bench attend` against the CPU flash attention of ggml with f16, q8_0 and q4_0 caches: the same shapes, the same
-# number of threads, one after the other in rounds. A bench to run by hand; nothing of ggml is part of this project.
+# number of threads, one after the other in rounds. Run it by hand; this project contains no part of ggml.
 #
 #     tests/bench/ggml_attend.sh [BUILD_FOLDER] [ROUNDS]
 #
 # GGML_SOURCE names a folder of ggml's or llama.cpp's sources; without it the PyPI source package of llama-cpp-python is
-# fetched. Exits with 77, and a sentence, where that or a tool is missing.
+# downloaded. Exits with 77, and a sentence, if that or a tool is missing.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -23,28 +23,28 @@ skip() {
 for tool in cmake cc c++ python3; do
     command -v "$tool" >/dev/null || skip "$tool is not installed"
 done
-[ -x "$kvcobra" ] || skip "there is no $kvcobra; name the build folder"
+[ -x "$kvcobra" ] || skip "$kvcobra does not exist; name the build folder"
 
 # ---- ggml ------------------------------------------------------------------------------------------------------------
 mkdir -p "$work"
 if [ -z "${GGML_SOURCE:-}" ]; then
     if ! ls "$work"/llama_cpp_python-*/vendor >/dev/null 2>&1; then
-        echo "fetching llama-cpp-python's source package from PyPI (77 MB)" >&2
+        echo "downloading llama-cpp-python's source package from PyPI (77 MB)" >&2
         (cd "$work" && python3 -m pip download --quiet --no-binary llama-cpp-python --no-deps llama-cpp-python) ||
-            skip "the source package cannot be fetched"
+            skip "the source package cannot be downloaded"
         tar -C "$work" -xzf "$work"/llama_cpp_python-*.tar.gz
     fi
     GGML_SOURCE=$(ls -d "$work"/llama_cpp_python-*/vendor/llama.cpp | tail -n 1)
 fi
 include=$GGML_SOURCE/ggml/include
 [ -d "$include" ] || include=$GGML_SOURCE/include
-[ -f "$include/ggml-cpu.h" ] || skip "$GGML_SOURCE is not ggml's source"
+[ -f "$include/ggml-cpu.h" ] || skip "$GGML_SOURCE has no sources of ggml"
 echo "building ggml of $GGML_SOURCE" >&2
 cmake -S "$GGML_SOURCE" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON \
     -DGGML_OPENMP=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_CURL=OFF \
     >"$work/build.log" 2>&1 &&
     cmake --build "$work/build" -j "$(nproc)" --target ggml >>"$work/build.log" 2>&1 ||
-    skip "ggml does not build here; see $work/build.log"
+    skip "ggml cannot be built; see $work/build.log"
 lib=$work/build/ggml/src
 [ -f "$lib/libggml.a" ] || lib=$work/build/src
 cc -std=gnu17 -O2 -I "$include" -c "$root/tests/bench/ggml_attend.c" -o "$work/ggml_attend.o"
@@ -52,7 +52,7 @@ c++ "$work/ggml_attend.o" "$lib/libggml.a" "$lib/libggml-cpu.a" "$lib/libggml-ba
     -o "$work/ggml_attend"
 
 # ---- rounds ----------------------------------------------------------------------------------------------------------
-# 64 MiB of binary16 for 8 KV heads of dimension 128 is 16384 keys, as `bench attend` has them
+# 64 MiB of binary16 for 8 KV heads of dimension 128 is 16384 keys, as in `bench attend`
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 trap 'exit 130' INT

@@ -1,14 +1,14 @@
-/* Between the files of this folder: what cuda_on_cpu.cpp, which runs threads, and hopper.cpp, for whose
- * operations they wait, ask of each other. */
+/* What cuda_on_cpu.cpp, which runs the threads of a block, and hopper.cpp, whose operations wait, use of
+ * each other. */
 #pragma once
 
-/* Leaves the running thread until @ready; looked at each time around. */
+/* Suspends the running thread until @ready, which is checked whenever the thread could run. */
 void on_cpu_wait_until(bool (*ready)(const void *what), const void *what);
 
-/* Before a block's first thread and after its last. */
+/* Called before the first thread of a block and after the last one. */
 void hopper_block_begin(unsigned n_threads);
 void hopper_block_end();
 
-/* No thread can go on: delivers one copy, the youngest, so that no order is relied on. False: none is in
- * flight. */
+/* Called when no thread can continue: delivers one copy, the youngest, so that kernels cannot rely on an
+ * order. False: no copy is in flight. */
 bool hopper_deliver();

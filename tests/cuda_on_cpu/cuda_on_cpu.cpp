@@ -1,5 +1,5 @@
-/* The threads of a block as contexts that take turns; see cuda_on_cpu.h. */
-#include "gpu/cuda/kernels/device.h" /* includes cuda_on_cpu.h */
+/* Runs the threads of a block as contexts of one thread; see backend/device.h. */
+#include "gpu/cuda/kernels/device.h" /* and with it backend/device.h of this folder */
 
 #include <cassert>
 #include <cstdio>
@@ -18,8 +18,8 @@ unsigned char *dynamic_shared;
 namespace
 {
 
-/* A place to go on at. The compiler's own jumps, since those of libc ask the kernel for signals, at each of
- * millions of turns. */
+/* A place to resume at, for the compiler's own jumps: those of libc call the Linux kernel for signals, at
+ * each of millions of switches. */
 typedef void *place[5];
 
 __attribute__((noinline)) void jump(place to)
@@ -36,11 +36,11 @@ __attribute__((noinline)) void leave(place here, place to)
 enum state { NEW, RUNNING, AT_BARRIER, GAVE, TOOK, WAITING, DONE };
 
 struct thread {
-    ucontext_t context; /* where it begins */
-    place turn;
+    ucontext_t context; /* where the thread begins */
+    place resume;
     char *stack;
     enum state state;
-    bool (*ready)(const void *what); /* WAITING: for this */
+    bool (*ready)(const void *what); /* WAITING: until this is true */
     const void *what;
     unsigned char given[GIVEN_BYTES];
 };
@@ -53,13 +53,13 @@ struct {
     const void *arg;
 } block;
 
-/* Leaves the thread until all that it waits for are in @state too. */
+/* Suspends the thread until all threads that it waits for are in @state too. */
 void wait_in(enum state state)
 {
     struct thread *t = &block.threads[block.current];
 
     t->state = state;
-    leave(t->turn, block.scheduler);
+    leave(t->resume, block.scheduler);
 }
 
 void thread_main()
@@ -69,7 +69,7 @@ void thread_main()
     jump(block.scheduler);
 }
 
-/* Until it waits or is done. */
+/* Runs the thread until it waits or is done. */
 __attribute__((noinline)) void run_thread(unsigned i)
 {
     struct thread *t = &block.threads[i];
@@ -79,7 +79,7 @@ __attribute__((noinline)) void run_thread(unsigned i)
     threadIdx = {i, 0, 0};
     t->state = RUNNING;
     if (state == RUNNING)
-        leave(block.scheduler, t->turn);
+        leave(block.scheduler, t->resume);
     else if (__builtin_setjmp(block.scheduler) == 0)
         (void) setcontext(&t->context);
 }
@@ -88,8 +88,7 @@ void start(unsigned i)
 {
     struct thread *t = &block.threads[i];
 
-    if (!t->stack) { /* for as long as the process lives: launches are many, and most of a stack is never
-                        touched */
+    if (!t->stack) { /* stacks are never freed: launches are many, and most of a stack is never touched */
         void *map = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -120,7 +119,7 @@ void release(unsigned first, unsigned n)
         block.threads[i].state = RUNNING;
 }
 
-/* Lets go whom all wait together; false if nobody was. */
+/* Resumes the threads that all wait together; false if there was none. */
 bool release_waiting()
 {
     bool any = false;
@@ -138,7 +137,7 @@ bool release_waiting()
     return any;
 }
 
-/* One that waits looks whether it still must. */
+/* Checks the condition of a thread that waits. */
 bool can_run(unsigned i)
 {
     struct thread *t = &block.threads[i];
@@ -156,10 +155,8 @@ unsigned draw(unsigned n)
     return (block.drawn >> 16) % n;
 }
 
-/*
- * Every warp has a turn, beginning with any of them, and some sit it out: so whoever relies on another's
- * being through, without waiting for it, is found out. False: nobody could go on.
- */
+/* Runs every warp once, beginning with a random one; some warps are skipped. So a kernel that relies on the
+ * progress of another warp without waiting for it is found. False: no thread could continue. */
 bool run_round()
 {
     unsigned n_warps = block.n / 32, first = draw(n_warps);
@@ -169,7 +166,7 @@ bool run_round()
         unsigned warp = (first + w) % n_warps;
 
         if (draw(4) == 0) {
-            any = true; /* as far as one knows */
+            any = true; /* assumed: a skipped warp could run */
             continue;
         }
         for (unsigned i = 32 * warp; i < 32 * (warp + 1); i++)
@@ -245,7 +242,7 @@ void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
                 blockIdx = {x, y, z};
-                memset(dynamic_shared, 0xff, shared_bytes); /* NaN where nothing was written */
+                memset(dynamic_shared, 0xff, shared_bytes); /* NaN in memory that was not written */
                 hopper_block_begin(n_threads);
                 run_block();
                 hopper_block_end();

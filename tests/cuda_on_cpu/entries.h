@@ -1,5 +1,5 @@
-/* What on_cpu_run() calls in each thread of a kernel: declared in kernels.cpp, defined where the kernel is
- * compiled. */
+/* The functions that on_cpu_run() calls in each thread of a kernel: declared in kernels.cpp, defined where
+ * the kernel is compiled. */
 #pragma once
 
 #define ENTRY_DECLARE(kernel, parameters) void on_cpu_##kernel(const void *arg);

@@ -1,5 +1,5 @@
-/* Barriers, copies and products of compute capability 9.0; see hopper.h. */
-#include "gpu/cuda/kernels/hopper.h" /* includes tests/cuda_on_cpu/hopper.h */
+/* Barriers, copies and products of compute capability 9.0; see backend/hopper.h. */
+#include "gpu/cuda/kernels/hopper.h" /* and with it backend/hopper.h of this folder */
 
 #include <cstdio>
 #include <map>
@@ -10,17 +10,17 @@
 namespace
 {
 
-/* Shared memory's window has 256 KiB, and a block's does not begin at 0. */
+/* The window of shared memory has 256 KiB, and that of a block does not begin at 0. */
 enum { SHARED_FROM = 1024, SHARED_END = 256 << 10, NAMED_BARRIERS = 16, WARPGROUP = 128 };
 
 struct barrier {
     unsigned n_arrivals, pending;
-    int64_t bytes; /* expected, less those that came */
+    int64_t bytes; /* expected, minus those that arrived */
     unsigned phase;
 };
 
 struct named {
-    unsigned n, arrived, turn;
+    unsigned n, arrived, phase;
     bool any, result;
 };
 
@@ -43,9 +43,9 @@ struct pending_product {
 struct thread_state {
     bool begun, fenced, committed;
     unsigned n_products;
-    int more; /* registers than at launch */
+    int more; /* registers beyond those at launch */
     std::vector<pending_product> products;
-    std::vector<uint32_t> sums; /* what the first of them adds to */
+    std::vector<uint32_t> sums; /* the sums that the first of them adds to */
 };
 
 struct {
@@ -199,16 +199,16 @@ void barrier_wait(uint64_t *b, unsigned parity)
 namespace
 {
 
-struct turn {
+struct phase {
     const named *at;
     unsigned number;
 };
 
-bool turn_over(const void *what)
+bool phase_over(const void *what)
 {
-    const turn *t = static_cast<const turn *>(what);
+    const phase *t = static_cast<const phase *>(what);
 
-    return t->at->turn != t->number;
+    return t->at->phase != t->number;
 }
 
 } // namespace
@@ -218,7 +218,7 @@ bool threads_any(unsigned id, unsigned n, bool says)
     if (id == 0 || id >= NAMED_BARRIERS || n % 32 != 0)
         refuse("no such barrier");
     named &at = block.names[id];
-    turn t = {&at, at.turn};
+    phase t = {&at, at.phase};
 
     if (at.arrived > 0 && at.n != n)
         refuse("a barrier with different numbers of threads");
@@ -227,11 +227,11 @@ bool threads_any(unsigned id, unsigned n, bool says)
     if (++at.arrived == n) {
         at.arrived = 0;
         at.result = at.any;
-        at.turn++;
+        at.phase++;
     } else {
-        on_cpu_wait_until(turn_over, &t);
+        on_cpu_wait_until(phase_over, &t);
     }
-    return at.result; /* the next turn cannot end before this thread comes again */
+    return at.result; /* the next phase cannot end before this thread arrives at it */
 }
 
 void threads_sync(unsigned id, unsigned n)
@@ -306,7 +306,7 @@ void products_begin()
     mine().begun = true;
 }
 
-/* Sums are @n / 4 words; NaN until they are waited for. */
+/* Sums are @n / 4 words, NaN until products_wait(). */
 void on_cpu_product(uint32_t *c, const uint32_t *a, uint64_t b, unsigned n, bool add)
 {
     thread_state &t = mine();
@@ -351,7 +351,8 @@ uint16_t element_of_b(uint64_t descriptor, unsigned n, unsigned k)
     return h;
 }
 
-/* One product: this lane's rows of the warp's 16, two columns of each eight. Sums are rounded once. */
+/* One product: the rows of this lane in the 16 of its warp, two columns of each eight. Sums are rounded
+ * once. */
 void multiply(const pending_product &p, uint32_t *sums)
 {
     unsigned lane = threadIdx.x % 32, row = lane / 4, col = lane % 4 * 2;

@@ -1,22 +1,22 @@
-/* Kernels by their names, and the calls of several of them that tests make; see kernels.h. */
+/* Finds kernels by name, and runs the sequences of kernels that tests need; see kernels.h. */
 #include "tests/cuda_on_cpu/kernels.h"
 
 #include <cstdlib>
 #include <cstring>
 
-#include "gpu/cuda/kernels/device.h" /* includes cuda_on_cpu.h */
+#include "gpu/cuda/kernels/device.h" /* and with it backend/device.h of this folder */
 #include "tests/cuda_on_cpu/entries.h"
 
-#define DECLARE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, plan_attend)
-PLAN_ATTEND_KERNELS(DECLARE_ATTEND)
-#define DECLARE_90(kernel, d, n_rows) ENTRY_DECLARE(kernel, plan_attend)
-PLAN_90_KERNELS(DECLARE_90)
-#define DECLARE_80(kernel, d, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, plan_attend)
-PLAN_80_KERNELS(DECLARE_80)
-PLAN_MERGE_KERNELS(ENTRY_DECLARE)
-PLAN_APPEND_KERNELS(ENTRY_DECLARE)
-PLAN_READ_KERNELS(ENTRY_DECLARE)
-PLAN_MEMORY_KERNELS(ENTRY_DECLARE)
+#define DECLARE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, launch_attend)
+ATTEND_KERNELS(DECLARE_ATTEND)
+#define DECLARE_90(kernel, d, n_rows) ENTRY_DECLARE(kernel, launch_attend)
+ATTEND_90_KERNELS(DECLARE_90)
+#define DECLARE_80(kernel, d, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, launch_attend)
+ATTEND_80_KERNELS(DECLARE_80)
+MERGE_KERNELS(ENTRY_DECLARE)
+APPEND_KERNELS(ENTRY_DECLARE)
+READ_KERNELS(ENTRY_DECLARE)
+MEMORY_KERNELS(ENTRY_DECLARE)
 F16_KERNELS(ENTRY_DECLARE)
 #define DECLARE_KONLY(kernel, n_key_coords) ENTRY_DECLARE(kernel, konly_attend)
 KONLY_ATTEND_KERNELS(DECLARE_KONLY)
@@ -28,11 +28,11 @@ static const struct kernel {
     void (*run)(const void *arg);
 } kernels[] = {
 #define ROW(name, parameters) {#name, sizeof(struct parameters), on_cpu_##name},
-#define ROW_ATTEND(name, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
-#define ROW_90(name, d, n_rows) ROW(name, plan_attend)
-#define ROW_80(name, d, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
-    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_80_KERNELS(ROW_80) PLAN_90_KERNELS(ROW_90) PLAN_MERGE_KERNELS(ROW)
-        PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW) PLAN_MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
+#define ROW_ATTEND(name, n_key_coords, n_columns, n_rows) ROW(name, launch_attend)
+#define ROW_90(name, d, n_rows) ROW(name, launch_attend)
+#define ROW_80(name, d, n_key_coords, n_columns, n_rows) ROW(name, launch_attend)
+    ATTEND_KERNELS(ROW_ATTEND) ATTEND_80_KERNELS(ROW_80) ATTEND_90_KERNELS(ROW_90) MERGE_KERNELS(ROW)
+        APPEND_KERNELS(ROW) READ_KERNELS(ROW) MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
 #define ROW_KONLY(name, n_key_coords) ROW(name, konly_attend)
             KONLY_ATTEND_KERNELS(ROW_KONLY) KONLY_MERGE_KERNELS(ROW)};
 
@@ -61,46 +61,49 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
     on_cpu_run({gx, gy, gz}, n_threads, shared_bytes, k->run, parameters);
 }
 
-void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items,
+void on_cpu_attend(enum attend_kernel kernel, const struct launch_attend *a, unsigned n_items,
                    size_t attend_shared_bytes, size_t merge_shared_bytes)
 {
-    const struct plan_table *t = a->table;
+    const struct device_table *t = a->table;
 
-    on_cpu_run({t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items}, PLAN_THREADS,
-               attend_shared_bytes, kernels[kernel].run, a); /* those of attention stand first */
-    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes,
+    on_cpu_run({t->n_kv_heads * LAUNCH_TILES(t->group, a->n_q), a->n_splits, n_items}, LAUNCH_THREADS,
+               attend_shared_bytes, kernels[kernel].run, a); /* those of attention come first */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, LAUNCH_THREADS, merge_shared_bytes,
                   a);
 }
 
-void on_cpu_attend_80(enum plan_80_kernel kernel, const struct plan_attend *a, unsigned n_items,
+void on_cpu_attend_80(enum attend_80_kernel kernel, const struct launch_attend *a, unsigned n_items,
                       size_t attend_shared_bytes, size_t merge_shared_bytes)
 {
-    const struct plan_table *t = a->table;
+    const struct device_table *t = a->table;
 
-    on_cpu_run({t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items}, PLAN_THREADS,
-               attend_shared_bytes, kernels[PLAN_ATTEND_COUNT + kernel].run,
-               a); /* these stand behind the general ones */
-    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes,
+    on_cpu_run({t->n_kv_heads * LAUNCH_TILES(t->group, a->n_q), a->n_splits, n_items}, LAUNCH_THREADS,
+               attend_shared_bytes, kernels[ATTEND_COUNT + kernel].run,
+               a); /* these follow the general ones */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, LAUNCH_THREADS, merge_shared_bytes,
                   a);
 }
 
-void on_cpu_attend_90(enum plan_90_kernel kernel, const struct plan_attend *a, unsigned n_items,
+void on_cpu_attend_90(enum attend_90_kernel kernel, const struct launch_attend *a, unsigned n_items,
                       size_t attend_shared_bytes, size_t merge_shared_bytes)
 {
-    const struct plan_table *t = a->table;
+    const struct device_table *t = a->table;
 
-    on_cpu_run({t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items}, PLAN_90_THREADS,
-               attend_shared_bytes, kernels[PLAN_ATTEND_COUNT + PLAN_80_COUNT + kernel].run,
-               a); /* these stand behind the others */
-    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes,
+    on_cpu_run({t->n_kv_heads * LAUNCH_TILES(t->group, a->n_q), a->n_splits, n_items}, ATTEND_90_THREADS,
+               attend_shared_bytes, kernels[ATTEND_COUNT + ATTEND_80_COUNT + kernel].run,
+               a); /* these follow the others */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, LAUNCH_THREADS, merge_shared_bytes,
                   a);
 }
 
 void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs)
 {
-    on_cpu_launch(a->d == 64    ? "kvc_f16_64"
-                  : a->d == 128 ? "kvc_f16_128"
-                                : "kvc_f16_256",
-                  a->n_kv_heads, a->n_splits, n_seqs, F16_THREADS, 16, a);
+    const char *kernel = "kvc_f16_256";
+
+    if (a->d == 64)
+        kernel = "kvc_f16_64";
+    else if (a->d == 128)
+        kernel = "kvc_f16_128";
+    on_cpu_launch(kernel, a->n_kv_heads, a->n_splits, n_seqs, F16_THREADS, 16, a);
     on_cpu_launch("kvc_f16_merge", a->group, a->n_kv_heads, n_seqs, F16_THREADS, 16, a);
 }

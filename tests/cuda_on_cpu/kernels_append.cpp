@@ -1,5 +1,5 @@
-/* The kernels that append, compiled for the CPU; see kernels.h. */
+/* append.cu compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/append.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
-PLAN_APPEND_KERNELS(ENTRY_DEFINE)
+APPEND_KERNELS(ENTRY_DEFINE)

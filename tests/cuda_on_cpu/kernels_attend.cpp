@@ -1,7 +1,7 @@
-/* The kernels of attention, compiled for the CPU; see kernels.h. */
+/* attend.cu compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/attend.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
-#define DEFINE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DEFINE(kernel, plan_attend)
-PLAN_ATTEND_KERNELS(DEFINE_ATTEND)
-PLAN_MERGE_KERNELS(ENTRY_DEFINE)
+#define DEFINE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DEFINE(kernel, launch_attend)
+ATTEND_KERNELS(DEFINE_ATTEND)
+MERGE_KERNELS(ENTRY_DEFINE)

@@ -1,6 +1,6 @@
-/* The kernels of attention for compute capability 9.0, compiled for the CPU; see kernels.h. */
+/* attend_90.cu compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/attend_90.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
-#define DEFINE_ATTEND(kernel, d, n_rows) ENTRY_DEFINE(kernel, plan_attend)
-PLAN_90_KERNELS(DEFINE_ATTEND)
+#define DEFINE_ATTEND(kernel, d, n_rows) ENTRY_DEFINE(kernel, launch_attend)
+ATTEND_90_KERNELS(DEFINE_ATTEND)

@@ -1,4 +1,4 @@
-/* The kernels of the binary16 baseline, compiled for the CPU; see kernels.h. */
+/* f16.cu, the binary16 baseline, compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/f16.cu"
 #include "tests/cuda_on_cpu/entries.h"
 

@@ -1,4 +1,4 @@
-/* The kernels of packed keys beside binary16 values, compiled for the CPU; see kernels.h. */
+/* konly.cu, packed keys beside binary16 values, compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/konly.cu"
 #include "tests/cuda_on_cpu/entries.h"
 

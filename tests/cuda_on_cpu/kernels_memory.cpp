@@ -1,5 +1,5 @@
-/* Poking and checksums, compiled for the CPU; see kernels.h. */
+/* memory.cu, which writes words and computes checksums, compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/memory.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
-PLAN_MEMORY_KERNELS(ENTRY_DEFINE)
+MEMORY_KERNELS(ENTRY_DEFINE)

@@ -1,5 +1,5 @@
-/* The kernel that reads, compiled for the CPU; see kernels.h. */
+/* read.cu compiled for the CPU; see kernels.h. */
 #include "gpu/cuda/kernels/read.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
-PLAN_READ_KERNELS(ENTRY_DEFINE)
+READ_KERNELS(ENTRY_DEFINE)

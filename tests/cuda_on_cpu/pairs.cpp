@@ -1,6 +1,6 @@
-/* Copies that arrive when they are waited for; see pairs.h. Until then their places hold 0xff, whoever looks.
- */
-#include "gpu/cuda/kernels/pairs.h" /* includes cuda_on_cpu.h */
+/* Copies that arrive only when a thread waits for them; see backend/pairs.h. Until then their destination
+ * holds 0xff for all threads. */
+#include "gpu/cuda/kernels/pairs.h" /* and with it backend/pairs.h of this folder */
 
 #include <cstdlib>
 #include <deque>
@@ -17,7 +17,7 @@ struct copy {
 };
 
 struct thread {
-    std::vector<copy> begun; /* in no group yet */
+    std::vector<copy> begun; /* not in a group yet */
     std::deque<std::vector<copy>> groups;
 } threads[THREADS_MAX];
 

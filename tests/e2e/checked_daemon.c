@@ -1,7 +1,6 @@
 /*
- * kvcobrad that walks all its accounts after every request, every tick and every end of a connection, and
- * aborts when one does not add up: linked with -Wl,--wrap=tables_retire_idle, which is called at those
- * moments.
+ * kvcobrad that checks all its accounts after every request, every tick and every closed connection, and
+ * aborts if they do not add up: linked with -Wl,--wrap=tables_retire_idle, which is called at these times.
  */
 #include <stdio.h>
 #include <stdlib.h>

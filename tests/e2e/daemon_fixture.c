@@ -9,13 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 48, END_TIMEOUT_MS = 20000, READY_TIMEOUT_MS = 20000 };
+#include "tests/lib/wait.h"
+
+enum { ARGS_MAX = 48, TIMEOUT_MS = WAIT_LIMIT_S * 1000 };
 
 static const char *program(void)
 {
@@ -52,6 +55,10 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
 
     if (log < 0 || dup2(log, STDERR_FILENO) < 0)
         _exit(126);
+    /* A daemon that outlives a failed test would keep its standard output open, and meson would wait for it.
+     */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        _exit(126);
     argv[n++] = program();
     if (d->flags & DAEMON_BY_FD) {
         (void) snprintf(text[0], sizeof(text[0]), "--listen-fd=%d", fds[0]);
@@ -80,7 +87,7 @@ static bool wait_ready(const struct daemon *d, int fd)
     struct pollfd p = {.fd = fd, .events = POLLIN};
     char byte;
 
-    if (poll(&p, 1, READY_TIMEOUT_MS) == 1 && read(fd, &byte, 1) == 1)
+    if (poll(&p, 1, TIMEOUT_MS) == 1 && read(fd, &byte, 1) == 1)
         return true;
     fprintf(stderr, "kvcobrad did not get ready; its log is %s\n", d->log);
     return false;
@@ -133,7 +140,7 @@ static bool wait_end(pid_t pid)
 {
     int fd = (int) syscall(SYS_pidfd_open, pid, 0);
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    bool ok = fd >= 0 && poll(&p, 1, END_TIMEOUT_MS) == 1;
+    bool ok = fd >= 0 && poll(&p, 1, TIMEOUT_MS) == 1;
 
     if (fd >= 0)
         (void) close(fd);
@@ -176,7 +183,7 @@ bool daemon_end(struct daemon *d)
         return false;
     }
     if (d->flags & DAEMON_BY_FD)
-        return true; /* the sockets are the test's */
+        return true; /* the test made the sockets */
     (void) snprintf(lock, sizeof(lock), "%s.lock", d->socket);
     return is_gone(d->socket) && is_gone(d->operator_socket) && is_gone(lock);
 }
@@ -198,7 +205,7 @@ bool daemon_stop(struct daemon *d)
 {
     bool ok = daemon_end(d);
 
-    if (ok) /* else the log may say why */
+    if (ok) /* a failed test keeps the log */
         daemon_remove_folder(d);
     return ok;
 }

@@ -1,7 +1,6 @@
 /*
- * kvcobrad with failures that no test can bring about from outside: linked with -Wl,--wrap. KVC_TEST_FAULT
- * says which: "sessions": no session of an earlier process can be made; "leases": of its holds every other
- * one finds no memory.
+ * kvcobrad with failures that no test can cause from outside, linked with -Wl,--wrap. KVC_TEST_FAULT selects
+ * one. "sessions": no session of an earlier process can be restored. "leases": every other lease cannot.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,12 +9,12 @@
 #include "daemon/store/lease.h"
 #include "daemon/session/session.h"
 
-int __real_session_restore(struct server *s, uint32_t number, const struct session_record *record,
+int __real_session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
                            struct tenant *t, int pidfd, struct session **ret, struct errmsg *e);
-int __real_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
-int __wrap_session_restore(struct server *s, uint32_t number, const struct session_record *record,
+int __real_lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
+int __wrap_session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
                            struct tenant *t, int pidfd, struct session **ret, struct errmsg *e);
-int __wrap_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
+int __wrap_lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
 
 static int is_asked(const char *what)
 {
@@ -24,13 +23,13 @@ static int is_asked(const char *what)
     return asked && strcmp(asked, what) == 0;
 }
 
-int __wrap_session_restore(struct server *s, uint32_t number, const struct session_record *record,
+int __wrap_session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
                            struct tenant *t, int pidfd, struct session **ret, struct errmsg *e)
 {
-    return is_asked("sessions") ? -ENOMEM : __real_session_restore(s, number, record, t, pidfd, ret, e);
+    return is_asked("sessions") ? -ENOMEM : __real_session_restore(ss, number, record, t, pidfd, ret, e);
 }
 
-int __wrap_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
+int __wrap_lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
 {
-    return is_asked("leases") && cell % 2 == 0 ? -ENOMEM : __real_leases_restore(l, id, item, cell);
+    return is_asked("leases") && cell % 2 == 0 ? -ENOMEM : __real_lease_restore(l, id, item, cell);
 }

@@ -1,6 +1,6 @@
 """raw_client.py LIBRARY_DIR PB_DIR SOCKET WORK_DIR: appends the chunks of WORK_DIR with client/python/raw_client.py, reads
-them back, writes what it read. Who started it made the chunks and judges the result. KVC_RAW_DEVICE: the GPU, or none. Exit status
-77: no protobuf."""
+them back, and writes the decoded vectors. The test makes the chunks and checks the result. KVC_RAW_DEVICE: the GPU, or none. Exit status 77:
+no protobuf."""
 import errno
 import json
 import os
@@ -29,15 +29,16 @@ part = len(vectors) // (2 * chunks)  # K or V of a chunk
 
 
 def patient(call, *arguments, **named):
-    """Asks again while the daemon says so, for 20 seconds."""
-    for _ in range(4000):
+    """Repeats the call while it fails with EAGAIN, for a minute."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
         try:
             return call(*arguments, **named)
         except OSError as e:
             if e.errno != errno.EAGAIN:
                 raise
         time.sleep(0.005)
-    sys.exit("kvcobrad says again and again: again")
+    sys.exit("kvcobrad answered EAGAIN for a minute")
 
 
 client = patient(RawClient, socket_path, device=os.environ.get("KVC_RAW_DEVICE", ""))

@@ -1,7 +1,7 @@
 /*
- * A process that does anything, valid and not, and checks what it was promised: pages that it holds are what
- * they were, through restarts and whatever others do; generations only grow; an answer is one of those that
- * are documented.
+ * A process that sends anything, valid or not, and checks the daemon's promises: pages that it holds stay the
+ * same through restarts and the actions of other processes, generations only grow, and each answer is a
+ * documented one.
  */
 #include "tests/e2e/stress_client.h"
 
@@ -19,15 +19,16 @@
 #include <unistd.h>
 
 #include "alloc/table.h"
+#include "base/splitmix64.h"
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
 enum { HELD_MAX = 24, MAPS_MAX = 64, FLOOD = 40, IMAGE_AT = 16384, EXPECTED_AT = STRESS_ARENA_USED };
 
 struct held {
-    uint64_t lease; /* 0: of a session that is gone: nobody can release it */
+    uint64_t lease; /* 0: its session has ended, so it cannot be released */
     unsigned table, n;
     uint64_t slot, generation;
     const uint8_t *page;
@@ -43,7 +44,7 @@ static struct {
     uint64_t random, last_generation;
     struct raw_model m;
     bool connected;
-    unsigned table; /* of stress_tables that m was opened with */
+    unsigned table; /* index in stress_tables of the table that m was opened with */
     struct held held[HELD_MAX];
     size_t n_held;
     struct map maps[MAPS_MAX];
@@ -53,15 +54,6 @@ static struct {
 
 struct table *stress_tables[STRESS_TABLES];
 
-uint64_t stress_random(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 uint64_t stress_key(unsigned t, unsigned n)
 {
     return 1 + 1000 * (uint64_t) t + n;
@@ -69,7 +61,7 @@ uint64_t stress_key(unsigned t, unsigned n)
 
 uint64_t stress_below(uint64_t *state, uint64_t n)
 {
-    return stress_random(state) % n;
+    return splitmix64_next(state) % n;
 }
 
 static uint64_t below(uint64_t n)
@@ -84,7 +76,9 @@ static _Noreturn void broken(const char *what)
     _exit(1);
 }
 
-/* Errors that any valid request may get here: full, above a quota, draining, swapped meanwhile. */
+/*
+ * Errors that every valid request may get here: pool full, above a quota, draining, table swapped meanwhile.
+ */
 static bool is_refusal(int r)
 {
     return r == -EDQUOT || r == -ENOSPC || r == -EAGAIN || r == -ESTALE || r == -ETIMEDOUT ||
@@ -101,7 +95,7 @@ static void expect(const char *what, int r)
     broken(text);
 }
 
-/* ---- pages that it holds ---- */
+/* ---- held pages ---- */
 
 static void check_page(const struct held *h)
 {
@@ -109,7 +103,7 @@ static void check_page(const struct held *h)
     static uint8_t *expected;
     static size_t bytes = 65536;
     struct raw_model scratch =
-        c.m; /* raw_write_page() writes to an arena: a private one, there may be no other now */
+        c.m; /* raw_write_page() needs an arena: a private one, since no other may exist now */
     struct page_layout l;
 
     if (!expected)
@@ -120,9 +114,9 @@ static void check_page(const struct held *h)
     raw_write_page(&scratch, stress_tables[h->table], &key, PAGE_REST, 0,
                    (unsigned) stress_key(h->table, h->n));
     if (page_layout_init(&l, stress_tables[h->table], (struct shard){0, raw_geometry.n_kv_heads}) != 0)
-        broken("no layout");
+        broken("the page has no layout");
     if (memcmp(expected, h->page, l.page_bytes[PAGE_REST]) != 0)
-        broken("a page that is held changed");
+        broken("a held page changed");
     page_layout_deinit(&l);
 }
 
@@ -178,15 +172,14 @@ static void publish(void)
         return;
     if (!s.exists) {
         if (s.generation <= c.last_generation)
-            broken("a generation that is not above all earlier ones");
+            broken("a generation is not above all earlier ones");
         c.last_generation = s.generation;
     }
-    if (below(8) == 0) { /* a page that is not what it claims, beside the arena, or none */
+    if (below(8) == 0) { /* a damaged page, an offset outside the arena, or a missing page */
         raw_write_page(&c.m, stress_tables[c.table], &key, PAGE_REST, IMAGE_AT, (unsigned) id);
         c.m.arena[IMAGE_AT + below(2000)] ^= (uint8_t) (1 + below(255));
-        r = raw_commit(&c.m, &s, &key, below(2) ? IMAGE_AT : (size_t) stress_random(&c.random), &lease);
-        if (r ==
-            0) /* somebody else's page, or the first page of the key: whoever finds it looks at every byte */
+        r = raw_commit(&c.m, &s, &key, below(2) ? IMAGE_AT : (size_t) splitmix64_next(&c.random), &lease);
+        if (r == 0) /* another process's page, or the first page of the key: its reader compares every byte */
             expect("release", raw_release(&c.m, lease));
         return;
     }
@@ -200,7 +193,7 @@ static void publish(void)
     expect("commit", r);
     if (r == 0 && s.exists)
         hold(lease, n, &s);
-    else if (r == 0 && below(4)) /* where it really is: another process may have been first */
+    else if (r == 0 && below(4)) /* its slot: another process may have published first */
         expect("release", raw_release(&c.m, lease));
 }
 
@@ -220,7 +213,7 @@ static void release_one(void)
     expect("release", raw_release(&c.m, h.lease));
 }
 
-/* A page that it holds leased once more, by a hint that may be right. */
+/* Leases a held page once more, by a hint that may be right. */
 static void lease_again(void)
 {
     struct raw_slot s = {.slot = (uint32_t) below(4) << 14 | (uint32_t) below(20), .generation = below(5000)};
@@ -239,7 +232,7 @@ static void lease_again(void)
     }
     r = raw_lease(&c.m, &key, &s, 1, &granted, &lease, &reason);
     expect("lease", r);
-    if (r == 0 && granted && below(3)) /* else it is left to the end of the process */
+    if (r == 0 && granted && below(3)) /* the other leases end with the process */
         expect("release", raw_release(&c.m, lease));
 }
 
@@ -258,7 +251,7 @@ static _Noreturn void send_bytes(const uint8_t *bytes, size_t n, const int *fds,
             longjmp(c.lost, 1);
         wire_packet_close_fds(&got);
     }
-    longjmp(c.lost, 1); /* an answer may still be on its way */
+    longjmp(c.lost, 1); /* an answer may be on its way */
 }
 
 static void garbage(void)
@@ -267,16 +260,16 @@ static void garbage(void)
     size_t n = 1 + below(sizeof(bytes) - 1);
 
     for (size_t i = 0; i < n; i++)
-        bytes[i] = (uint8_t) stress_random(&c.random);
+        bytes[i] = (uint8_t) splitmix64_next(&c.random);
     send_bytes(bytes, n, NULL, 0);
 }
 
-/* Nothing is known any more of what the present session holds. */
+/* Forgets what the present session holds. */
 static void forget_leases(void)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < c.n_held; i++) /* what an earlier session held stays */
+    for (size_t i = 0; i < c.n_held; i++) /* pages of an earlier session stay held */
         if (c.held[i].lease == 0)
             c.held[n++] = c.held[i];
     c.n_held = n;
@@ -291,7 +284,7 @@ static Kvcobra__Request any_request(void *room)
     return stress_request(&c.random, leases, c.n_held, room);
 }
 
-/* A message that is one, with some bytes of it changed. */
+/* A valid message with some bytes changed. */
 static void mutated(void)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
@@ -304,7 +297,7 @@ static void mutated(void)
         return;
     for (uint64_t k = below(4); k > 0; k--)
         buf[below((uint64_t) n)] ^= (uint8_t) (1u << below(8));
-    forget_leases(); /* it may have been a BYE */
+    forget_leases(); /* it may be a BYE */
     send_bytes(buf, (size_t) n, NULL, 0);
 }
 
@@ -329,7 +322,7 @@ static void with_descriptors(void)
     wire_packet_close_fds(&got);
 }
 
-/* Asks and does not read; then closes, or is closed. */
+/* Sends requests and does not read; then closes, or is closed. */
 static void flood(void)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
@@ -374,9 +367,9 @@ static void odd_request(void)
     wire_reply_free(reply);
 }
 
-/* ---- life ---- */
+/* ---- connecting and verifying ---- */
 
-/* The connection is gone, or is left: what is held stays held, but nobody can name its leases. */
+/* The connection is lost or given up: held pages stay held, but their leases cannot be named. */
 static void leave(void)
 {
     if (!c.connected)
@@ -410,14 +403,14 @@ static void come(void)
     expect("open_model", r);
     if (r < 0) {
         (void) close(fd);
-        (void) poll(NULL, 0, 5);
+        (void) poll(NULL, 0, 5); /* a pause, so that the next attempt may succeed */
         return;
     }
     for (c.table = 0; c.table < STRESS_TABLES; c.table++)
         if (memcmp(stress_tables[c.table]->digest, c.m.table_digest, 32) == 0)
             break;
     if (c.table == STRESS_TABLES)
-        broken("a table that nobody staged");
+        broken("the active table was never staged");
     c.connected = true;
 }
 
@@ -451,24 +444,24 @@ uint64_t stress_verify(unsigned *ret_found)
     c.last_generation = 0;
     come();
     if (!c.connected)
-        broken("nobody is there, and yet it is not served");
+        broken("the only client is not served");
     for (unsigned n = 0; n < STRESS_KEYS; n++) {
         struct chunk_key key = raw_key(stress_key(c.table, n));
         struct raw_slot s = raw_reserve(&c.m, &key, PAGE_REST);
         uint64_t lease;
 
         if (s.err < 0)
-            broken("nobody is there, and yet there is no room");
+            broken("the only client finds no room");
         if (s.exists) {
             if (raw_commit(&c.m, &s, &key, 0, &lease) != 0)
-                broken("a page that exists is not leased");
+                broken("an existing page is not leased");
             hold(lease, n, &s);
             release_one();
             *ret_found += 1;
         } else {
             c.last_generation = s.generation;
             if (raw_abort(&c.m, &s) != 0)
-                broken("a reservation cannot be given back");
+                broken("a reservation cannot be aborted");
         }
     }
     for (size_t i = 0; i < c.n_maps; i++)

@@ -1,6 +1,6 @@
 /*
  * COMMIT while threads copy: several of a connection at once, two clients with the same chunks, a client that
- * dies in the middle. Whatever the timing, replies, pages and accounts must agree.
+ * dies between. With every timing, replies, pages and accounts agree.
  */
 #include "tests/lib/test.h"
 
@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "commit";
 
 enum { N = 12, ROUNDS = 30 };
 
-/* Everything through a thread, one of them, and room for two requests only. */
+/* Everything passes through one thread, with room for two requests. */
 static const char *const narrow[] = {"--work-inline-bytes=0", "--work-threads=1", "--work-queue=2", NULL};
 
 static void send_commit(const struct raw_model *m, uint64_t id, const struct raw_slot *s,
@@ -43,7 +43,7 @@ static void send_commit(const struct raw_model *m, uint64_t id, const struct raw
     assert(n > 0 && wire_send(m->fd, buf, (size_t) n, NULL, 0) == 0);
 }
 
-/* The next reply: its id and errno, or that of its only item. */
+/* The next reply: its id, and the errno of its only item or its own. */
 static uint64_t receive_commit(const struct raw_model *m, int *ret_err)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
@@ -61,8 +61,10 @@ static uint64_t receive_commit(const struct raw_model *m, int *ret_err)
     return id;
 }
 
-/* More at once than the daemon takes: each has one answer, done or -EAGAIN, and what was refused can be said
- * again. */
+/*
+ * More requests at once than the daemon accepts: each gets one answer, 0 or -EAGAIN, and a refused request
+ * can be repeated.
+ */
 static void test_several_at_once(void)
 {
     struct raw_slot slots[N];
@@ -106,15 +108,18 @@ static void test_several_at_once(void)
     CU_ASSERT_EQUAL(r->status->held_pages, N);
     CU_ASSERT_EQUAL(r->status->work_threads, 1);
     CU_ASSERT_EQUAL(r->status->work_waiting, 0);
-    CU_ASSERT_EQUAL(r->status->work_done, N + 1);    /* the table was parsed by a thread, too */
-    CU_ASSERT(r->status->work_refused <= n_refused); /* the others: too many of one connection */
+    CU_ASSERT_EQUAL(r->status->work_done, N + 1);    /* a thread parsed the table, too */
+    CU_ASSERT(r->status->work_refused <= n_refused); /* the others were too many of one connection */
     CU_ASSERT_EQUAL(r->status->work_expired, 0);
     wire_reply_free(r);
     raw_close_model(&m);
     raw_stop();
 }
 
-/* Publishes the same chunks as everybody else, in an order of its own. Exits with the number that failed. */
+/*
+ * Publishes the same chunks as the other processes, in an order of its own. Exits with the number of
+ * failures.
+ */
 static void publish_all(unsigned who)
 {
     struct raw_model m = raw_model_open();
@@ -157,7 +162,7 @@ static void test_same_chunks_from_two_clients(void)
     raw_stop();
 }
 
-/* Dies at some moment between the first COMMIT and its last reply. */
+/* Dies at any moment between the first COMMIT and its last reply. */
 static void test_client_dies_while_copying(void)
 {
     static const char *const args[] = {"--work-inline-bytes=0", "--work-threads=1", "--arena-bytes=128K",
@@ -184,16 +189,15 @@ static void test_client_dies_while_copying(void)
 
                 send_commit(&m, i, &slots[i], &key, i * 8192);
             }
-            if (round % 3 == 0) /* the socket goes first, the process a moment later */
+            if (round % 3 == 0) /* the socket closes first, the process ends a moment later */
                 (void) close(m.fd);
-            (void) nanosleep(&delay,
-                             NULL); /* not to wait for something: to die at another moment each time */
+            (void) nanosleep(&delay, NULL); /* waits for nothing: each process dies at another moment */
             _exit(0);
         }
         CU_ASSERT_EQUAL(waitpid(child, NULL, 0), child);
     }
     raw_wait_for_held(0);
-    raw_wait_for_busy_bytes(0); /* what a thread has ends with it, a moment after the session */
+    raw_wait_for_busy_bytes(0); /* memory that a thread uses is freed a moment after the session */
     r = raw_status();
     CU_ASSERT_EQUAL(r->status->sessions, 0);
     CU_ASSERT_EQUAL(r->status->tenants[0]->arena_bytes, 0);
@@ -201,7 +205,7 @@ static void test_client_dies_while_copying(void)
     CU_ASSERT_EQUAL(r->status->page_bytes, r->status->tenants[0]->used_bytes);
     CU_ASSERT(r->status->tenants[0]->pages <= 8 * ROUNDS);
     wire_reply_free(r);
-    raw_stop(); /* checks that the end is clean: nothing is lost of any account */
+    raw_stop(); /* checks that no account lost anything */
 }
 
 const struct test_case test_cases[] = {

@@ -1,4 +1,4 @@
-/* Each errno of daemon/README.md's table that a client can bring about is counted, once, under its name. */
+/* Each errno of the table in daemon/README.md that a client can cause is counted, once, under its name. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "errors";
 
@@ -33,7 +34,7 @@ static int connect_metrics(void)
     return fd;
 }
 
-/* kvcobra_errors_total of @name; 0: it is not there. */
+/* kvcobra_errors_total of @name; 0 if the metric is missing. */
 static uint64_t counted(const char *name)
 {
     static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -109,7 +110,7 @@ static int drain(bool off)
     return raw_errno(operator_fd, &q);
 }
 
-/* Two questions with descriptors, the first answer unread while the second is asked. */
+/* Two requests for descriptors; the first answer is unread when the second request is sent. */
 static int ask_twice(void)
 {
     Kvcobra__FetchTable fetch = KVCOBRA__FETCH_TABLE__INIT;
@@ -125,7 +126,7 @@ static int ask_twice(void)
     fetch.digest = (ProtobufCBinaryData){32, raw_table->digest};
     n = wire_request_pack(&q, buf);
     assert(n > 0 && wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0);
-    assert(poll(&answered, 1, 20000) == 1); /* the first answer is there, and stays unread */
+    assert(poll(&answered, 1, WAIT_LIMIT_S * 1000) == 1); /* the first answer has come and stays unread */
     before = counted("EAGAIN");
     assert(wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0);
     for (int i = 0; i < 10000 && counted("EAGAIN") == before; i++)
@@ -167,7 +168,7 @@ static int append_raw_only_finds(void)
     return raw_errno(m.fd, &q);
 }
 
-/* Fills the pool with pages that are held; the errno of the first that finds no room. */
+/* Fills the pool with held pages. Return: errno of the first page without room. */
 static int fill_pool(void)
 {
     for (uint64_t n = 1000;; n++) {
@@ -230,20 +231,9 @@ static void test_counted(void)
     (void) rmdir(folder);
 }
 
-/* ---- whoever may open the metrics socket ---- */
+/* ---- damaged requests for metrics ---- */
 
-static uint64_t random_state = 7;
-
-static uint64_t below(uint64_t n)
-{
-    uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (z ^ z >> 31) % n;
-}
-
-/* A request with damage, or no request: sent in pieces, answered or not, read or not. */
+/* A damaged request, or none: sent in pieces, with an answer or not, read or not. */
 static void bad_request(void)
 {
     static const char *const whole[] = {
@@ -255,24 +245,25 @@ static void bad_request(void)
         "GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
     };
     char text[256];
-    size_t n = (size_t) snprintf(text, sizeof(text), "%s", whole[below(sizeof(whole) / sizeof(whole[0]))]);
+    size_t n =
+        (size_t) snprintf(text, sizeof(text), "%s", whole[test_rand_below(sizeof(whole) / sizeof(whole[0]))]);
     int fd = connect_metrics();
 
-    for (uint64_t k = below(6); k > 0; k--)
-        text[below(n)] = (char) below(256);
-    n -= below(4) ? 0 : below(n);
+    for (uint64_t k = test_rand_below(6); k > 0; k--)
+        text[test_rand_below(n)] = (char) test_rand_below(256);
+    n -= test_rand_below(4) ? 0 : test_rand_below(n);
     for (size_t at = 0; at < n;) {
-        size_t piece = 1 + below(n - at);
+        size_t piece = 1 + test_rand_below(n - at);
 
         if (send(fd, text + at, piece, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
             break;
         at += piece;
     }
-    if (below(2)) {
+    if (test_rand_below(2)) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
 
         (void) shutdown(fd, SHUT_WR);
-        (void) poll(&p, 1, 2); /* an answer, or it waits for the rest of the request */
+        (void) poll(&p, 1, 2); /* an answer, or the daemon waits for the rest of the request */
         (void) recv(fd, text, sizeof(text), MSG_DONTWAIT);
     }
     (void) close(fd);
@@ -290,7 +281,7 @@ static void test_bad_http(void)
     m = raw_model_open();
     for (int i = 0; i < 600; i++) {
         bad_request();
-        if (i % 100 == 99) { /* clients and monitors are served all the same */
+        if (i % 100 == 99) { /* clients and monitors are served meanwhile */
             CU_ASSERT_EQUAL(raw_publish(&m, (uint64_t) i, &(struct raw_slot){0}, NULL), 0);
             CU_ASSERT_EQUAL(counted("EPROTO"), 0);
         }

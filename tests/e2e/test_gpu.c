@@ -1,18 +1,18 @@
 /*
- * Devices of a daemon, with the stand-in driver in the mover's library path: which sessions begin where, what
- * is said of GPUs that are not there, what STATUS and operators see of them.
+ * Devices of a daemon, with the stand-in driver in the mover's library path: which device a session gets, the
+ * answers about GPUs that do not exist, and what STATUS and operators see.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "gpu";
 
@@ -88,16 +88,16 @@ static struct asked hello(int fd, const char *device, const uint8_t *token)
     return a;
 }
 
-/* Until it is something else than "come again": opening takes the mover a while, and a pause before another
- * try a second. */
+/*
+ * Repeats HELLO until the answer is not -EAGAIN: the mover needs a while to open a device, and waits a second
+ * before it tries again.
+ */
 static struct asked hello_when_known(int fd, const char *device, int not_yet)
 {
     struct asked a = hello(fd, device, NULL);
 
-    for (int i = 0; i < 2000 && (a.err == -EAGAIN || a.err == not_yet); i++) {
-        (void) poll(NULL, 0, 5);
+    for (struct wait w = wait_begin(); (a.err == -EAGAIN || a.err == not_yet) && wait_again(&w);)
         a = hello(fd, device, NULL);
-    }
     return a;
 }
 
@@ -127,7 +127,7 @@ static struct place confirm(int fd)
     return p;
 }
 
-/* The daemon goes on in the host's memory, whatever is with its GPUs. */
+/* The daemon serves host memory, in every state of its GPUs. */
 static void expect_pages_of_the_host(void)
 {
     struct raw_model m = raw_model_open();
@@ -169,8 +169,10 @@ static void expect_state(unsigned i, const char *name, const char *uuid, Kvcobra
 
 /* ---- two GPUs ---- */
 
-/* The first one opens. The second's addresses are refused once: it is unavailable, and there after somebody
- * asked again. */
+/*
+ * The first one opens. The addresses of the second are refused once: it is unavailable, and is there after
+ * another client asked for it.
+ */
 static void test_two_gpus(void)
 {
     static const char *const broken[] = {"STANDIN_FAIL", "cuMemAddressReserve:2:2", NULL};
@@ -213,11 +215,11 @@ static void test_two_gpus(void)
     (void) close(cpu);
     (void) close(one);
     (void) close(two);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
-/* A UUID that nobody configured, and a token of a session elsewhere. */
+/* A UUID that is not configured, and a token of a session on another device. */
 static void test_which_device(void)
 {
     int one, other;
@@ -235,7 +237,8 @@ static void test_which_device(void)
     CU_ASSERT_EQUAL_FATAL(a.err, 0);
     (void) confirm(one);
     b = hello(other, "", a.token);
-    CU_ASSERT(b.err == 0 && !b.resumed); /* the session is on the GPU, and this is not what was asked for */
+    CU_ASSERT(b.err == 0 &&
+              !b.resumed); /* the session is on the GPU, which is not the device of this request */
     (void) close(other);
     other = raw_connect(raw_daemon.socket);
     b = hello(other, FIRST, a.token);
@@ -244,7 +247,7 @@ static void test_which_device(void)
     CU_ASSERT(raw_is_closed(one));
     (void) close(one);
     (void) close(other);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
@@ -277,8 +280,9 @@ static bool find_tenant(const char *name, Kvcobra__TenantStatus *ret)
     return found;
 }
 
-/* One uid is two tenants here; an arena is the host's, wherever the pages are; guarantees fit each pool for
- * itself. */
+/*
+ * One uid is two tenants here. An arena is in host memory for pages of both. Guarantees must fit each pool.
+ */
 static void test_tenants(void)
 {
     char host[32], gpu[40];
@@ -311,10 +315,10 @@ static void test_tenants(void)
     CU_ASSERT(find_tenant(host, &h) && h.quota_bytes != t.quota_bytes);
 
     raw_close_model(&m);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     CU_ASSERT(find_tenant(host, &h) && h.arena_bytes == 0);
     (void) close(operator_fd);
-    CU_ASSERT(daemon_end(&raw_daemon)); /* remembered by device; without the driver too */
+    CU_ASSERT(daemon_end(&raw_daemon)); /* stored by device; without the driver too */
     CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, args));
     CU_ASSERT(find_tenant(gpu, &t) && t.quota_bytes == 16 << 20 && t.guarantee_bytes == 8 << 20);
     CU_ASSERT(find_tenant("uid-4242@gpu0", &t) && t.guarantee_bytes == 24 << 20);
@@ -322,9 +326,12 @@ static void test_tenants(void)
     raw_stop();
 }
 
-/* ---- GPUs that are not there ---- */
+/* ---- missing GPUs ---- */
 
-/* Asked for by the UUID it would have: nobody knows that, but why there is none is known. */
+/*
+ * A request names the UUID that the GPU would have: the daemon does not know it, but it knows why it has no
+ * GPU.
+ */
 static void expect_no_gpu(const char *library_path, const char *const *variables, const char *why)
 {
     struct asked a;
@@ -355,7 +362,7 @@ static void test_no_gpu(void)
     expect_no_gpu(standin(), none, "cannot start the NVIDIA driver");
 }
 
-/* "first" is the driver's first one, and known by its UUID from then on. */
+/* "first" is the driver's first GPU, and has its UUID from then on. */
 static void test_first(void)
 {
     struct asked a;
@@ -371,11 +378,11 @@ static void test_first(void)
     p = confirm(fd);
     CU_ASSERT_STRING_EQUAL(p.uuid, FIRST);
     (void) close(fd);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
-/* What cannot be had of a GPU that is there. */
+/* Features that this GPU lacks. */
 static void test_sizes(void)
 {
     static const char *const small[] = {"STANDIN_BYTES", "16777216", NULL};
@@ -390,7 +397,7 @@ static void test_sizes(void)
     raw_stop();
 }
 
-/* A GPU that opens, but gives no memory: sessions begin, and operators are told. */
+/* A GPU that opens, but gives no memory: sessions begin, and operators see the reason. */
 static void test_no_memory(void)
 {
     static const char *const full[] = {"STANDIN_FAIL", "cuMemCreate:1:-2", NULL};
@@ -402,17 +409,16 @@ static void test_no_memory(void)
     fd = raw_connect(raw_daemon.socket);
     CU_ASSERT_EQUAL_FATAL(hello_when_known(fd, FIRST, -EAGAIN).err, 0);
     (void) confirm(fd);
-    for (int i = 0; i < 2000 && message[0] == '\0'; i++) { /* one is made ahead at a tick */
-        (void) poll(NULL, 0, 5);
+    for (struct wait w = wait_begin();
+         message[0] == '\0' && wait_again(&w);) /* a tick preallocates an extent */
         copy_device(1, &d, name, uuid, message);
-    }
     expect_state(1, "gpu0", FIRST, KVCOBRA__DEVICE_STATE__DEVICE_READY, "CUDA_ERROR_OUT_OF_MEMORY");
     (void) close(fd);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     raw_stop();
 }
 
-/* The process that would open it is not installed: nobody is harmed either. */
+/* The mover is not installed: sessions in host memory work. */
 static void test_no_mover(void)
 {
     static const char *const nothing[] = {"KVC_MOVER", "/nonexistent/kvcobra-mover", NULL};
@@ -432,7 +438,7 @@ static void test_no_mover(void)
     raw_stop();
 }
 
-/* That the mover ends says nothing of the GPU: who asks is told to come again, not that there is none. */
+/* The end of the mover is no missing GPU: clients get -EAGAIN, not -ENODEV. */
 static void test_mover_ends(void)
 {
     static const char *const ends[] = {"KVC_MOVER", "/bin/false", NULL};
@@ -444,11 +450,9 @@ static void test_mover_ends(void)
     assert(setenv("KVC_MOVER", kept, 1) == 0);
     free(kept);
     fd = raw_connect(raw_daemon.socket);
-    for (int i = 0; i < 1000 && a.err == -EAGAIN && !strstr(a.message, "mover ended");
-         i++) { /* it is being opened before */
-        (void) poll(NULL, 0, 5);
-        a = hello(fd, FIRST, NULL);
-    }
+    for (struct wait w = wait_begin();
+         a.err == -EAGAIN && !strstr(a.message, "mover ended") && wait_again(&w);)
+        a = hello(fd, FIRST, NULL); /* before that the mover opens it */
     CU_ASSERT_EQUAL(a.err, -EAGAIN);
     CU_ASSERT_PTR_NOT_NULL(strstr(a.message, "mover ended"));
     (void) close(fd);

@@ -1,7 +1,7 @@
 /*
- * A pool on a GPU after a start that had no memory for the sessions or leases that it found
- * (kvcobrad_faulty): what they reserved and held stays, until their process is known to be gone. And after
- * one whose mover cannot map what it found.
+ * A pool on a GPU after a start without memory for the sessions or leases that it found (kvcobrad_faulty):
+ * reserved and held slots stay until their process has certainly ended. And after a start whose mover cannot
+ * map the extents.
  */
 #include "tests/lib/test.h"
 
@@ -10,19 +10,19 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "gpu_faults";
 
 enum { HELD = 6 };
 
-static struct raw_slot slots[HELD + 1]; /* the last one is only reserved */
+static struct raw_slot slots[HELD + 1]; /* the last one is reserved only */
 
-static struct gpu_actor opened(void)
+static struct gpu_client opened(void)
 {
-    struct gpu_actor a = gpu_actor_new();
+    struct gpu_client a = gpu_client_new();
 
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     return a;
@@ -35,12 +35,12 @@ static void restart(const char *fault)
     CU_ASSERT_FATAL(supervisor_again());
 }
 
-/* A client with pages that it holds and one that it reserved, and a start without memory for @fault. */
-static struct gpu_actor begin(const char *fault)
+/* A client with held pages and a reserved one, and a start without memory for @fault. */
+static struct gpu_client begin(const char *fault)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
 
-    gpu_list_also(0);
+    gpu_list_process(0);
     raw_geometry = random_table_geometry(2, 4, 2, 32);
     raw_table = raw_make_table(1);
     supervisor_begin(gpu_args(NULL));
@@ -52,7 +52,7 @@ static struct gpu_actor begin(const char *fault)
     CU_ASSERT_EQUAL(gpu_fill(&a, 1 + HELD, &slots[HELD]), 0);
     restart(fault);
     gpu_disconnect(&a);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
     return a;
 }
 
@@ -62,11 +62,11 @@ static void finish(void)
     raw_table = table_unref(raw_table);
 }
 
-/* More than the pool has room for: none of the slots is given away. */
+/* More pages than the pool has room for: none of the slots is given to another client. */
 static void press(void)
 {
     static uint64_t n = 1000;
-    struct gpu_actor b = opened();
+    struct gpu_client b = opened();
 
     for (uint64_t end = n + 5 * GPU_SLOTS_PER_EXTENT; n < end; n++) {
         struct raw_slot s;
@@ -77,90 +77,90 @@ static void press(void)
             CU_ASSERT_TRUE_FATAL(s.slot != slots[i].slot);
         CU_ASSERT_EQUAL(gpu_release(&b, lease), 0);
     }
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
 }
 
 static void test_no_session_and_the_process_ends(void)
 {
-    struct gpu_actor a = begin("sessions");
+    struct gpu_client a = begin("sessions");
 
     press();
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
-    gpu_actor_kill(&a);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
+    gpu_client_kill(&a);
     gpu_wait_for_held(0);
     CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=memory-retired"));
     CU_ASSERT_NOT_EQUAL(supervisor_stored("kvc-gpu-"), 0);
-    for (unsigned i = 0; i <= HELD; i++) { /* its extent is gone */
-        struct gpu_actor b = opened();
+    for (unsigned i = 0; i <= HELD; i++) { /* its extent was freed */
+        struct gpu_client b = opened();
 
         CU_ASSERT_EQUAL(gpu_get_extent(&b, slots[i].extent), -ENOENT);
-        CU_ASSERT_TRUE(gpu_actor_end(&b));
+        CU_ASSERT_TRUE(gpu_client_end(&b));
     }
     restart(NULL);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
     finish();
 }
 
 static void test_no_session_and_a_later_start_has_it(void)
 {
-    struct gpu_actor a = begin("sessions");
+    struct gpu_client a = begin("sessions");
 
     press();
     restart("sessions");
     press();
     restart(NULL);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
     CU_ASSERT_EQUAL(gpu_resume(&a), 0);
     CU_ASSERT_EQUAL(gpu_commit(&a, 1 + HELD, &slots[HELD], NULL), 0);
     for (unsigned i = 0; i <= HELD; i++)
         CU_ASSERT_TRUE(gpu_reads(&a, 1 + i, &slots[i]));
     CU_ASSERT_EQUAL(gpu_bye(&a), 0);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
-/* Half of the holds are nobody's, their session is there: they wait with it for the driver. */
+/* Half of the holds have lost their session, which exists: they wait with it for the driver. */
 static void test_some_leases_are_missing(void)
 {
-    struct gpu_actor a = begin("leases");
+    struct gpu_client a = begin("leases");
 
     press();
-    gpu_list_also(a.pid);
-    gpu_actor_kill(&a);
+    gpu_list_process(a.pid);
+    gpu_client_kill(&a);
     gpu_wait_for_quarantined(HELD + 1);
     gpu_stays_quarantined(HELD + 1);
     press();
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
-    gpu_list_also(0);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
+    gpu_list_process(0);
     gpu_wait_for_held(0);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
     finish();
 }
 
-/* Their checksums cannot be had: none of them is granted, and an operator can drop them. */
-static void test_pages_that_nobody_can_check(void)
+/* Their checksums cannot be computed: none is granted, and an operator can evict them. */
+static void test_pages_without_checksums(void)
 {
-    struct gpu_actor a = begin(NULL), b;
+    struct gpu_client a = begin(NULL), b;
 
     CU_ASSERT_EQUAL(gpu_resume(&a), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     assert(setenv("STANDIN_FAIL", "cuMemImportFromShareableHandle:1:-304", 1) == 0);
     restart(NULL);
     assert(unsetenv("STANDIN_FAIL") == 0);
     b = opened();
     for (unsigned i = 0; i < HELD; i++)
         CU_ASSERT_EQUAL(gpu_lease(&b, 1 + i, &slots[i], NULL), -EAGAIN);
-    CU_ASSERT_EQUAL(gpu_figures().pages, HELD);
+    CU_ASSERT_EQUAL(gpu_status().pages, HELD);
     CU_ASSERT_EQUAL(raw_evict(""), 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, 0);
     CU_ASSERT_EQUAL(gpu_lease(&b, 1, &slots[0], NULL), -ENODATA);
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     restart(NULL); /* without the fault */
     b = opened();
     slots[0] = gpu_publish(&b, 1, NULL);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &slots[0]));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     finish();
 }
 
@@ -168,6 +168,6 @@ const struct test_case test_cases[] = {
     TEST(test_no_session_and_the_process_ends),
     TEST(test_no_session_and_a_later_start_has_it),
     TEST(test_some_leases_are_missing),
-    TEST(test_pages_that_nobody_can_check),
+    TEST(test_pages_without_checksums),
     TEST_END,
 };

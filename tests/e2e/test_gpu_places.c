@@ -1,7 +1,7 @@
 /*
- * What is kept of a GPU is that GPU's, whatever number the configuration gives it at the next start; and what
- * becomes of it when it is not there any more, or cut otherwise. Two GPUs of the stand-in, a supervisor,
- * kvcobrad killed.
+ * The stored state of a GPU belongs to that GPU, with any number that the configuration gives it at the next
+ * start; and its end when the GPU is missing, or its pool is cut in another way. Two GPUs of the stand-in, a
+ * supervisor, kvcobrad killed.
  */
 #include "tests/lib/test.h"
 
@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "gpu_places";
@@ -29,7 +29,7 @@ static void begin(const char *gpu)
     raw_activate_table(raw_table);
 }
 
-/* Killed and started with other options: gpu_args() gives the supervisor's list its new content. */
+/* Kills the daemon and starts it with other options, which gpu_args() puts into the supervisor's list. */
 static void again_with(const char *gpu, const char *more)
 {
     const char *args[] = {gpu, more, NULL};
@@ -45,7 +45,7 @@ static void finish(void)
     raw_table = table_unref(raw_table);
 }
 
-/* What STATUS says of the device of that name. */
+/* STATUS of the device of that name. */
 struct seen {
     char uuid[64];
     uint64_t pages, sessions;
@@ -70,7 +70,7 @@ static struct seen look(const char *name)
     return s;
 }
 
-/* A page of the host that stays whatever becomes of GPUs. */
+/* A page in host memory, which stays in all these cases. */
 static struct raw_slot publish_on_host(void)
 {
     struct raw_model m = raw_model_open();
@@ -94,9 +94,9 @@ static bool is_on_host(const struct raw_slot *s)
     return there;
 }
 
-static struct gpu_actor holder(struct raw_slot *ret, uint64_t *ret_lease)
+static struct gpu_client holder(struct raw_slot *ret, uint64_t *ret_lease)
 {
-    struct gpu_actor a = gpu_actor_new();
+    struct gpu_client a = gpu_client_new();
 
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     *ret = gpu_publish(&a, 1, ret_lease);
@@ -106,7 +106,7 @@ static struct gpu_actor holder(struct raw_slot *ret, uint64_t *ret_lease)
 
 static void test_another_order(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot s;
     uint64_t lease;
     struct seen was, is;
@@ -121,20 +121,22 @@ static void test_another_order(void)
     CU_ASSERT(strcmp(is.uuid, GPU_UUID) == 0 && is.pages == 1 && is.sessions == 1);
     CU_ASSERT(strcmp(look("gpu0").uuid, OTHER) == 0 && look("gpu0").pages == 0);
     gpu_disconnect(&a);
-    CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* and finds itself on GPU_UUID */
+    CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* and is on GPU_UUID */
     CU_ASSERT_EQUAL(gpu_keep(&a, lease), 0);
     CU_ASSERT_TRUE(gpu_reads(&a, 1, &s));
     CU_ASSERT_EQUAL(gpu_release(&a, lease), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
-/* Its pages are lost with a loud line, its session ends, the rest stays; later it begins empty, another pool
- * to its clients. */
-static void test_not_configured_any_more(void)
+/*
+ * Its pages are lost with a log line, its session ends, everything else stays; later the pool begins empty,
+ * and is another pool for its clients.
+ */
+static void test_removed_from_the_configuration(void)
 {
     struct raw_slot s, host, none;
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     uint64_t lease;
 
     begin("--gpu=" GPU_UUID "," OTHER);
@@ -148,7 +150,7 @@ static void test_not_configured_any_more(void)
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 0);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pid-"), 0);
     CU_ASSERT(is_on_host(&host));
-    b = gpu_actor_new();
+    b = gpu_client_new();
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), -ENODEV);
     again_with("--gpu=" OTHER "," GPU_UUID, NULL);
     CU_ASSERT(strcmp(look("gpu1").uuid, GPU_UUID) == 0 && look("gpu1").pages == 0 &&
@@ -156,18 +158,19 @@ static void test_not_configured_any_more(void)
     CU_ASSERT_EQUAL_FATAL(gpu_open(&b, GPU_UUID), 0);
     CU_ASSERT_EQUAL(gpu_lease(&b, 1, &s, NULL), -ENODATA);
     none = gpu_publish(&b, 1, NULL);
-    CU_ASSERT(none.err == 0 && none.generation > s.generation && none.extent != s.extent); /* numbers go on */
+    CU_ASSERT(none.err == 0 && none.generation > s.generation &&
+              none.extent != s.extent); /* numbers continue */
     CU_ASSERT(is_on_host(&host));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
-    gpu_actor_kill(&a);
+    CU_ASSERT_TRUE(gpu_client_end(&b));
+    gpu_client_kill(&a);
     finish();
 }
 
-/* Another size of extents costs the pool that has it. */
-static void test_cut_otherwise(void)
+/* Another size of extents empties the pool concerned. */
+static void test_other_extent_size(void)
 {
     struct raw_slot s, host;
-    struct gpu_actor a;
+    struct gpu_client a;
     uint64_t lease;
 
     begin("--gpu=" GPU_UUID);
@@ -181,34 +184,34 @@ static void test_cut_otherwise(void)
     again_with("--gpu=" GPU_UUID, "--extent-bytes=2M");
     CU_ASSERT(daemon_logged(&raw_daemon, "event=pool-lost device=cpu"));
     CU_ASSERT(!is_on_host(&host));
-    gpu_actor_kill(&a);
+    gpu_client_kill(&a);
     finish();
 }
 
-/* "first" is the GPU of which pages are kept, although the driver names another one first. */
+/* "first" is the GPU whose pages are stored, although the driver lists another one first. */
 static void test_first_is_the_kept_one(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot s;
 
     begin("--gpu=" OTHER);
-    a = gpu_actor_new();
+    a = gpu_client_new();
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, OTHER), 0);
     s = gpu_publish(&a, 1, NULL);
     CU_ASSERT_EQUAL(s.err, 0);
     again_with("--gpu=first", NULL);
     CU_ASSERT(strcmp(look("gpu0").uuid, OTHER) == 0 && look("gpu0").pages == 1);
-    again_with("--gpu=" GPU_UUID, NULL); /* named: the kept one is left */
+    again_with("--gpu=" GPU_UUID, NULL); /* with its name: the stored one is dropped */
     CU_ASSERT(daemon_logged(&raw_daemon, "event=device-left"));
     CU_ASSERT(strcmp(look("gpu0").uuid, GPU_UUID) == 0 && look("gpu0").pages == 0);
-    gpu_actor_kill(&a);
+    gpu_client_kill(&a);
     finish();
 }
 
 const struct test_case test_cases[] = {
     TEST(test_another_order),
-    TEST(test_not_configured_any_more),
-    TEST(test_cut_otherwise),
+    TEST(test_removed_from_the_configuration),
+    TEST(test_other_extent_size),
     TEST(test_first_is_the_kept_one),
     TEST_END,
 };

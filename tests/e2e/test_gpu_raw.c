@@ -1,10 +1,9 @@
 /*
- * APPEND_RAW and READ_RAW of sessions on a GPU: vectors are coded by the daemon's threads and moved by the
- * mover. What is read is compared with a session of the host's memory that appended the same.
+ * APPEND_RAW and READ_RAW of sessions on a GPU: the daemon's threads encode, the mover copies. The values are
+ * compared with those of a session in host memory that appended the same vectors.
  */
 #include <errno.h>
 #include <linux/sockios.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,41 +14,33 @@
 #include "daemon/requests/job.h"
 #include "daemon/requests/raw_gpu.h"
 #include "gpu/page_layout.h"
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/raw_vectors.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/raw_vectors_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "gpu_raw";
-
-enum { PATIENCE_MS = 20000 };
 
 /* A session on the GPU, whose driver this process never opens. */
 static struct raw_model open_on_gpu(void)
 {
     struct raw_model m;
-    int fd = raw_connect(raw_daemon.socket), r = raw_hello_on(fd, GPU_UUID, false, NULL);
+    int fd = raw_open_on(raw_daemon.socket, GPU_UUID);
 
-    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
-        (void) poll(NULL, 0, 1);
-        r = raw_hello_on(fd, GPU_UUID, false, NULL);
-    }
-    assert(r == 0 && raw_confirm(fd) == 0);
     assert(raw_open_model(fd, &raw_geometry, random_table_model_digest, &m) == 0);
     return m;
 }
 
-/* Chunk @n of a sequence of its own: asks again while an extent is being made or a mover started. */
+/* Appends chunk @n of a sequence of its own, again while an extent is being made or a mover starts. */
 static int append_soon(struct raw_model *m, uint32_t n, uint64_t *ret_lease)
 {
     int r = -EAGAIN;
 
-    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
+    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);) {
         Kvcobra__AppendRaw a = raw_append_of(m, 1000 * n);
 
         r = raw_append(m, &a, ret_lease);
-        if (r == -EAGAIN)
-            (void) poll(NULL, 0, 1);
     }
     return r;
 }
@@ -58,14 +49,12 @@ static int read_soon(struct raw_model *m, uint64_t lease, uint32_t layer, uint32
 {
     int r = raw_read(m, lease, 0, layer, side, 0, 0);
 
-    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
-        (void) poll(NULL, 0, 1);
+    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);)
         r = raw_read(m, lease, 0, layer, side, 0, 0);
-    }
     return r;
 }
 
-/* Every side of every layer of two leases, one of each session, is the same. */
+/* True if every side of every layer of two leases, one of each session, is the same. */
 static bool read_the_same(struct raw_model *a, uint64_t lease_a, struct raw_model *b, uint64_t lease_b)
 {
     for (uint32_t layer = 0; layer < RAW_LAYERS; layer++)
@@ -79,7 +68,7 @@ static bool read_the_same(struct raw_model *a, uint64_t lease_a, struct raw_mode
     return true;
 }
 
-/* More pages than a span has, each of which must keep to its slot. */
+/* More pages than a span has: each must stay in its slot. */
 static void test_pages_are_those_of_the_host(void)
 {
     enum { N = 40 };
@@ -98,7 +87,7 @@ static void test_pages_are_those_of_the_host(void)
     CU_ASSERT_FALSE(read_the_same(&gpu, on_gpu[0], &host, on_host[1])); /* it can tell */
     CU_ASSERT_EQUAL(append_soon(&gpu, 7, &again), 0);                   /* found */
     CU_ASSERT_TRUE(read_the_same(&gpu, again, &host, on_host[7]));
-    CU_ASSERT_EQUAL(gpu_figures().pages, N);
+    CU_ASSERT_EQUAL(gpu_status().pages, N);
     raw_close_model(&gpu);
     raw_close_model(&host);
     raw_stop();
@@ -142,15 +131,15 @@ static void test_position_and_type(void)
     raw_stop();
 }
 
-/* What a client put there itself is read too, and what was overwritten is not passed for a page. */
+/* Pages that the client wrote itself are read too, and an overwritten page is refused. */
 static void test_pages_of_others(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot s;
     uint64_t lease;
 
     gpu_start(NULL);
-    a = gpu_actor_new();
+    a = gpu_client_new();
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     s = gpu_publish(&a, 3, &lease);
     CU_ASSERT_EQUAL(gpu_read_raw(&a, lease), 0);
@@ -158,13 +147,15 @@ static void test_pages_of_others(void)
     for (int i = 0; i < 20; i++)
         CU_ASSERT_EQUAL(gpu_read_raw(&a, lease), -EBADMSG);
     CU_ASSERT_EQUAL(gpu_release(&a, lease), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     gpu_stop();
 }
 
-/* The device is lost while a page is copied there: its extent takes nothing new, all else goes on with
- * another mover. */
-static void test_a_copy_that_breaks(void)
+/*
+ * The device is lost while a page is copied to it: its extent takes no new page, everything else works with
+ * another mover.
+ */
+static void test_device_lost_during_copy(void)
 {
     struct raw_model gpu, host;
     uint64_t lease[2], on_host;
@@ -175,12 +166,12 @@ static void test_a_copy_that_breaks(void)
     host = raw_model_open();
     CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, 1, &lease[0]), 0);
     CU_ASSERT_EQUAL(append_soon(&gpu, 2, NULL), -EIO);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 1);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 1);
     CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, 2, &lease[1]), 0);
-    CU_ASSERT_EQUAL(gpu_figures().extent_bytes, 2 * GPU_EXTENT_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().extent_bytes, 2 * GPU_EXTENT_BYTES);
     CU_ASSERT_EQUAL_FATAL(append_soon(&host, 1, &on_host), 0);
-    CU_ASSERT_TRUE(read_the_same(&gpu, lease[0], &host, on_host)); /* held, so it stays */
-    CU_ASSERT_TRUE(gpu_figures().mover_restarts >= 1);
+    CU_ASSERT_TRUE(read_the_same(&gpu, lease[0], &host, on_host)); /* it is held, so it stays */
+    CU_ASSERT_TRUE(gpu_status().mover_restarts >= 1);
     CU_ASSERT_EQUAL(raw_release(&gpu, lease[0]), 0);
     gpu_wait_for_extents(1);
     raw_close_model(&gpu);
@@ -203,8 +194,10 @@ static int receive_err(struct raw_model *m)
     return err;
 }
 
-/* The mover is killed again and again while pages are made and read: who asks again gets them, and they are
- * right. */
+/*
+ * The mover is killed repeatedly while pages are made and read: a client that repeats its request gets the
+ * right pages.
+ */
 static void test_the_mover_is_killed(void)
 {
     enum { N = 4 }; /* each death doubles the wait for the next mover */
@@ -215,38 +208,36 @@ static void test_the_mover_is_killed(void)
     host = raw_model_open();
     for (uint32_t i = 0; i < N; i++) {
         uint64_t on_gpu, on_host;
-        pid_t mover = (pid_t) gpu_figures().mover_pid;
+        pid_t mover = (pid_t) gpu_status().mover_pid;
 
-        raw_send_append(&gpu, 1000 * i); /* under way, or not yet */
+        raw_send_append(&gpu, 1000 * i); /* sent, or not yet */
         if (mover > 0)
             CU_ASSERT_TRUE(kill(mover, SIGKILL) == 0 || errno == ESRCH);
-        (void) receive_err(&gpu); /* one answer, whichever */
+        (void) receive_err(&gpu); /* one answer, either one */
         CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, i, &on_gpu), 0);
         CU_ASSERT_EQUAL_FATAL(append_soon(&host, i, &on_host), 0);
         CU_ASSERT_TRUE(read_the_same(&gpu, on_gpu, &host, on_host));
-        CU_ASSERT_EQUAL(raw_release(&gpu, on_gpu), 0); /* an extent that retired goes then */
+        CU_ASSERT_EQUAL(raw_release(&gpu, on_gpu), 0); /* a retired extent is freed then */
         CU_ASSERT_EQUAL(raw_release(&host, on_host), 0);
     }
-    CU_ASSERT_TRUE(gpu_figures().mover_restarts >= N - 1);
+    CU_ASSERT_TRUE(gpu_status().mover_restarts >= N - 1);
     raw_close_model(&gpu);
     raw_close_model(&host);
     raw_stop();
 }
 
-/* So that what is sent on another connection from now on is met later. */
+/* Waits until the daemon has read everything, so that it meets later requests of other connections later. */
 static void wait_until_read(const struct raw_model *m)
 {
     int unread = 1;
 
-    for (int i = 0; unread > 0 && i < PATIENCE_MS; i++) {
+    for (struct wait w = wait_begin(); unread > 0 && wait_again(&w);)
         CU_ASSERT_EQUAL_FATAL(ioctl(m->fd, SIOCOUTQ, &unread), 0);
-        (void) poll(NULL, 0, 1);
-    }
     CU_ASSERT_EQUAL_FATAL(unread, 0);
 }
 
-/* The mover stands still: as many pages as may be on the way wait for it, one more is told to come again. */
-static void test_pages_on_the_way(void)
+/* The mover is stopped: as many pages as the daemon copies at one time wait for it, one more gets -EAGAIN. */
+static void test_limit_of_copies(void)
 {
     enum { CONNECTIONS = RAW_STAGES_MAX / JOBS_PER_CONNECTION_MAX };
     struct raw_model m[CONNECTIONS + 1];
@@ -256,10 +247,10 @@ static void test_pages_on_the_way(void)
     gpu_start(NULL);
     for (unsigned c = 0; c <= CONNECTIONS; c++)
         m[c] = open_on_gpu();
-    CU_ASSERT_EQUAL_FATAL(append_soon(&m[0], 0, NULL), 0); /* there is an extent, and a spare one */
-    for (int i = 0; gpu_figures().spare_extents == 0 && i < PATIENCE_MS; i++)
-        (void) poll(NULL, 0, 1);
-    mover = (pid_t) gpu_figures().mover_pid;
+    CU_ASSERT_EQUAL_FATAL(append_soon(&m[0], 0, NULL), 0); /* an extent exists, and a preallocated one */
+    for (struct wait w = wait_begin(); gpu_status().spare_extents == 0 && wait_again(&w);)
+        ;
+    mover = (pid_t) gpu_status().mover_pid;
     CU_ASSERT_EQUAL_FATAL(kill(mover, SIGSTOP), 0);
     for (unsigned c = 0; c < CONNECTIONS; c++)
         for (uint32_t k = 0; k < JOBS_PER_CONNECTION_MAX; k++)
@@ -273,14 +264,14 @@ static void test_pages_on_the_way(void)
         for (uint32_t k = 0; k < JOBS_PER_CONNECTION_MAX; k++)
             CU_ASSERT_EQUAL(receive_err(&m[c]), 0);
     CU_ASSERT_EQUAL(append_soon(&m[CONNECTIONS], 77, NULL), 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1 + RAW_STAGES_MAX + 1);
+    CU_ASSERT_EQUAL(gpu_status().pages, 1 + RAW_STAGES_MAX + 1);
     for (unsigned c = 0; c <= CONNECTIONS; c++)
         raw_close_model(&m[c]);
     raw_stop();
 }
 
-/* Processes that die with requests under way leave nothing: no slot taken, no room on the way. */
-static void test_clients_go_away(void)
+/* Processes that die with requests in progress leave no slot taken and no copy pending. */
+static void test_clients_die(void)
 {
     struct raw_model m;
     uint64_t lease;
@@ -302,10 +293,10 @@ static void test_clients_go_away(void)
         }
         CU_ASSERT_EQUAL(waitpid(pid, NULL, 0), pid);
     }
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     gpu_wait_for_held(0);
     m = open_on_gpu();
-    for (uint32_t i = 0; i < 20; i++) { /* more than may be on the way at one time */
+    for (uint32_t i = 0; i < 20; i++) { /* more than the daemon copies at one time */
         CU_ASSERT_EQUAL_FATAL(append_soon(&m, 50 + i, &lease), 0);
         CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
     }
@@ -317,9 +308,9 @@ const struct test_case test_cases[] = {
     TEST(test_pages_are_those_of_the_host),
     TEST(test_position_and_type),
     TEST(test_pages_of_others),
-    TEST(test_a_copy_that_breaks),
+    TEST(test_device_lost_during_copy),
     TEST(test_the_mover_is_killed),
-    TEST(test_pages_on_the_way),
-    TEST(test_clients_go_away),
+    TEST(test_limit_of_copies),
+    TEST(test_clients_die),
     TEST_END,
 };

@@ -1,8 +1,9 @@
 /*
  * A pool on a GPU over the daemon's death: descriptors and records are in the supervisor's store, the memory
- * is the driver's. kvcobrad is killed, never asked to end, unless a case says so.
+ * is the driver's. kvcobrad is killed unless a case ends it.
  */
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -13,13 +14,13 @@
 #include <unistd.h>
 
 #include "daemon/store/slot.h"
-#include "tests/e2e/gpu_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/gpu_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "gpu_restart";
 
-enum { PAGES = 200 }; /* more than an extent has */
+enum { PAGES = 200 }; /* more than an extent takes */
 
 static void begin(const char *const *more)
 {
@@ -35,9 +36,9 @@ static void finish(void)
     raw_table = table_unref(raw_table);
 }
 
-static struct gpu_actor opened(void)
+static struct gpu_client opened(void)
 {
-    struct gpu_actor a = gpu_actor_new();
+    struct gpu_client a = gpu_client_new();
 
     CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
     return a;
@@ -49,22 +50,20 @@ static void kill_and_start(void)
     CU_ASSERT_FATAL(supervisor_again());
 }
 
-/* An answer that waits for the mover to be there again. */
-static int lease_soon(struct gpu_actor *a, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease)
+/* Leases when the mover runs again. */
+static int lease_soon(struct gpu_client *a, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease)
 {
     int r = gpu_lease(a, n, s, ret_lease);
 
-    for (int i = 0; r == -EAGAIN && i < 5000; i++) {
-        (void) usleep(1000);
+    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);)
         r = gpu_lease(a, n, s, ret_lease);
-    }
     return r;
 }
 
 static void test_pages_survive_bit_identical(void)
 {
     static struct raw_slot s[PAGES];
-    struct gpu_actor writer, reader;
+    struct gpu_client writer, reader;
     struct raw_slot again;
     uint64_t last = 0;
 
@@ -76,10 +75,10 @@ static void test_pages_survive_bit_identical(void)
     }
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 2);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pages-"), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&writer));
+    CU_ASSERT_TRUE(gpu_client_end(&writer));
     kill_and_start();
-    CU_ASSERT_EQUAL(gpu_figures().pages, PAGES);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, PAGES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
     reader = opened();
     for (unsigned i = 0; i < PAGES; i++) {
         CU_ASSERT_EQUAL_FATAL(lease_soon(&reader, i + 1, &s[i], NULL), 0);
@@ -91,14 +90,14 @@ static void test_pages_survive_bit_identical(void)
     CU_ASSERT_TRUE(again.generation > last);
     for (unsigned i = 0; i < PAGES; i++)
         CU_ASSERT_TRUE_FATAL(again.slot != s[i].slot);
-    CU_ASSERT_TRUE(gpu_actor_end(&reader));
+    CU_ASSERT_TRUE(gpu_client_end(&reader));
     finish();
 }
 
-/* RESERVE and COMMIT of a key that is there lead to a lease, too. */
+/* RESERVE and COMMIT of an existing key lead to a lease, too. */
 static void test_checked_before_every_first_lease(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot s, own, found;
     int r;
 
@@ -106,41 +105,41 @@ static void test_checked_before_every_first_lease(void)
     a = opened();
     s = gpu_publish(&a, 1, NULL);
     gpu_damage(&a, &s);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
-    found = gpu_reserve_soon(&b, 1); /* it is damaged: goes, and there is room for a new one */
+    found = gpu_reserve_soon(&b, 1); /* it is damaged and dropped, so a new one can be reserved */
     CU_ASSERT_EQUAL(found.err, 0);
     CU_ASSERT_FALSE(found.exists);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 1);
     CU_ASSERT_EQUAL(gpu_fill(&b, 1, &found), 0);
     CU_ASSERT_EQUAL(gpu_commit(&b, 1, &found, NULL), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
 
-    a = opened(); /* a reservation that is older than the page, and is committed after the restart */
+    a = opened(); /* a reservation older than the page, committed after the restart */
     b = opened();
     own = gpu_reserve_soon(&a, 2);
     s = gpu_publish(&b, 2, NULL);
     CU_ASSERT_EQUAL(gpu_fill(&a, 2, &own), 0);
     gpu_damage(&b, &s);
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     supervisor_kill();
     gpu_disconnect(&a);
     CU_ASSERT_FATAL(supervisor_again());
     CU_ASSERT_EQUAL(gpu_resume(&a), 0);
-    for (int i = 0; (r = gpu_commit(&a, 2, &own, NULL)) == -EAGAIN && i < 5000; i++)
-        (void) usleep(1000);
+    for (struct wait w = wait_begin(); (r = gpu_commit(&a, 2, &own, NULL)) == -EAGAIN && wait_again(&w);)
+        ;
     CU_ASSERT_EQUAL(r, 0);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 2);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 2);
+    CU_ASSERT_EQUAL(gpu_status().pages, 2);
     CU_ASSERT_TRUE(gpu_reads(&a, 2, &own));
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
 static void test_a_damaged_page_is_dropped(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot whole, damaged;
 
     begin(NULL);
@@ -148,21 +147,21 @@ static void test_a_damaged_page_is_dropped(void)
     whole = gpu_publish(&a, 1, NULL);
     damaged = gpu_publish(&a, 2, NULL);
     gpu_damage(&a, &damaged);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
     CU_ASSERT_EQUAL(lease_soon(&b, 2, &damaged, NULL), -ENODATA);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 1);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1);
+    CU_ASSERT_EQUAL(gpu_status().pages, 1);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &whole, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &whole));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     finish();
 }
 
 static void test_holds_and_reservations_resume(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot held, reserved, other;
     uint64_t lease;
 
@@ -174,7 +173,7 @@ static void test_holds_and_reservations_resume(void)
     supervisor_kill();
     gpu_disconnect(&a);
     CU_ASSERT_FATAL(supervisor_again());
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 2 * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 2 * GPU_PAGE_BYTES);
     b = opened();
     other = gpu_reserve_soon(&b, 3);
     CU_ASSERT_TRUE(other.err == 0 && other.slot != held.slot && other.slot != reserved.slot);
@@ -183,13 +182,13 @@ static void test_holds_and_reservations_resume(void)
     CU_ASSERT_EQUAL(gpu_keep(&a, lease), 0);
     CU_ASSERT_EQUAL(lease_soon(&b, 2, &reserved, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 2, &reserved));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES); /* the lease that was kept */
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES); /* the lease from before the restart */
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
-/* The record in the store of a slot that was reserved. */
+/* The stored record of a reserved slot. */
 static void record_is_being_copied(const struct raw_slot *s)
 {
     int fd = supervisor_stored_fd("kvc-slots-");
@@ -212,10 +211,10 @@ static void record_is_being_copied(const struct raw_slot *s)
     (void) munmap(r.data, (size_t) bytes);
 }
 
-/* The daemon died while it had the mover write: the slot is nobody's, and free after a delay. */
-static void test_a_copy_that_was_under_way(void)
+/* The daemon died while the mover wrote: the slot is in quarantine, and free after a delay. */
+static void test_daemon_died_during_copy(void)
 {
-    struct gpu_actor a;
+    struct gpu_client a;
     struct raw_slot page, s;
 
     begin((const char *const[]){"--gpu-reuse-ms=1000", NULL});
@@ -226,80 +225,80 @@ static void test_a_copy_that_was_under_way(void)
     record_is_being_copied(&s);
     gpu_disconnect(&a);
     CU_ASSERT_FATAL(supervisor_again());
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 2 * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 2 * GPU_PAGE_BYTES);
     CU_ASSERT_EQUAL(gpu_resume(&a), 0);
     CU_ASSERT_EQUAL(gpu_commit(&a, 2, &s, NULL), -ESTALE);
     CU_ASSERT_EQUAL(gpu_bye(&a), 0);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES);
-    kill_and_start(); /* once more: it waits on */
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES);
+    kill_and_start(); /* again: it still waits */
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES);
     gpu_wait_for_held(0);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
     CU_ASSERT_EQUAL(gpu_open(&a, GPU_UUID), 0);
     CU_ASSERT_EQUAL(lease_soon(&a, 1, &page, NULL), 0);
     s = gpu_reserve_soon(&a, 2);
     CU_ASSERT_EQUAL(s.extent, page.extent);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
-/* Its client died while there was no daemon: nobody saw it, the stored pidfd says so. */
-static void test_a_client_that_died_meanwhile(void)
+/* Its client died while no daemon ran: the stored pidfd shows it. */
+static void test_client_died_during_restart(void)
 {
-    struct gpu_actor victim;
+    struct gpu_client victim;
 
-    gpu_list_also(0);
+    gpu_list_process(0);
     begin(NULL);
     victim = opened();
     (void) gpu_publish(&victim, 1, NULL);
     CU_ASSERT_EQUAL(gpu_reserve_soon(&victim, 2).err, 0);
     supervisor_kill();
-    gpu_list_also(victim.pid);
-    gpu_actor_kill(&victim);
+    gpu_list_process(victim.pid);
+    gpu_client_kill(&victim);
     CU_ASSERT_FATAL(supervisor_again());
     gpu_wait_for_quarantined(2);
     gpu_stays_quarantined(2);
     kill_and_start(); /* once more: it waits on */
     gpu_wait_for_quarantined(2);
-    gpu_list_also(0);
+    gpu_list_process(0);
     gpu_wait_for_quarantined(0);
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1);
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, 1);
     finish();
 }
 
-/* Neither its process nor its descriptor is there any more: nobody can say when its kernels ended. */
-static void test_a_client_of_whom_nothing_is_left(void)
+/* Neither its process nor its descriptor exists: the end of its kernels is unknown. */
+static void test_client_without_process_and_pidfd(void)
 {
-    struct gpu_actor victim, reader;
+    struct gpu_client victim, reader;
     struct raw_slot s;
 
-    gpu_list_also(0);
+    gpu_list_process(0);
     begin(NULL);
     victim = opened();
     s = gpu_publish(&victim, 1, NULL);
     supervisor_kill();
-    gpu_actor_kill(&victim);
+    gpu_client_kill(&victim);
     supervisor_lose("kvc-pid-");
     CU_ASSERT_FATAL(supervisor_again());
-    gpu_wait_for_extents(0); /* retired, empty, gone */
-    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 0);
+    gpu_wait_for_extents(0); /* retired, empty, freed */
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, 0);
     reader = opened();
     CU_ASSERT_EQUAL(lease_soon(&reader, 1, &s, NULL), -ENODATA);
     (void) gpu_publish(&reader, 1, NULL);
-    CU_ASSERT_TRUE(gpu_actor_end(&reader));
+    CU_ASSERT_TRUE(gpu_client_end(&reader));
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 1);
     finish();
 }
 
 static void test_a_retired_extent_stays_retired(void)
 {
-    struct gpu_actor victim, holder;
+    struct gpu_client victim, holder;
     struct raw_slot page, next;
 
-    gpu_list_also(0);
+    gpu_list_process(0);
     assert(setenv("STANDIN_NO_LIST", "1", 1) == 0);
     begin(NULL);
     victim = opened();
@@ -307,31 +306,31 @@ static void test_a_retired_extent_stays_retired(void)
     page = gpu_publish(&victim, 1, NULL);
     CU_ASSERT_EQUAL(gpu_reserve_soon(&victim, 2).err, 0);
     CU_ASSERT_EQUAL(gpu_lease(&holder, 1, &page, NULL), 0);
-    gpu_actor_kill(&victim);
+    gpu_client_kill(&victim);
     gpu_wait_for_held(1);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 1);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 1);
     supervisor_kill();
     gpu_disconnect(&holder);
     assert(unsetenv("STANDIN_NO_LIST") == 0);
     CU_ASSERT_FATAL(supervisor_again());
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 1);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 1);
     CU_ASSERT_EQUAL(gpu_resume(&holder), 0);
     next = gpu_publish(&holder, 2, NULL);
     CU_ASSERT_NOT_EQUAL(next.extent, page.extent);
     CU_ASSERT_TRUE(gpu_reads(&holder, 1, &page));
-    CU_ASSERT_TRUE(gpu_actor_end(&holder));
+    CU_ASSERT_TRUE(gpu_client_end(&holder));
     gpu_wait_for_extents(1);
-    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
     finish();
 }
 
-/* Started without a mover, the device is not there: what is kept of it waits until there is one. */
+/* Started without a mover, the device is missing: its stored state waits until there is one. */
 static void test_an_unavailable_device_keeps_its_pages(void)
 {
     const char **args;
     static char option[160];
     char *path = option + strlen("--mover=");
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot s;
     uint64_t lease;
 
@@ -341,56 +340,58 @@ static void test_an_unavailable_device_keeps_its_pages(void)
     supervisor_kill();
     gpu_disconnect(&a);
     (void) snprintf(option, sizeof(option), "--mover=%s/kvcobra-mover", raw_daemon.folder);
-    args = (const char **) gpu_args(NULL); /* the array that the supervisor has */
+    args = (const char **) gpu_args(NULL); /* the array of the supervisor */
     args[0] = option;
     CU_ASSERT_FATAL(supervisor_again());
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1);
-    b = gpu_actor_new();
+    CU_ASSERT_EQUAL(gpu_status().pages, 1);
+    b = gpu_client_new();
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), -ENODEV);
-    CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* a session that is there stays */
+    CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* an existing session stays */
     CU_ASSERT_EQUAL(gpu_lease(&a, 1, &s, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(gpu_keep(&a, lease), 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, 1);
+    CU_ASSERT_EQUAL(gpu_status().pages, 1);
     CU_ASSERT_EQUAL(symlink(getenv("KVC_MOVER"), path), 0);
     CU_ASSERT_EQUAL(lease_soon(&a, 1, &s, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&a, 1, &s));
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), 0);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &s, NULL), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     finish();
 }
 
-/* The mover dies under a check: asked again, nothing is believed meanwhile. */
+/* The mover dies during a check: the daemon repeats it, and trusts nothing meanwhile. */
 static void test_the_mover_dies_while_it_checks(void)
 {
-    struct gpu_actor a, b;
+    struct gpu_client a, b;
     struct raw_slot s;
-    struct gpu_figures f;
+    struct gpu_status f;
 
     begin(NULL);
     a = opened();
     s = gpu_publish(&a, 1, NULL);
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
-    f = gpu_figures();
+    f = gpu_status();
     CU_ASSERT_TRUE_FATAL(f.mover_pid > 0);
     CU_ASSERT_EQUAL(kill((pid_t) f.mover_pid, SIGKILL), 0);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &s, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &s));
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 0);
-    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    CU_ASSERT_TRUE(gpu_client_end(&b));
     finish();
 }
 
-/* An orderly end and start, and twenty kills with work between: everything that was published is there and
- * right. */
+/*
+ * An orderly end and start, and twenty kills with work between: everything that was published is there and
+ * right.
+ */
 static void test_kill_loop(void)
 {
     enum { ROUNDS = 20, EACH = 7 };
     static struct raw_slot s[ROUNDS * EACH];
-    struct gpu_actor a;
+    struct gpu_client a;
     uint64_t last = 0;
 
     begin(NULL);
@@ -409,24 +410,23 @@ static void test_kill_loop(void)
         } else {
             kill_and_start();
         }
-        gpu_actor_kill(&a);
+        gpu_client_kill(&a);
     }
     a = opened();
     for (unsigned i = 0; i < ROUNDS * EACH; i++) {
         CU_ASSERT_EQUAL_FATAL(lease_soon(&a, 1 + i, &s[i], NULL), 0);
         CU_ASSERT_TRUE_FATAL(gpu_reads(&a, 1 + i, &s[i]));
     }
-    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    CU_ASSERT_TRUE(gpu_client_end(&a));
     finish();
 }
 
-/* Its lender may be gone: nobody finds a page in it any more, and what was held there is held by nobody. The
- * rest stays. */
-static void test_lent_memory_is_not_kept(void)
+/* Its owner may have ended: pages in it are not found, and holds there are dropped. Everything else stays. */
+static void test_external_memory_is_not_persistent(void)
 {
     enum { PER_EXTENT = 16 * 31, LENT = 2 << 20 };
     static struct raw_slot s[PER_EXTENT];
-    struct gpu_actor lender, other;
+    struct gpu_client lender, other;
     struct raw_slot in_lent, again;
     uint64_t extent, next = 0, lease;
 
@@ -443,12 +443,12 @@ static void test_lent_memory_is_not_kept(void)
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 1);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-slots-"), 1);
     kill_and_start();
-    CU_ASSERT_EQUAL(gpu_figures().lent_extents, 0);
-    CU_ASSERT_EQUAL(gpu_figures().pages, PER_EXTENT);
+    CU_ASSERT_EQUAL(gpu_status().lent_extents, 0);
+    CU_ASSERT_EQUAL(gpu_status().pages, PER_EXTENT);
     gpu_wait_for_held(PER_EXTENT);
     gpu_disconnect(&other);
     CU_ASSERT_EQUAL_FATAL(gpu_resume(&other), 0);
-    CU_ASSERT_EQUAL(gpu_release(&other, lease), -ESTALE); /* it had this page alone */
+    CU_ASSERT_EQUAL(gpu_release(&other, lease), -ESTALE); /* it held only this page */
     CU_ASSERT_EQUAL(lease_soon(&other, 9999, &in_lent, NULL), -ENODATA);
     CU_ASSERT_EQUAL(gpu_get_extent(&other, extent), -ENOENT);
     CU_ASSERT_EQUAL(lease_soon(&other, PER_EXTENT, &s[PER_EXTENT - 1], NULL), 0);
@@ -459,8 +459,8 @@ static void test_lent_memory_is_not_kept(void)
     CU_ASSERT_TRUE(next > extent);
     again = gpu_publish(&lender, 9999, NULL);
     CU_ASSERT_TRUE(again.extent == next && again.generation > in_lent.generation);
-    CU_ASSERT_TRUE(gpu_actor_end(&lender));
-    CU_ASSERT_TRUE(gpu_actor_end(&other));
+    CU_ASSERT_TRUE(gpu_client_end(&lender));
+    CU_ASSERT_TRUE(gpu_client_end(&other));
     finish();
 }
 
@@ -469,13 +469,13 @@ const struct test_case test_cases[] = {
     TEST(test_checked_before_every_first_lease),
     TEST(test_a_damaged_page_is_dropped),
     TEST(test_holds_and_reservations_resume),
-    TEST(test_a_copy_that_was_under_way),
-    TEST(test_a_client_that_died_meanwhile),
-    TEST(test_a_client_of_whom_nothing_is_left),
+    TEST(test_daemon_died_during_copy),
+    TEST(test_client_died_during_restart),
+    TEST(test_client_without_process_and_pidfd),
     TEST(test_a_retired_extent_stays_retired),
     TEST(test_an_unavailable_device_keeps_its_pages),
     TEST(test_the_mover_dies_while_it_checks),
     TEST(test_kill_loop),
-    TEST(test_lent_memory_is_not_kept),
+    TEST(test_external_memory_is_not_persistent),
     TEST_END,
 };

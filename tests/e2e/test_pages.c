@@ -1,11 +1,11 @@
 /*
- * The life of a page against the real daemon, by hand: what the library would send, what it must never send,
- * and what is left when a client dies.
+ * The life of a page in the real daemon, without the library: correct messages, forbidden ones, and what a
+ * dead client leaves.
  */
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "gpu/page_layout.h"
 #include "proto/index.h"
 #include "proto/shared.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "pages";
@@ -44,7 +44,7 @@ static void test_publish_and_find(void)
     CU_ASSERT_EQUAL(index_lookup(&reader, &keys[0], &hit), INDEX_MISS);
     for (uint64_t n = 0; n < 2; n++)
         CU_ASSERT_EQUAL(raw_publish(&a, n, &slots[n], NULL), 0);
-    /* B sees it in the index without a message, and may touch it after the grant. */
+    /* B sees it in the index without a message, and may read it after the grant. */
     CU_ASSERT_EQUAL(index_lookup(&reader, &keys[1], &hit), INDEX_FOUND);
     CU_ASSERT_EQUAL(hit.slot, slots[1].slot);
     CU_ASSERT_EQUAL(hit.generation, slots[1].generation);
@@ -54,7 +54,7 @@ static void test_publish_and_find(void)
     extent = raw_map_extent(&b, slots[1].extent, &bytes);
     CU_ASSERT_EQUAL(slots[1].bytes % 128, 0);
     CU_ASSERT(memcmp(extent + slots[1].offset, a.arena, slots[1].bytes) ==
-              0); /* the last page written there */
+              0); /* the page that was written last */
     (void) munmap(extent, bytes);
     CU_ASSERT_EQUAL(raw_held_pages(), 2);
     CU_ASSERT_EQUAL(raw_release(&b, lease), 0);
@@ -95,13 +95,12 @@ static void test_first_committer_wins(void)
     raw_stop();
 }
 
-/* Each wrong header field or byte is refused with -EBADMSG; the reservation stays and can still be used
- * rightly. */
+/* Each wrong header field or byte is refused with -EBADMSG; the reservation stays usable. */
 static void test_bad_pages_are_refused(void)
 {
     static const struct {
         size_t byte;
-        bool fix_crc; /* a header that is consistent and lies */
+        bool fix_crc; /* a consistent header with false claims */
     } cases[] = {{0, true},   {4, true},   {6, true},    {8, true},    {40, true},   {72, true},
                  {88, true},  {90, true},  {92, true},   {94, true},   {96, true},   {104, true},
                  {112, true}, {116, true}, {124, false}, {128, false}, {1000, false}};
@@ -161,7 +160,7 @@ static void test_sinks_must_be_finite(void)
     raw_stop();
 }
 
-/* What is not ours cannot be committed or aborted, whatever numbers are sent. */
+/* Slots of other sessions cannot be committed or aborted, with any numbers. */
 static void test_foreign_and_stale_slots(void)
 {
     struct chunk_key key = raw_key(1), other = raw_key(2);
@@ -187,7 +186,7 @@ static void test_foreign_and_stale_slots(void)
     }
     CU_ASSERT_EQUAL(raw_abort(&a, &slot), 0);
     CU_ASSERT_EQUAL(raw_abort(&a, &slot), -ESTALE);
-    wrong = raw_reserve(&a, &key, PAGE_REST); /* the slot again, by another generation */
+    wrong = raw_reserve(&a, &key, PAGE_REST); /* the same slot, with another generation */
     CU_ASSERT(wrong.generation > slot.generation);
     raw_write_page(&a, raw_table, &key, PAGE_REST, 0, 1);
     CU_ASSERT_EQUAL(raw_commit(&a, &slot, &key, 0, NULL), -ESTALE);
@@ -228,7 +227,7 @@ static void test_lease_run_ends_with_a_reason(void)
     raw_stop();
 }
 
-/* A pool of one extent: held pages are never evicted, unheld ones are, and their ghosts say so. */
+/* A pool of one extent: held pages are never evicted, others are, and ghosts report them. */
 static void test_full_pool(void)
 {
     const char *const args[] = {"--pool-bytes=256K", "--extent-bytes=256K", "--span-bytes=64K",
@@ -288,15 +287,52 @@ static void test_quota(void)
     page_layout_deinit(&l);
 }
 
-/* A silent client's grants and reservations end; its holds stay until it is gone. Renewals keep them alive.
+static long now_ms(void)
+{
+    struct timespec now;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/*
+ * Renews @m, without a message, until the reservation of a session that is silent has expired; then asks for
+ * the busy bytes. Return: the longest time without a renewal, in ms: on a busy machine this process may be
+ * the silent one.
  */
+static long renew_while_another_expires(struct raw_model *m, uint64_t *ret_busy)
+{
+    struct session_page *p = (struct session_page *) m->session;
+    struct raw_model silent = raw_model_open();
+    struct chunk_key key = raw_key(6);
+    long longest = 0, last = now_ms();
+
+    CU_ASSERT_EQUAL_FATAL(raw_reserve(&silent, &key, PAGE_REST).err, 0);
+    for (struct wait w = wait_begin(); !daemon_logged(&raw_daemon, "event=expired") && wait_again(&w);) {
+        long now = now_ms();
+
+        (void) atomic_fetch_add(&p->renewals, 1);
+        longest = now - last > longest ? now - last : longest;
+        last = now;
+    }
+    CU_ASSERT(daemon_logged(&raw_daemon, "event=expired"));
+    *ret_busy = raw_busy_bytes();
+    last = now_ms() - last;
+    raw_close_model(&silent);
+    return last > longest ? last : longest;
+}
+
+/* The grants and reservations of a silent client end; its holds stay until it is gone. Renewals keep them
+ * alive. */
 static void test_expiry(void)
 {
+    enum { LEASE_MS = 200 };
     const char *const args[] = {"--lease-ms=200", NULL};
     struct chunk_key key = raw_key(5);
     struct raw_slot page, reserved;
     struct raw_model m;
-    uint64_t busy;
+    uint64_t busy, busy_later;
+    long silent_ms;
 
     raw_start(DAEMON_BY_FD, args);
     m = raw_model_open();
@@ -304,24 +340,18 @@ static void test_expiry(void)
     reserved = raw_reserve(&m, &key, PAGE_REST);
     CU_ASSERT_EQUAL(raw_held_pages(), 1);
     busy = raw_busy_bytes();
-    for (int i = 0; i < 12; i++) { /* 600 ms of calls that send nothing: three times the lease */
-        struct session_page *p = (struct session_page *) m.session;
-
-        (void) atomic_fetch_add(&p->renewals, 1);
-        (void) poll(NULL, 0, 50);
-    }
-    CU_ASSERT(!daemon_logged(&raw_daemon, "event=expired"));
+    silent_ms = renew_while_another_expires(&m, &busy_later);
+    CU_ASSERT(busy_later >= busy || silent_ms > LEASE_MS / 2);
     raw_wait_for_busy_bytes(busy /
                             2); /* the reservation ends, the page's hold stays; both are of one class */
     CU_ASSERT_EQUAL(raw_held_pages(), 1);
-    CU_ASSERT(daemon_logged(&raw_daemon, "event=expired"));
     raw_write_page(&m, raw_table, &key, PAGE_REST, 0, 1);
     CU_ASSERT_EQUAL(raw_commit(&m, &reserved, &key, 0, NULL), -ESTALE);
     raw_close_model(&m);
     raw_stop();
 }
 
-/* SIGKILL in the middle: pages, reservations and arena of the dead come back, what it committed stays. */
+/* SIGKILL between: pages, reservations and arena of the dead process are freed, its committed page stays. */
 static void test_killed_client(void)
 {
     struct raw_slot page, slot;
@@ -365,7 +395,7 @@ static void test_killed_client(void)
     raw_stop();
 }
 
-/* A closed socket is not a dead process: its holds stay, and the token brings the session back. */
+/* A closed socket is no dead process: its holds stay, and the token resumes the session. */
 static void test_disconnect_keeps_holds_and_resumes(void)
 {
     Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
@@ -388,11 +418,11 @@ static void test_disconnect_keeps_holds_and_resumes(void)
     CU_ASSERT_EQUAL(raw_open_model(fd, &raw_geometry, random_table_model_digest, &m), 0);
     CU_ASSERT_EQUAL(raw_publish(&m, 1, &page, &lease), 0);
     raw_close_model(&m);
-    for (int i = 0; i < 5000 && !daemon_logged(&raw_daemon, "session-detached"); i++)
-        (void) poll(NULL, 0, 1);
+    for (struct wait w = wait_begin(); !daemon_logged(&raw_daemon, "session-detached") && wait_again(&w);)
+        ;
     CU_ASSERT_EQUAL(raw_held_pages(), 1);
     fd = raw_connect(raw_daemon.socket);
-    token[0] ^= 1; /* somebody else's token is worth nothing */
+    token[0] ^= 1; /* another token has no effect */
     hello.session_token = (ProtobufCBinaryData){sizeof(token), token};
     reply = raw_request(fd, &q, NULL, 0, NULL);
     CU_ASSERT(reply && !reply->hello->resumed);
@@ -405,13 +435,13 @@ static void test_disconnect_keeps_holds_and_resumes(void)
     wire_reply_free(reply);
     CU_ASSERT_EQUAL(raw_confirm(fd), 0);
     CU_ASSERT_EQUAL(raw_open_model(fd, &raw_geometry, random_table_model_digest, &again), 0);
-    CU_ASSERT_EQUAL(raw_release(&again, lease), 0); /* the old lease is known */
+    CU_ASSERT_EQUAL(raw_release(&again, lease), 0); /* the old lease is valid */
     CU_ASSERT_EQUAL(raw_held_pages(), 0);
     raw_close_model(&again);
     raw_stop();
 }
 
-/* Arena with a hole where the page should be: zeros, refused; the daemon lives. */
+/* An arena with a hole instead of the page reads as zeros: refused, and the daemon lives. */
 static void test_punched_arena(void)
 {
     struct chunk_key key = raw_key(5);
@@ -431,7 +461,10 @@ static void test_punched_arena(void)
     raw_stop();
 }
 
-/* More pages than the first index object takes: a new one is built, the old one says so, nothing is lost. */
+/*
+ * More pages than the first index object takes: the daemon builds a new one, the old one refers to it,
+ * nothing is lost.
+ */
 static void test_index_grows(void)
 {
     enum { N = 2000 }; /* half load of 512 buckets is 1792 */

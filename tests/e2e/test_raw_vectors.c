@@ -1,4 +1,4 @@
-/* APPEND_RAW and READ_RAW: what is refused, by whom, and what is left of clients that go away in between. */
+/* APPEND_RAW and READ_RAW: refused requests, and what clients leave that end between. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -7,22 +7,20 @@
 
 #include "daemon/requests/job.h"
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
-#include "tests/e2e/raw_vectors.h"
+#include "tests/e2e/raw_service_fixture.h"
+#include "tests/e2e/raw_vectors_fixture.h"
 #include "tests/lib/test.h"
 
 const char test_suite[] = "raw_vectors";
 
-static void test_refusals(void)
+static void test_append_refusals(void)
 {
     static const uint8_t short_key[5], key[16];
-    struct raw_model m, other;
+    struct raw_model m;
     Kvcobra__AppendRaw a;
-    uint64_t lease = 0;
 
     raw_start(DAEMON_BY_PATH, NULL);
     m = raw_model_open();
-    other = raw_model_open();
 #define REFUSED(err, change)                                                                                 \
     do {                                                                                                     \
         a = raw_append_of(&m, 0);                                                                            \
@@ -44,9 +42,22 @@ static void test_refusals(void)
     REFUSED(-EINVAL, ((float *) m.arena)[0] = 1e30f); /* a sink that binary16 cannot hold */
     REFUSED(-ENODATA, a.only_find = 1);
 #undef REFUSED
+    CU_ASSERT_EQUAL(raw_held_pages(), 0); /* a refused append holds nothing */
+    raw_close_model(&m);
+    raw_stop();
+}
+
+static void test_read_refusals(void)
+{
+    struct raw_model m, other;
+    Kvcobra__AppendRaw a;
+    uint64_t lease = 0;
+
+    raw_start(DAEMON_BY_PATH, NULL);
+    m = raw_model_open();
+    other = raw_model_open();
     a = raw_append_of(&m, 0);
-    CU_ASSERT_EQUAL(raw_held_pages(), 0);        /* nothing is left of all that */
-    a.k_offset = m.arena_bytes - RAW_SIDE_BYTES; /* the last place that fits */
+    a.k_offset = m.arena_bytes - RAW_SIDE_BYTES; /* the last offset that fits */
     memcpy(m.arena + a.k_offset, m.arena, RAW_SIDE_BYTES);
     CU_ASSERT_EQUAL_FATAL(raw_append(&m, &a, &lease), 0);
 
@@ -69,7 +80,7 @@ static void test_refusals(void)
     raw_stop();
 }
 
-/* A process that dies while threads encode for it. */
+/* A process dies while threads encode for it. */
 static void die_in_between(uint32_t i)
 {
     pid_t pid = fork();
@@ -85,8 +96,8 @@ static void die_in_between(uint32_t i)
     assert(waitpid(pid, NULL, 0) == pid);
 }
 
-/* No slot stays taken, nothing half-made is found. */
-static void test_clients_go_away(void)
+/* No slot stays taken, and no incomplete page is found. */
+static void test_clients_die(void)
 {
     struct raw_model m;
     Kvcobra__Reply *status;
@@ -95,14 +106,14 @@ static void test_clients_go_away(void)
     raw_start(DAEMON_BY_PATH, NULL);
     for (uint32_t i = 0; i < 20; i++)
         die_in_between(i);
-    raw_wait_for_nobody();
+    raw_wait_for_no_sessions();
     status = raw_status();
     n_pages = status->status->spaces[0]->pages;
     CU_ASSERT_EQUAL(status->status->spaces[0]->held_pages, 0);
     CU_ASSERT(n_pages <= 20 * JOBS_PER_CONNECTION_MAX);
     wire_reply_free(status);
 
-    /* each chunk is either whole or not there: found ones can be read */
+    /* each chunk is complete or missing: those that are found can be read */
     m = raw_model_open();
     for (uint32_t i = 0; i < 20; i++) {
         Kvcobra__AppendRaw a = raw_append_of(&m, 1000 * i);
@@ -119,13 +130,15 @@ static void test_clients_go_away(void)
     raw_stop();
 }
 
-/* More at a time than one connection may have: the rest is told to come again, and every request is answered.
+/*
+ * More requests at a time than one connection may have: the others get -EAGAIN, and every request gets an
+ * answer.
  */
 static void test_pipelining(void)
 {
     enum {
         N = JOBS_PER_CONNECTION_MAX + 6
-    }; /* within EV_SEND_QUEUE_MAX replies, if all come in one turn of the loop */
+    }; /* within EV_SEND_QUEUE_MAX replies, if all come in one round of the loop */
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
     unsigned n_ok = 0, n_again = 0;
     struct raw_model m;
@@ -152,8 +165,9 @@ static void test_pipelining(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_refusals),
-    TEST(test_clients_go_away),
+    TEST(test_append_refusals),
+    TEST(test_read_refusals),
+    TEST(test_clients_die),
     TEST(test_pipelining),
     TEST_END,
 };

@@ -13,8 +13,8 @@
 
 #include "daemon/store/journal.h"
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/raw_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "restart";
@@ -44,7 +44,7 @@ static void restart(void)
     CU_ASSERT_FATAL(supervisor_again());
 }
 
-/* Page @n as raw_publish() wrote it, against what an extent holds. */
+/* Page @n as raw_publish() wrote it, compared with an extent's bytes. */
 static bool is_page(struct raw_model *m, uint64_t n, const struct raw_slot *s)
 {
     struct chunk_key key = raw_key(n);
@@ -67,7 +67,7 @@ static char *restart_kind(void)
     return kind;
 }
 
-/* Ended in order and killed: the same pages at the same places, found by the same keys. */
+/* Ended in order and killed: the same pages at the same offsets, found by the same keys. */
 static void test_pages_survive(void)
 {
     enum { N = 2000 }; /* the index grows in the middle of a span */
@@ -95,7 +95,8 @@ static void test_pages_survive(void)
         } else {
             restart();
         }
-        CU_ASSERT_EQUAL(raw_held_pages(), N / 2); /* this process holds them still, whoever connects anew */
+        CU_ASSERT_EQUAL(raw_held_pages(),
+                        N / 2); /* this process still holds them, also if another one connects */
         m = raw_model_open();
         for (uint64_t n = 0; n < N; n++) {
             CU_ASSERT(raw_lease_one(&m, n, &slots[n], &lease, &reason));
@@ -108,7 +109,9 @@ static void test_pages_survive(void)
     finish();
 }
 
-/* A client that never noticed: what it maps is not written again, whatever the next daemon is asked to store.
+/*
+ * A client that never noticed the restart: its mapped pages are not overwritten by anything that the next
+ * daemon stores.
  */
 static void test_hold_is_honoured(void)
 {
@@ -127,7 +130,7 @@ static void test_hold_is_honoured(void)
     last = held.generation;
     restart();
     next = raw_model_open();
-    for (uint64_t n = 2; n < 300; n++) { /* five times what the pool holds */
+    for (uint64_t n = 2; n < 300; n++) { /* five times the size of the pool */
         CU_ASSERT_EQUAL_FATAL(raw_publish(&next, n, &other, &lease), 0);
         CU_ASSERT(other.slot != held.slot);
         CU_ASSERT(other.generation > last); /* never lower */
@@ -149,7 +152,7 @@ static pid_t start_holder(int *ret_pipe)
     char byte;
 
     assert(pipe2(to_child, O_CLOEXEC) == 0 &&
-           pipe2(from_child, O_CLOEXEC) == 0); /* not for the daemons to come */
+           pipe2(from_child, O_CLOEXEC) == 0); /* not inherited by later daemons */
     pid = fork();
     if (pid == 0) {
         struct raw_model m = raw_model_open();
@@ -170,8 +173,10 @@ static pid_t start_holder(int *ret_pipe)
     return pid;
 }
 
-/* The pidfd says when a holder is gone: while the daemon runs again, and while it was away. With the stored
- * pidfd or not. */
+/*
+ * The pidfd shows the end of a holder: while the daemon runs again, and while it was dead. With the stored
+ * pidfd, and without.
+ */
 static void test_holder_exits(void)
 {
     for (int away = 0; away < 2; away++) {
@@ -222,7 +227,7 @@ static bool hello_again(int fd, uint8_t token[SESSION_TOKEN_BYTES], bool resume)
     return resumed;
 }
 
-/* The session token is worth the same to the next daemon: the old lease can be released by its number. */
+/* The session token is valid for the next daemon: the old lease can be released by its number. */
 static void test_session_resumes(void)
 {
     uint8_t token[SESSION_TOKEN_BYTES] = {0};
@@ -243,7 +248,7 @@ static void test_session_resumes(void)
     CU_ASSERT(hello_again(fd, token, true));
     CU_ASSERT_EQUAL_FATAL(raw_open_model(fd, &raw_geometry, random_table_model_digest, &m), 0);
     CU_ASSERT_EQUAL(raw_publish(&m, 2, &slot, &other), 0);
-    CU_ASSERT(other != lease); /* numbers go on */
+    CU_ASSERT(other != lease); /* numbers continue */
     CU_ASSERT_EQUAL(raw_release(&m, other), 0);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
     CU_ASSERT_EQUAL(raw_held_pages(), 0);
@@ -269,8 +274,8 @@ static int keep_leases(struct raw_model *m, const uint64_t *leases, size_t n, bo
     return r;
 }
 
-/* A client that comes back names the leases it heard of; the others go, once it is through. */
-static void test_unheard_leases(void)
+/* A client that resumes names the leases it has; the others end when it is done. */
+static void test_leases_without_reply(void)
 {
     uint8_t token[SESSION_TOKEN_BYTES] = {0};
     const uint64_t nonsense = UINT64_MAX;
@@ -297,7 +302,7 @@ static void test_unheard_leases(void)
     CU_ASSERT_EQUAL(raw_held_pages(), 2);
     CU_ASSERT_EQUAL(raw_release(&m, leases[1]), -ESTALE);
     CU_ASSERT_EQUAL(raw_release(&m, leases[2]), 0);
-    CU_ASSERT_EQUAL(keep_leases(&m, NULL, 0, true), 0); /* nothing is known: all go */
+    CU_ASSERT_EQUAL(keep_leases(&m, NULL, 0, true), 0); /* no lease is named: all end */
     CU_ASSERT_EQUAL(raw_held_pages(), 0);
     raw_close_model(&m);
     finish();
@@ -307,12 +312,12 @@ static void test_unheard_leases(void)
 
 enum { ROUNDS = 25, PAGES_MAX = 20000 };
 
-struct shared { /* what the children were told */
+struct shared { /* results of the children */
     volatile uint32_t n;
     struct raw_slot slots[PAGES_MAX];
 };
 
-/* Commits until the daemon is gone; every second page stays held until this process ends. */
+/* Commits until the daemon is dead; every second page stays held until this process ends. */
 static void commit_until_lost(struct shared *sh, int progress)
 {
     struct raw_model m;
@@ -337,7 +342,9 @@ static void commit_until_lost(struct shared *sh, int progress)
     }
 }
 
-/* SIGKILL at any instruction while a client commits: what it was told is committed is there, bit for bit. */
+/*
+ * SIGKILL at any instruction while a client commits: pages that the daemon confirmed are there, bit for bit.
+ */
 static void test_kill_loop(void)
 {
     static const char *const args[] = {"--pool-bytes=512M", "--extent-bytes=2M", "--span-bytes=256K",
@@ -363,7 +370,7 @@ static void test_kill_loop(void)
         (void) close(progress[1]);
         for (uint64_t i = 0; i < n_commits; i++)
             CU_ASSERT_EQUAL_FATAL(read(progress[0], &byte, 1), 1);
-        supervisor_kill(); /* the child goes on meanwhile: anywhere in its next commits */
+        supervisor_kill(); /* the child continues with its next commits */
         (void) close(progress[0]);
         CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);
         CU_ASSERT_FATAL(supervisor_again());
@@ -372,7 +379,7 @@ static void test_kill_loop(void)
         for (uint32_t i = before; i < sh->n; i++)
             last_generation = sh->slots[i].generation;
     }
-    raw_wait_for_held(0); /* all children are gone */
+    raw_wait_for_held(0); /* all children have ended */
     m = raw_model_open();
     for (uint32_t i = 0; i < sh->n; i++) {
         CU_ASSERT_FATAL(raw_lease_one(&m, i + 1, &sh->slots[i], &lease, &reason));
@@ -386,7 +393,7 @@ static void test_kill_loop(void)
     finish();
 }
 
-/* ---- what cannot be believed ---- */
+/* ---- damaged records ---- */
 
 static void flip(int fd, off_t at)
 {
@@ -418,8 +425,10 @@ static bool is_there(const struct raw_slot *slot)
     return there;
 }
 
-/* One torn copy of the journal is what a kill can leave; two, another version or another pool: empty, loud,
- * serving. */
+/*
+ * One torn copy of the journal is what a kill can leave. With two, another version or another pool the daemon
+ * starts empty, logs it, and serves.
+ */
 static void test_damaged_journal(void)
 {
     static const off_t head[] = {offsetof(struct journal_head, version),
@@ -449,15 +458,15 @@ static void test_damaged_journal(void)
         if (kind != 0) {
             CU_ASSERT_EQUAL(supervisor_stored("kvc-pages-"), 0);
             publish_one(&slot);
-            restart(); /* and what is stored from now on is kept again */
+            restart(); /* later records are persistent again */
             CU_ASSERT(is_there(&slot));
         }
         finish();
     }
 }
 
-/* The loop tells the supervisor that it is alive, also when nobody is connected, and after a restart. */
-static void test_watchdog_is_fed(void)
+/* The loop notifies the supervisor that it is alive, also without clients, and after a restart. */
+static void test_watchdog(void)
 {
     begin(NULL);
     for (int i = 0; i < 3; i++)
@@ -483,7 +492,7 @@ static void test_other_pool(void)
     finish();
 }
 
-static void test_lost_extent_and_strangers(void)
+static void test_lost_extent_and_other_sessions(void)
 {
     struct raw_slot slot;
 
@@ -500,7 +509,7 @@ static void test_lost_extent_and_strangers(void)
     finish();
 }
 
-/* A page that changed meanwhile is found out by its checksum at the first lease, and written anew. */
+/* The checksum finds a changed page at the first lease, and it can be written again. */
 static void test_damaged_page(void)
 {
     struct raw_slot slot, again;
@@ -518,7 +527,7 @@ static void test_damaged_page(void)
     finish();
 }
 
-/* Pages whose table file is gone: nobody finds them, who holds them keeps them, then they go. */
+/* Pages whose table file is missing are not found. Their holders keep them, then they are freed. */
 static void test_lost_table(void)
 {
     char path[256], hex[65] = "";
@@ -552,12 +561,12 @@ const struct test_case test_cases[] = {
     TEST(test_hold_is_honoured),
     TEST(test_holder_exits),
     TEST(test_session_resumes),
-    TEST(test_unheard_leases),
+    TEST(test_leases_without_reply),
     TEST(test_kill_loop),
     TEST(test_damaged_journal),
-    TEST(test_watchdog_is_fed),
+    TEST(test_watchdog),
     TEST(test_other_pool),
-    TEST(test_lost_extent_and_strangers),
+    TEST(test_lost_extent_and_other_sessions),
     TEST(test_damaged_page),
     TEST(test_lost_table),
     TEST_END,

@@ -1,6 +1,6 @@
 /*
- * A start that cannot give an earlier process's holds back to their sessions: the pages stay held while that
- * process lives, and are free when it is gone. The daemon is kvcobrad_faulty (faulty_daemon.c).
+ * A start that cannot restore the holds of an earlier process to its sessions: the pages stay held while that
+ * process lives, and are free when it has ended. The daemon is kvcobrad_faulty (faulty_daemon.c).
  */
 #include "tests/lib/test.h"
 
@@ -13,15 +13,15 @@
 #include <unistd.h>
 
 #include "gpu/page_layout.h"
-#include "tests/e2e/raw_service.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/raw_service_fixture.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "restart_faults";
 
 enum { N = 6 };
 
-/* 30 pages of 4352 bytes at most: what is published afterwards has to push others out. */
+/* 30 pages of 4352 bytes at most, so that later pages need room. */
 static const char *const args[] = {
     "--pool-bytes=256K",
     "--extent-bytes=128K",
@@ -32,7 +32,7 @@ static const char *const args[] = {
     NULL,
 };
 
-/* Publishes N pages, tells the parent where they are, keeps them until it is killed. */
+/* Publishes N pages, sends the parent their offsets, keeps them until it is killed. */
 static _Noreturn void hold_pages(int to_parent)
 {
     struct raw_model m = raw_model_open();
@@ -70,7 +70,7 @@ static void end_holder(pid_t pid)
     assert(waitpid(pid, NULL, 0) == pid);
 }
 
-/* Five times the pool, and an operator who wants everything out: none of @slots is given away. */
+/* Five times the pool, and an operator who evicts everything: none of @slots is given to another client. */
 static void press(const struct raw_slot *slots, uint64_t from)
 {
     struct raw_model m = raw_model_open();
@@ -100,8 +100,7 @@ static bool is_intact(struct raw_model *m, uint64_t n, const struct raw_slot *s)
     return same;
 }
 
-/* @fault of two starts one after the other, then none: the session is itself again, or its process is gone.
- */
+/* @fault in two starts, then none: the session is restored, or its process has ended. */
 static void holds_survive(const char *fault, bool loses_pidfd)
 {
     struct raw_slot slots[N];
@@ -131,7 +130,7 @@ static void holds_survive(const char *fault, bool loses_pidfd)
     raw_wait_for_held(0); /* by the tick */
     supervisor_kill();
     assert(unsetenv("KVC_TEST_FAULT") == 0);
-    CU_ASSERT_FATAL(supervisor_again()); /* nothing of it is left to come back */
+    CU_ASSERT_FATAL(supervisor_again()); /* nothing of it is left to resume */
     CU_ASSERT_EQUAL(raw_held_pages(), 0);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pid-"), 0);
     raw_table = table_unref(raw_table);
@@ -153,7 +152,7 @@ static void test_no_lease(void)
     holds_survive("leases", false);
 }
 
-/* Faulty once, then not: the next start gives everything back to the session. */
+/* Faulty once: the next start restores everything to the session. */
 static void test_given_back_later(void)
 {
     struct raw_slot slots[N];

@@ -1,12 +1,14 @@
 /*
- * Hostile processes, an operator who changes everything, and a daemon that is killed, all at random; when the
- * dust settles every account adds up, and every page that was committed is what it was. The daemon is
- * kvcobrad_checked, which walks its accounts after every request.
+ * Hostile processes, an operator who changes everything, and a daemon that is killed, all at random. At the
+ * end every account adds up, and every committed page has its bytes. The daemon is kvcobrad_checked, which
+ * checks its accounts after every request.
  *
  * Runs KVC_STRESS_SECONDS (2 by default: some rounds); KVC_TEST_SEED repeats a run as far as scheduling
  * allows.
  */
+#include "base/splitmix64.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,9 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/e2e/stress_client.h"
-#include "tests/e2e/supervisor.h"
+#include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "stress";
@@ -52,14 +54,14 @@ static uint64_t n_verified, n_restarts;
 
 static uint64_t below(uint64_t n)
 {
-    return stress_random(&random_state) % n;
+    return splitmix64_next(&random_state) % n;
 }
 
 /* ---- processes ---- */
 
 static void start_client(unsigned i)
 {
-    uint64_t seed = stress_random(&random_state);
+    uint64_t seed = splitmix64_next(&random_state);
 
     (void) fflush(stdout);
     clients[i] = fork();
@@ -71,7 +73,7 @@ static void start_client(unsigned i)
     stopped[i] = false;
 }
 
-/* One that ended by itself had a reason, and said it. */
+/* A client that exited by itself had a reason, and printed it. */
 static void end_client(unsigned i)
 {
     int status = 0;
@@ -87,7 +89,7 @@ static void stop_or_go_on(unsigned i)
     (void) kill(clients[i], stopped[i] ? SIGSTOP : SIGCONT);
 }
 
-/* It never ends by itself: a check that failed aborts it. */
+/* The daemon never ends by itself: a failed check aborts it. */
 static bool daemon_lives(void)
 {
     int status;
@@ -114,7 +116,7 @@ static void restart(void)
 
 /* ---- the operator ---- */
 
-/* NULL: the connection was one to a daemon that is gone; the next request has another. */
+/* NULL: the connection belonged to an earlier daemon; the next request has a new one. */
 static Kvcobra__Reply *ask(Kvcobra__Request__BodyCase kind, void *body)
 {
     Kvcobra__Request m = raw_of(kind, body);
@@ -143,7 +145,7 @@ static ProtobufCBinaryData some_table(void)
     return (ProtobufCBinaryData){32, stress_tables[below(STRESS_TABLES)]->digest};
 }
 
-/* A table that drained may retire between the two: again, then. */
+/* A table that drained may retire between the two: then it is repeated. */
 static void stage_and_activate(void)
 {
     const struct table *t = stress_tables[below(STRESS_TABLES)];
@@ -243,7 +245,7 @@ static void look(void)
 
     fit.digest = some_table();
     moments.model_digest = (ProtobufCBinaryData){32, (uint8_t *) random_table_model_digest};
-    status.cursor = below(2) ? 0 : stress_random(&random_state);
+    status.cursor = below(2) ? 0 : splitmix64_next(&random_state);
     tell(KVCOBRA__REQUEST__BODY_GET_FIT, &fit);
     tell(KVCOBRA__REQUEST__BODY_FETCH_MOMENTS, &moments);
     tell(KVCOBRA__REQUEST__BODY_GET_STATUS, &status);
@@ -325,12 +327,12 @@ static bool is_quiet(void)
 
 static void wait_until_quiet(void)
 {
-    for (int i = 0; i < 5000 && !is_quiet(); i++)
-        (void) poll(NULL, 0, 2);
+    for (struct wait w = wait_begin(); !is_quiet() && wait_again(&w);)
+        ;
     CU_ASSERT_FATAL(is_quiet());
 }
 
-/* One tenant: what it has is what the pool has, and what the tables' pages are. */
+/* One tenant: its pages are those of the pool, and those of the tables. */
 static void check_accounts(bool empty)
 {
     Kvcobra__Reply *r = raw_status();
@@ -406,7 +408,7 @@ static void test_everything_at_once(void)
             act();
         settle(&generation);
         rounds++;
-        /* on a slow machine a round takes a second: go on until there was something to look at */
+        /* on a slow machine a round takes a second: continue until there was a page to check */
     } while ((time(NULL) < end || (n_verified == 0 && rounds < 200)) &&
              CU_get_number_of_failure_records() == 0);
     printf("    %u rounds, %" PRIu64 " restarts, %" PRIu64 " pages looked at afterwards\n", rounds,

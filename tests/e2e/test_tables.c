@@ -1,4 +1,6 @@
-/* Tables against the real daemon, by hand: swapping under a client, what survives a restart, descriptors. */
+/*
+ * Tables in the real daemon, without the library: swaps under a client, what survives a restart, descriptors.
+ */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -7,7 +9,7 @@
 #include <unistd.h>
 
 #include "proto/shared.h"
-#include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "tables";
@@ -76,8 +78,10 @@ static int table_state(const struct table *t)
     return state;
 }
 
-/* Swap while a client holds the old table: it goes on, drains, and the last reference retires table and
- * pages. */
+/*
+ * A swap while a client holds the old table: the table drains, and its last reference retires it and its
+ * pages.
+ */
 static void test_table_swap(void)
 {
     struct raw_slot slot, later;
@@ -121,8 +125,10 @@ static void test_table_swap(void)
     raw_stop();
 }
 
-/* Back to the table before while its pages are here: they are found again, and saying it twice changes
- * nothing. */
+/*
+ * Back to the earlier table while its pages exist: they are found again, and a repeated request changes
+ * nothing.
+ */
 static void test_rollback(void)
 {
     struct raw_slot slot;
@@ -140,7 +146,7 @@ static void test_rollback(void)
     raw_activate_table(next);
     CU_ASSERT_EQUAL(roll_back(next, 0), 0);
     CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_ACTIVE);
-    CU_ASSERT_EQUAL(table_state(next), KVCOBRA__TABLE_STATE__TABLE_RETIRED); /* nobody used it */
+    CU_ASSERT_EQUAL(table_state(next), KVCOBRA__TABLE_STATE__TABLE_RETIRED); /* no client used it */
     CU_ASSERT_EQUAL(roll_back(next, 0), 0);
     CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_ACTIVE);
     CU_ASSERT_EQUAL(roll_back(raw_table, 0), -ENODATA);
@@ -187,7 +193,7 @@ static int set_quota(const char *tenant, uint64_t bytes, uint64_t *ret_used)
     return r;
 }
 
-/* Held pages stay whatever the operator asks for; the others go. */
+/* An operator's eviction leaves held pages and drops the others. */
 static void test_evict_and_quota(void)
 {
     static const char *const args[] = {"--arena-bytes=64K", NULL};
@@ -203,7 +209,7 @@ static void test_evict_and_quota(void)
     CU_ASSERT_EQUAL(raw_publish(&m, 1, &kept, &kept_lease), 0);
     CU_ASSERT_EQUAL(raw_publish(&m, 2, &gone, &lease), 0);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
-    CU_ASSERT_EQUAL(evict("uid-nobody", &pages), -ENOENT);
+    CU_ASSERT_EQUAL(evict("uid-x", &pages), -ENOENT);
     CU_ASSERT_EQUAL(evict(tenant, &pages), 0);
     CU_ASSERT_EQUAL(pages, 1);
     CU_ASSERT_FALSE(raw_lease_one(&m, 2, &gone, &lease, &reason));
@@ -211,7 +217,7 @@ static void test_evict_and_quota(void)
     CU_ASSERT(raw_lease_one(&m, 1, &kept, &lease, &reason));
     CU_ASSERT_EQUAL(raw_publish(&m, 2, &gone, &lease), 0);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
-    CU_ASSERT_EQUAL(set_quota("uid-nobody", 1 << 20, &used), -ENOENT);
+    CU_ASSERT_EQUAL(set_quota("uid-x", 1 << 20, &used), -ENOENT);
     CU_ASSERT_EQUAL(set_quota(tenant, 0, &used), -EINVAL);
     CU_ASSERT_EQUAL(set_quota(tenant, 1, &used), 0);
     slot_bytes = used - 65536; /* the arena and the held page */
@@ -225,7 +231,7 @@ static void test_evict_and_quota(void)
     raw_stop();
 }
 
-/* Tables and what is active come back from the state folder; keys stay the same. */
+/* Tables and which one is active come back from the state folder; keys stay the same. */
 static void test_state_survives(void)
 {
     uint8_t index_key[INDEX_KEY_BYTES];
@@ -276,8 +282,9 @@ static void expect_quota(const char *tenant, uint64_t quota, uint64_t guarantee)
     wire_reply_free(r);
 }
 
-/* What an operator gave a tenant, also one that never came, is there after a restart; damaged lines cost
- * themselves. */
+/*
+ * An operator's quotas, also of a tenant that never connected, survive a restart; damaged lines are dropped.
+ */
 static void test_quotas_survive(void)
 {
     static const char *const args[] = {"--pool-bytes=8M",   "--extent-bytes=1M", "--span-bytes=256K",
@@ -295,7 +302,7 @@ static void test_quotas_survive(void)
     CU_ASSERT_EQUAL(set_guarantee("uid-7002", 5 << 20), 0); /* 3 + 5 of 8 */
     CU_ASSERT_EQUAL(set_guarantee("uid-7002", (5 << 20) + 1), -ENOSPC);
     CU_ASSERT_EQUAL(set_guarantee("uid-7003", 1), -ENOSPC);
-    CU_ASSERT_EQUAL(set_guarantee("nobody", 1), -ENOENT);
+    CU_ASSERT_EQUAL(set_guarantee("stranger", 1), -ENOENT);
     CU_ASSERT_EQUAL(set_guarantee("uid-7001 ", 1), -ENOENT);
     daemon_kill(&raw_daemon);
     CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, args));
@@ -316,7 +323,9 @@ static void test_quotas_survive(void)
     raw_stop();
 }
 
-/* A first page that nobody has, one that was evicted, and what a LEASE asks about behind its last page. */
+/*
+ * A first page that was never published, one that was evicted, and the pages behind its last one in a LEASE.
+ */
 static void test_misses_are_counted_by_reason(void)
 {
     struct raw_slot slot, missing = {.slot = UINT32_MAX};
@@ -368,8 +377,9 @@ static void test_no_table_and_wrong_geometry(void)
     raw_stop();
 }
 
-/* At most one unread packet with descriptors: asking on without reading is answered -EAGAIN, not with more of
- * them. */
+/*
+ * At most one unread packet with descriptors: a client that does not read gets -EAGAIN, not more descriptors.
+ */
 static void test_one_packet_with_descriptors_at_a_time(void)
 {
     enum { N = 8 };
@@ -387,7 +397,7 @@ static void test_one_packet_with_descriptors_at_a_time(void)
         CU_ASSERT_EQUAL(wire_send(fd, buf, (size_t) n, NULL, 0), 0);
     /* Answers in order: wait until the last one has come before the first is read. */
     for (int i = 0, waiting = 0; i < 5000 && waiting < N; i++) {
-        Kvcobra__Reply *r = raw_status(); /* its own turn of the loop */
+        Kvcobra__Reply *r = raw_status(); /* a round of the loop of its own */
 
         wire_reply_free(r);
         waiting++;
@@ -406,7 +416,7 @@ static void test_one_packet_with_descriptors_at_a_time(void)
     }
     CU_ASSERT_EQUAL(n_ok, 1);
     CU_ASSERT_EQUAL(n_again, N - 1);
-    n = wire_request_pack(&q, buf); /* all read: the next one is served */
+    n = wire_request_pack(&q, buf); /* all are read, so the next one is served */
     {
         struct wire_packet p;
         Kvcobra__Reply *reply = raw_request(fd, &q, NULL, 0, &p);

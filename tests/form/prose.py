@@ -9,8 +9,9 @@ was found. CONVENTIONS.md section 7 has the rule behind the list.
 """
 import os
 import re
-import subprocess
 import sys
+
+import source
 
 # pattern, what to write instead
 WORDS = [
@@ -38,10 +39,10 @@ PATTERN = re.compile("|".join(f"(?P<w{i}>\\b(?:{p})\\b)" for i, (p, _) in enumer
 
 C_TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 PY_TOKEN = re.compile(r'""".*?"""|#[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
-C_FILES = (".c", ".h", ".cu", ".cuh", ".cpp")
-WHOLE_FILES = (".md", ".1", ".3", ".5", ".7", ".8", ".sh", ".proto", ".build", ".txt", ".conf", ".service", ".socket", ".fish",
-               ".bash")
-SKIPPED = ("LICENSE", "tests/form/prose.py", "tests/fuzz/corpus/")
+C_FILES = (".c", ".h", ".cu", ".cuh", ".cpp", ".def")
+WHOLE_FILES = (".md", ".1", ".3", ".5", ".7", ".8", ".in", ".sh", ".proto", ".build", ".txt", ".conf", ".service", ".socket",
+               ".fish", ".bash")
+SKIPPED = ("LICENSE", "tests/form/prose.py", "tests/form/test_form.py", "tests/fuzz/corpus/")
 
 
 def readable(path, text):
@@ -78,6 +79,8 @@ def findings(path):
     at = [i for i, c in enumerate(flat) if c != "\0"]
     flat = flat.replace("\0", "")
     for m in PATTERN.finditer(flat):
+        if flat[m.start() - 1:m.start()] in ("'", '"') and flat[m.start() - 1] == flat[m.end():m.end() + 1]:
+            continue  # a word alone in quotes is a name: a key of JSON, a user
         advice = WORDS[int(m.lastgroup[1:])][1]
         line = text.count("\n", 0, at[m.start()])
         yield line + 1, m.group(), advice, lines[line].strip()
@@ -85,9 +88,8 @@ def findings(path):
 
 def main(paths):
     if not paths:
-        root = subprocess.run(["git", "rev-parse", "--show-toplevel"], check=True, capture_output=True, text=True).stdout.strip()
-        os.chdir(root)
-        paths = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True).stdout.split("\n")
+        source.root()
+        paths = source.git("ls-files").split("\n")
     n = 0
     for path in paths:
         if not os.path.isfile(path) or path.startswith(SKIPPED):

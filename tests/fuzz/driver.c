@@ -3,7 +3,7 @@
  *
  *     fuzz_table [--mutations N] FILE|DIRECTORY...
  *
- * Each file is tried as it is, then N times (default 300) with small deterministic damage, seeded by its
+ * Each file is tried unchanged, then N times (default 300) with small deterministic damage, seeded by its
  * contents. The same LLVMFuzzerTestOneInput() links with libFuzzer for an open-ended search:
  *
  *     clang -g -fsanitize=fuzzer,address,undefined -I. tests/fuzz/fuzz_table.c LIBRARIES -o fuzz_table
@@ -21,6 +21,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/splitmix64.h"
 
 #define INPUT_MAX ((size_t) 16 << 20)
 
@@ -28,16 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static unsigned long n_files, n_inputs, n_mutations = 300;
 
-static uint64_t next_random(uint64_t *s)
-{
-    uint64_t z = (*s += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-/* In a block of its exact size, so that a sanitizer sees the first byte read beyond it. */
+/* Runs the input in a block of its exact size, so that a sanitizer finds reads beyond it. */
 static void run_input(const uint8_t *data, size_t size)
 {
     _cleanup_(freep) uint8_t *copy = malloc(size ? size : 1);
@@ -50,12 +42,12 @@ static void run_input(const uint8_t *data, size_t size)
     n_inputs++;
 }
 
-/* Headers and counts stand at the front: half of all damage goes to the first 512 bytes. */
+/* Headers and counts are at the front: half of all damage goes to the first 512 bytes. */
 static size_t pick_offset(uint64_t *s, size_t size)
 {
     size_t front = size < 512 ? size : 512;
 
-    return (size_t) (next_random(s) % (next_random(s) & 1 ? front : size));
+    return (size_t) (splitmix64_next(s) % (splitmix64_next(s) & 1 ? front : size));
 }
 
 /* One piece of damage in place; returns the new size. */
@@ -68,30 +60,30 @@ static size_t damage(uint64_t *s, uint8_t *data, size_t size)
     size_t at = pick_offset(s, size), from = pick_offset(s, size), n;
     uint64_t v;
 
-    switch (next_random(s) % 6) {
+    switch (splitmix64_next(s) % 6) {
     case 0:
-        data[at] ^= (uint8_t) (1u << next_random(s) % 8);
+        data[at] ^= (uint8_t) (1u << splitmix64_next(s) % 8);
         return size;
     case 1:
-        data[at] = (uint8_t) next_random(s);
+        data[at] = (uint8_t) splitmix64_next(s);
         return size;
-    case 2: /* a number of 1, 2, 4 or 8 bytes, where numbers stand */
-        n = (size_t) 1 << next_random(s) % 4;
+    case 2: /* a number of 1, 2, 4 or 8 bytes at a multiple of its size */
+        n = (size_t) 1 << splitmix64_next(s) % 4;
         at -= at % n;
-        v = interesting[next_random(s) % (sizeof(interesting) / sizeof(interesting[0]))];
+        v = interesting[splitmix64_next(s) % (sizeof(interesting) / sizeof(interesting[0]))];
         memcpy(data + at, &v, n < size - at ? n : size - at);
         return size;
-    case 3: /* one more or one less */
-        data[at] = (uint8_t) (data[at] + (next_random(s) & 1 ? 1 : -1));
+    case 3: /* increment or decrement */
+        data[at] = (uint8_t) (data[at] + (splitmix64_next(s) & 1 ? 1 : -1));
         return size;
     case 4: /* a piece copied over another */
-        n = next_random(s) % 64;
+        n = splitmix64_next(s) % 64;
         n = n < size - at ? n : size - at;
         n = n < size - from ? n : size - from;
         memmove(data + at, data + from, n);
         return size;
-    default: /* cut */
-        return (size_t) (next_random(s) % (size + 1));
+    default: /* truncation */
+        return (size_t) (splitmix64_next(s) % (size + 1));
     }
 }
 
@@ -108,7 +100,7 @@ static void run_mutations(const uint8_t *data, size_t size)
         size_t n = size;
 
         memcpy(work, data, size);
-        for (uint64_t k = next_random(&seed) % 3 + 1; k > 0 && n > 0; k--)
+        for (uint64_t k = splitmix64_next(&seed) % 3 + 1; k > 0 && n > 0; k--)
             n = damage(&seed, work, n);
         run_input(work, n);
     }
@@ -137,7 +129,7 @@ static int visible(const struct dirent *d)
 
 static int run_path(const char *path);
 
-/* In the order of names: the same run everywhere. */
+/* In the order of names, so that every run is the same. */
 static int run_directory(const char *path)
 {
     struct dirent **entries;

@@ -1,6 +1,6 @@
 /*
- * A GGUF file of arbitrary bytes: read, and if accepted, everything that it promises is used: all values,
- * the network with one row of every matrix, the tokeniser with a text.
+ * Reads a GGUF file of arbitrary bytes. If it is accepted, uses all values, the network with one row of every
+ * matrix, and the tokeniser with a text.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Index objects as a client reads them: whatever they hold, a lookup stays inside and ends. */
+/* Lookups in index objects of arbitrary bytes: a lookup must stay inside the object and end. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (index_reader_init(&r, object, size, NULL) == 0) {
         struct chunk_key key = {{0}};
 
-        /* keys that stand in the object, at every offset where one can, and one that does not */
+        /* the bytes at every possible offset of a key, and a key that is not in the object */
         for (size_t at = 128; at + sizeof(key) <= size; at += 8) {
             struct index_hit hit;
 

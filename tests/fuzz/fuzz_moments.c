@@ -1,7 +1,7 @@
 /*
- * moments_parse() on arbitrary bytes, as they are and with length and digest made right. What is accepted is
- * stored again (the same bytes), merged and solved: numbers that no text produces must end in a table or a
- * sentence.
+ * moments_parse() on arbitrary bytes, unchanged and with length and digest corrected. Accepted moments are
+ * stored again (the same bytes), merged and solved: numbers that no text produces must give a table or an
+ * error with a sentence.
  */
 #include <sodium.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Packets that the daemon reads from kvcobra-mover. */
+/* Packets that the daemon receives from kvcobra-mover. */
 #include "proto/mover_wire.h"
 #include "tests/fuzz/message.h"
 

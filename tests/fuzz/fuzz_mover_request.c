@@ -1,4 +1,4 @@
-/* Packets that kvcobra-mover reads from who started it. */
+/* Packets that kvcobra-mover receives from the process that started it. */
 #include "proto/mover_wire.h"
 #include "tests/fuzz/message.h"
 

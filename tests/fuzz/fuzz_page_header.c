@@ -1,4 +1,4 @@
-/* Page headers, which come from clients' arenas, from disks and from other machines. */
+/* page_header_load() on arbitrary bytes: headers come from clients' arenas, disks and other machines. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,7 @@ static void check(const uint8_t bytes[static 128])
         abort();
 }
 
-/* The bytes as they are, and with the checksum made right: damage behind a good checksum is somebody's
- * intent. */
+/* The bytes unchanged, and with the checksum corrected, as a malicious client would write them. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t b[128];

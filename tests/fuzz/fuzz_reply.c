@@ -1,4 +1,4 @@
-/* Packets that the library reads from whoever listens on the socket. */
+/* Packets that the library receives from any process that listens on the socket. */
 #include "proto/wire.h"
 #include "tests/fuzz/message.h"
 

@@ -1,4 +1,4 @@
-/* Packets that the daemon reads from anybody who may connect. */
+/* Packets that the daemon receives from any process that may connect. */
 #include "proto/wire.h"
 #include "tests/fuzz/message.h"
 

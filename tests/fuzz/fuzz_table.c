@@ -1,6 +1,6 @@
 /*
- * table_parse() on arbitrary bytes. Every input is tried as it is and once more with its length and digest
- * made right, since nothing that fails the digest gets any further.
+ * table_parse() on arbitrary bytes. Every input is tried unchanged and with its length and digest corrected,
+ * since other checks come after that of the digest.
  */
 #include <math.h>
 #include <sodium.h>
@@ -20,7 +20,7 @@ static void check(int ok)
         abort();
 }
 
-/* Codes that its own encoder's first column quantises to. */
+/* Quantises the first column of the codec's encoder. */
 static void quantise(const struct table *t, const struct codec *c, enum side side, uint8_t *ret)
 {
     check(c->r == 8 * c->n_half && c->n_half <= TABLE_HALF_TILES_MAX && c->r_in == c->r + c->n_pred);
@@ -32,7 +32,7 @@ static void quantise(const struct table *t, const struct codec *c, enum side sid
     }
 }
 
-/* Uses everything that an accepted table promises to be safe to use. */
+/* Uses all parts of an accepted table. */
 static void walk(const struct table *t)
 {
     uint32_t n_kv = t->geometry.n_kv_heads;

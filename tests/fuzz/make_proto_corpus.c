@@ -2,8 +2,7 @@
  * Writes the seeds of fuzz_request, fuzz_reply, fuzz_mover_*, fuzz_page_header and fuzz_index:
  * make_proto_corpus CORPUS_DIRECTORY
  *
- * Messages are filled through their descriptors: every body, every field set, two items in every repeated
- * field.
+ * Fills messages through their descriptors: every body, every field, two items in every repeated field.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 enum { TOKENS = 40, D = 32 };
 
-/* Any numbers that vary. */
+/* Numbers that vary. */
 static void fill(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* What every fuzzer of packets does; one of them includes it for each type of message. */
+/* The body of a fuzzer of packets; fuzz_request.c and others include it with their type of message. */
 #pragma once
 
 #include <stdint.h>
@@ -9,8 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What was accepted packs again, and the packed form means the same: packing it once more gives the same
- * bytes. */
+/* An accepted message packs again, and unpacking and packing the result gives the same bytes. */
 static inline int fuzz_message(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t size)
 {
     static uint8_t once[WIRE_PACKET_BYTES_MAX], twice[WIRE_PACKET_BYTES_MAX];
@@ -21,7 +20,7 @@ static inline int fuzz_message(const ProtobufCMessageDescriptor *type, const uin
         return 0;
     n = wire_pack(m, once);
     protobuf_c_message_free_unpacked(m, NULL);
-    if (n <= 0) /* nothing set, or a form that grows: single booleans that were packed in one run */
+    if (n <= 0) /* no field set, or a message that grows: booleans packed in one run become single fields */
         return 0;
     if (wire_unpack(type, once, (size_t) n, &again) < 0)
         abort();

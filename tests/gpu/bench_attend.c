@@ -1,8 +1,6 @@
-/*
- * bench_attend: packed attention against a plain binary16 kernel on a GPU, both reading caches larger than
- * the GPU's own, in one process and taking turns; appending, reading, checksums. Times of kernels are the
- * GPU's events. tests/gpu/run.sh puts its tables into the report.
- */
+/* bench_attend: packed attention against a plain binary16 kernel on a GPU, both reading caches larger than
+ * the cache of the GPU, alternately in one process; also appending, reading, checksums. Times of kernels
+ * come from events of the GPU. tests/gpu/run.sh puts the tables of this bench into its report. */
 #include <argp.h>
 #include <errno.h>
 #include <jansson.h>
@@ -33,7 +31,8 @@ enum {
 
 #define MIB ((size_t) 1 << 20)
 
-/* 4 bits each; PACKED of them, with prediction behind without. A row's heads are those of the options. */
+/* 4 bits each; every table of PACKED twice, without and then with prediction. The number of heads comes
+ * from the options. */
 static const struct source tables[TABLES] = {
     {"K 32, V 128", {BENCH_D, 0, BENCH_GROUP, 32, 128, false}, NULL, 3, 5.5},
     {"K 32, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 32, 128, true}, NULL, 0, 0},
@@ -49,7 +48,7 @@ static const struct source tables[TABLES] = {
     {"K 128, V binary16", {BENCH_D, 0, BENCH_GROUP, 128, 0, false}, NULL, 1.2, 0.95},
 };
 
-#define PREDICTED_SHARE 0.8 /* of the ratio without prediction that is asked with it */
+#define PREDICTED_SHARE 0.8 /* target with prediction, relative to the ratio without it */
 
 struct results {
     struct attend_row attend[ATTEND_ROWS];
@@ -58,25 +57,25 @@ struct results {
 };
 
 static const char doc[] = "Time attention of one new token on a GPU: packed pages against a plain binary16 "
-                          "kernel, taking turns; appending, "
-                          "reading, checksums.\v"
-                          "d = 128, 4 query heads per KV head, codes of 4 bits. Ratios above 1 say that "
-                          "packed is faster; GB/s are the bytes that a "
-                          "call must read (codes, or binary16 keys and values) over its median time. 'must' "
-                          "and 'aim' are the ratios asked of an H200 "
-                          "(with prediction, 0.8 of the row's without it), 'limit' is the ratio of bytes. "
-                          "Appending packs as many tokens as it stores.";
+                          "kernel, measured alternately; appending, reading, checksums.\v"
+                          "d = 128, 4 query heads per KV head, codes of 4 bits. A ratio above 1 means that "
+                          "packed is faster. GB/s are the bytes that a call must read (codes, or binary16 "
+                          "keys and values) divided by its median time. 'must' and 'aim' are the target "
+                          "ratios on an H200 (with prediction: 0.8 of the row without it), 'limit' is the "
+                          "ratio of bytes. Appending packs as many tokens as it stores.";
 
 static const struct argp_option options[] = {
     {"batch", OPT_BATCH, "N", 0, "Sequences (default 1, then 32)", 0},
-    {"tokens", OPT_TOKENS, "N", 0, "Tokens of each, whole pages (default 32768, then 131072)", 0},
+    {"tokens", OPT_TOKENS, "N", 0, "Tokens of each sequence, whole pages (default 32768, then 131072)", 0},
     {"kv-heads", OPT_HEADS, "N", 0, "KV heads, up to 8 (default 8)", 0},
-    {"samples", OPT_SAMPLES, "N", 0, "Measurements of each row at most (default 30)", 0},
-    {"seconds", OPT_SECONDS, "S", 0, "Seconds for those of one row, and for choosing splits (default 2)", 0},
-    {"cold-mib", OPT_COLD, "N", 0, "MiB of packed pages that calls go round (default 256; 0: one cache)", 0},
-    {"compute", OPT_COMPUTE, "N", 0, "As on a GPU of compute capability N / 10: 80; 0: general kernels only",
-     0},
-    {"table", OPT_TABLE, "FILE", 0, "Measure this table too", 0},
+    {"samples", OPT_SAMPLES, "N", 0, "Largest number of measurements of a row (default 30)", 0},
+    {"seconds", OPT_SECONDS, "S", 0,
+     "Seconds for the measurements of a row, and for choosing splits (default 2)", 0},
+    {"cold-mib", OPT_COLD, "N", 0,
+     "MiB of packed pages that calls use in rotation (default 256; 0: one cache)", 0},
+    {"compute", OPT_COMPUTE, "N", 0,
+     "Use the kernels for compute capability N / 10, such as 80; 0: general kernels only", 0},
+    {"table", OPT_TABLE, "FILE", 0, "Also measure this table", 0},
     {"json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the tables",
      0},
     {0},
@@ -100,7 +99,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case OPT_BATCH:
-        o->batches[0] = number(state, arg, 1, PLAN_ITEMS_MAX, 1);
+        o->batches[0] = number(state, arg, 1, LAUNCH_ITEMS_MAX, 1);
         o->n_batches = 1;
         return 0;
     case OPT_TOKENS:
@@ -189,7 +188,7 @@ static int measure(struct bench_gpu *g, const struct bench_options *o, const str
     return r;
 }
 
-/* ---- showing ---- */
+/* ---- printing ---- */
 
 static double byte_limit(const struct attend_row *r)
 {
@@ -240,6 +239,7 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
             (double) r->packed_bytes / r->crc.median * 1e-9);
     if (report_print(attend, stdout) < 0 || printf("\n") < 0)
         return -ENOMEM;
+
     return report_print(codec, stdout);
 }
 
@@ -275,7 +275,7 @@ static json_t *codec_json(const struct codec_row *r)
                      timing_json(r->read, 1e6), "crc_us", timing_json(r->crc, 1e6));
 }
 
-/* NULL without memory. */
+/* NULL: out of memory. */
 static json_t *results_json(const struct bench_gpu *g, const struct results *x)
 {
     json_t *attend = json_array(), *codec = json_array();
@@ -292,6 +292,7 @@ static json_t *results_json(const struct bench_gpu *g, const struct results *x)
         json_decref(codec);
         return NULL;
     }
+
     return json_pack("{s:s, s:s, s:i, s:i, s:I, s:o, s:o}", "device", g->device.name, "uuid", uuid, "driver",
                      g->driver->version, "multiprocessors", g->n_multiprocessors, "bytes",
                      (json_int_t) g->device.bytes, "attend", attend, "codec", codec);
@@ -305,11 +306,13 @@ static int show(const struct bench_gpu *g, const struct bench_options *o, const 
 
     if (!o->json)
         return print_text(g, x);
+
     json = results_json(g, x);
     if (!json)
         return fail(e, -ENOMEM, "out of memory");
     if (!o->json_file)
         return report_json(json) == 0 ? 0 : fail(e, -EIO, "cannot print the results");
+
     r = json_dump_file(json, o->json_file, JSON_INDENT(2));
     json_decref(json);
     return r < 0 ? fail(e, -EIO, "cannot write the results to %s", o->json_file) : print_text(g, x);

@@ -1,11 +1,11 @@
-/* Appending, reading and checksums; see bench_rows.h. */
+/* Measures appending, reading and checksums; see bench_rows.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/gpu/bench_rows.h"
 #include "tests/gpu/bench_subject.h"
 #include "tools/command/clock.h"
@@ -13,44 +13,44 @@
 /* ---- appending, reading, checksums ---- */
 
 enum {
-    LEFT = 64,                     /* rows that stay in the tail when a prompt's piece is packed */
-    BATCH_TAIL = 2 * CHUNK_TOKENS, /* rows of the tail of each, as a client's that only decodes */
+    LEFT = 64,                     /* rows that stay in the tail when a piece of a prompt is packed */
+    BATCH_TAIL = 2 * CHUNK_TOKENS, /* rows of each tail, as for a client that only decodes */
 };
 
 enum what { PREFILL, STEPS, BATCH_STEPS, READ, CRC, KINDS };
 
-/* A sequence of one layer on the GPU, of which @n_pages chunks go from the tail to pages, and as many tokens
- * come. */
+/* A sequence of one layer on the GPU, of which @n_pages chunks move from the tail to pages, while as many
+ * tokens arrive. */
 struct coding {
     struct bench_gpu *g;
     const struct page_layout *layout;
     enum what what;
     unsigned n_pages;
     cu_ptr seq, batch_seqs;
-    struct plan_append append, batch;
-    unsigned n_batch;                            /* sequences that decode together */
-    struct plan_seq batch_start[PLAN_ITEMS_MAX]; /* batch_seqs before the calls that are measured */
-    struct plan_read read;
-    struct plan_crc crc;
+    struct launch_append append, batch;
+    unsigned n_batch;                                /* sequences that decode together */
+    struct device_seq batch_start[LAUNCH_ITEMS_MAX]; /* batch_seqs before the measured calls */
+    struct launch_read read;
+    struct launch_crc crc;
 };
 
-/* The lengths as they shall be before the calls that are measured; one small launch more. */
+/* Sets the lengths before the measured calls; one small launch more. */
 static int set_lengths(const struct coding *c, uint32_t n_pages, uint32_t n_exact, uint32_t first_row,
                        struct errmsg *e)
 {
     const uint32_t lengths[] = {n_pages, n_exact, first_row};
 
-    _Static_assert(offsetof(struct plan_seq, first_row) ==
-                       offsetof(struct plan_seq, n_pages) + 2 * sizeof(uint32_t),
+    _Static_assert(offsetof(struct device_seq, first_row) ==
+                       offsetof(struct device_seq, n_pages) + 2 * sizeof(uint32_t),
                    "lengths");
-    return cuda_poke(c->g->kernels, c->seq + offsetof(struct plan_seq, n_pages), lengths, sizeof(lengths),
-                     NULL, e);
+    return cuda_write_words(c->g->kernels, c->seq + offsetof(struct device_seq, n_pages), lengths,
+                            sizeof(lengths), NULL, e);
 }
 
-/* A piece of a prompt: the tail is packed, the piece stored where it was. */
+/* A piece of a prompt: the tail is packed, and the piece is stored in its place. */
 static int call_prefill(const struct coding *c, struct errmsg *e)
 {
-    struct plan_append a = c->append;
+    struct launch_append a = c->append;
     int r = set_lengths(c, 0, c->n_pages * CHUNK_TOKENS + LEFT, 0, e);
 
     a.items[0].n_new = c->n_pages * CHUNK_TOKENS;
@@ -59,10 +59,10 @@ static int call_prefill(const struct coding *c, struct errmsg *e)
     return r < 0 ? r : cuda_append(c->g->kernels, c->layout, &a, 1, NULL, e);
 }
 
-/* 64 tokens one by one, before one of which a chunk is packed, as a host does that knows when. */
+/* 64 tokens one by one; a chunk is packed before one of them, as a host does that counts. */
 static int call_steps(const struct coding *c, struct errmsg *e)
 {
-    struct plan_append a = c->append;
+    struct launch_append a = c->append;
     int r = set_lengths(c, 0, 2 * CHUNK_TOKENS - 1, 0, e);
 
     a.items[0].n_new = 1;
@@ -73,25 +73,24 @@ static int call_steps(const struct coding *c, struct errmsg *e)
     return r;
 }
 
-/* The one of 64 steps before which sequence @i of a batch packs its chunk: never two of them before the same.
- */
+/* The step of 64 before which sequence @i of a batch packs its chunk: at most one sequence per step. */
 static unsigned packing_step(const struct coding *c, unsigned i)
 {
     return i * CHUNK_TOKENS / c->n_batch;
 }
 
-/* 64 tokens one by one to each sequence of a batch, a step of all in one call; who packs stands first, as a
- * client has it. */
+/* 64 tokens one by one to each sequence of a batch, one step of all sequences per call; sequences that pack
+ * come first, as in a client. */
 static int call_batch_steps(const struct coding *c, struct errmsg *e)
 {
-    int r = cuda_poke(c->g->kernels, c->batch_seqs, c->batch_start, c->n_batch * sizeof(c->batch_start[0]),
-                      NULL, e);
+    int r = cuda_write_words(c->g->kernels, c->batch_seqs, c->batch_start,
+                             c->n_batch * sizeof(c->batch_start[0]), NULL, e);
 
     for (unsigned step = 0, next = 0; step < CHUNK_TOKENS && r == 0; step++) {
-        struct plan_append a = c->batch;
+        struct launch_append a = c->batch;
 
         if (next < c->n_batch && packing_step(c, next) == step) {
-            struct plan_append_item first = a.items[next];
+            struct launch_append_item first = a.items[next];
 
             a.items[next++] = a.items[0];
             a.items[0] = first;
@@ -105,7 +104,7 @@ static int call_batch_steps(const struct coding *c, struct errmsg *e)
 static int call_coding(const void *arg, size_t i, struct errmsg *e)
 {
     const struct coding *c = arg;
-    struct plan_read read = c->read;
+    struct launch_read read = c->read;
     int r;
 
     (void) i;
@@ -125,8 +124,8 @@ static int call_coding(const void *arg, size_t i, struct errmsg *e)
     }
 }
 
-/* Pages in the bench's pool; new tokens are what lies in its binary16 caches, and so are the tail's from the
- * first call on. */
+/* Pages in the pool of the bench; new tokens, and those of the tail after the first call, are the contents
+ * of its binary16 caches. */
 static int put_coding(const struct bench_pools *p, const struct subject *s, struct coding *c,
                       struct errmsg *e)
 {
@@ -134,8 +133,8 @@ static int put_coding(const struct bench_pools *p, const struct subject *s, stru
            row = (size_t) s->layout.shard.n_heads * s->synthetic.table.geometry.d;
     size_t tail = (tokens + 2 * CHUNK_TOKENS) * row * sizeof(uint16_t);
     _cleanup_(freep) uint8_t **pages = calloc(c->n_pages, sizeof(*pages));
-    const struct plan_table *table = (const struct plan_table *) (uintptr_t) s->table;
-    struct plan_seq seq = {
+    const struct device_table *table = (const struct device_table *) (uintptr_t) s->table;
+    struct device_seq seq = {
         .n_claimed = c->n_pages, .n_pages = c->n_pages, .exact_ld = (uint32_t) (tokens + 2 * CHUNK_TOKENS)};
     cu_ptr list, k, v, flag, sums, out;
     uint32_t zero = 0;
@@ -143,6 +142,7 @@ static int put_coding(const struct bench_pools *p, const struct subject *s, stru
 
     if (!pages)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < c->n_pages; i++)
         pages[i] = (uint8_t *) (uintptr_t) (p->packed + i * s->slot);
     if ((r = bench_gpu_put(c->g, pages, c->n_pages * sizeof(*pages), &list, e)) < 0 ||
@@ -157,29 +157,29 @@ static int put_coding(const struct bench_pools *p, const struct subject *s, stru
     seq.exact_k = (uint16_t *) (uintptr_t) k;
     seq.exact_v = (uint16_t *) (uintptr_t) v;
     r = bench_gpu_put(c->g, &seq, sizeof(seq), &c->seq, e);
-    c->append = (struct plan_append){
+    c->append = (struct launch_append){
         .table = table,
-        .dtype = PLAN_F16,
-        .items = {{.seq = (struct plan_seq *) (uintptr_t) c->seq,
+        .dtype = LAUNCH_F16,
+        .items = {{.seq = (struct device_seq *) (uintptr_t) c->seq,
                    .k = (const void *) (uintptr_t) p->k,
                    .v = (const void *) (uintptr_t) p->v}},
     };
-    c->read = (struct plan_read){.table = table,
-                                 .seq = (const struct plan_seq *) (uintptr_t) c->seq,
-                                 .out = (float *) (uintptr_t) out,
-                                 .n = (uint32_t) tokens};
-    c->crc = (struct plan_crc){.payloads = (const uint8_t *const *) (uintptr_t) list,
-                               .crc32c = (uint32_t *) (uintptr_t) sums,
-                               .bytes = s->layout.payload_bytes[PAGE_REST],
-                               .n = c->n_pages};
+    c->read = (struct launch_read){.table = table,
+                                   .seq = (const struct device_seq *) (uintptr_t) c->seq,
+                                   .out = (float *) (uintptr_t) out,
+                                   .n = (uint32_t) tokens};
+    c->crc = (struct launch_crc){.payloads = (const uint8_t *const *) (uintptr_t) list,
+                                 .crc32c = (uint32_t *) (uintptr_t) sums,
+                                 .bytes = s->layout.payload_bytes[PAGE_REST],
+                                 .n = c->n_pages};
     return r;
 }
 
-/* Sequences with a page and a tail each, of different lengths. */
+/* Sequences of different lengths with a page and a tail each. */
 static int put_batch(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
 {
     size_t row = (size_t) s->layout.shard.n_heads * s->synthetic.table.geometry.d, tail = BATCH_TAIL * row;
-    uint8_t *pages[PLAN_ITEMS_MAX];
+    uint8_t *pages[LAUNCH_ITEMS_MAX];
     uint32_t zero = 0;
     cu_ptr memory, list, k, v, flag;
     int r;
@@ -194,9 +194,9 @@ static int put_batch(const struct bench_pools *p, const struct subject *s, struc
     r = bench_gpu_put(c->g, pages, c->n_batch * sizeof(pages[0]), &list, e);
     if (r == 0)
         r = bench_gpu_put(c->g, NULL, sizeof(c->batch_start), &c->batch_seqs, e);
-    c->batch = (struct plan_append){.table = c->append.table, .dtype = PLAN_F16};
+    c->batch = (struct launch_append){.table = c->append.table, .dtype = LAUNCH_F16};
     for (unsigned i = 0; i < c->n_batch && r == 0; i++) {
-        c->batch_start[i] = (struct plan_seq){
+        c->batch_start[i] = (struct device_seq){
             .payloads = (uint8_t *const *) (uintptr_t) list + i,
             .n_claimed = 1,
             .n_exact = BATCH_TAIL - 1 - packing_step(c, i),
@@ -205,8 +205,8 @@ static int put_batch(const struct bench_pools *p, const struct subject *s, struc
             .exact_v = (uint16_t *) (uintptr_t) v + i * tail,
             .faults = (uint32_t *) (uintptr_t) flag,
         };
-        c->batch.items[i] = (struct plan_append_item){
-            .seq = (struct plan_seq *) (uintptr_t) c->batch_seqs + i,
+        c->batch.items[i] = (struct launch_append_item){
+            .seq = (struct device_seq *) (uintptr_t) c->batch_seqs + i,
             .n_new = 1,
             .k = (const uint16_t *) (uintptr_t) p->k + i * row,
             .v = (const uint16_t *) (uintptr_t) p->v + i * row,
@@ -224,6 +224,7 @@ static int measure(const struct bench_options *o, const struct coding *c, struct
 
     if (!samples)
         return fail(e, -ENOMEM, "out of memory");
+
     r = bench_gpu_time(c->g, call_coding, c, 1, &warm, e);
     for (size_t i = 0; i < o->samples && r == 0; i++)
         r = bench_gpu_time(c->g, call_coding, c, 1, &samples[i], e);
@@ -269,7 +270,7 @@ int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const st
         c.what = (enum what) i;
         r = measure(o, &c, timings[i], e);
         if (r == 0 && c.what == STEPS)
-            r = set_lengths(&c, c.n_pages, 0, 0, e); /* all that was packed is read */
+            r = set_lengths(&c, c.n_pages, 0, 0, e); /* everything that was packed is read */
     }
     bench_gpu_release(g, before);
     subject_deinit(&s);

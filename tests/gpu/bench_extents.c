@@ -1,8 +1,6 @@
-/*
- * bench_extents: what sharing GPU memory costs. One process makes extents, as kvcobra-mover does, another
- * maps them, as a client does; every call of the driver is timed by itself, by the host's clock, since none
- * of them is queued. tests/gpu/run.sh puts the table into the report.
- */
+/* bench_extents: what sharing GPU memory costs. One process makes extents, as kvcobra-mover does; another
+ * maps them, as a client does. Every call of the driver is timed separately, by the clock of the host,
+ * since none of them is queued. tests/gpu/run.sh puts the table into its report. */
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,20 +26,19 @@
 
 enum { OPT_MIB = 1, OPT_SAMPLES, OPT_JSON, SIZES_MAX = 4, SAMPLES_MAX = 200, ROW_MAPPINGS = 16 };
 
-/* MAKE: all that makes an extent, clearing and exporting with it. USE: all that a client does for one. The
- * others are calls. */
+/* MAKE: everything that makes an extent, clearing and exporting included. USE: everything that a client
+ * does for one. The others are single calls. */
 enum step { MAKE, CREATE, EXPORT, CLEAR, USE, IMPORT, MAP, ACCESS, UNMAP, N_STEPS };
 
 static const char *const step_names[N_STEPS] = {
-    "make, in all", "create", "export", "map, clear, unmap", "use, in all", "import",
-    "map",          "access", "unmap",
+    "make, total", "create", "export", "map, clear, unmap", "use, total", "import", "map", "access", "unmap",
 };
 static const char *const step_keys[N_STEPS] = {"make",   "create", "export", "clear", "use",
                                                "import", "map",    "access", "unmap"};
 
 struct row {
     double seconds[N_STEPS][SAMPLES_MAX];
-    double in_a_row; /* seconds of ROW_MAPPINGS mappings, one after the other, none of them unmapped */
+    double in_a_row; /* seconds of ROW_MAPPINGS mappings, one after the other, without unmapping */
 };
 
 struct shared {
@@ -54,9 +51,9 @@ struct bench {
     size_t mib[SIZES_MAX], n_sizes, samples;
     bool json;
     const char *json_file;
-    struct bench_clients crew;
+    struct bench_clients clients;
     struct shared *shared;
-    int ends[2]; /* the maker's, the client's */
+    int ends[2]; /* sockets of the maker and of the client */
 };
 
 /* One of the two processes. */
@@ -66,15 +63,16 @@ struct side {
     struct cuda_space *space;
 };
 
-static const char doc[] = "Time the calls that make, export, import, map and unmap GPU memory, between two "
-                          "processes, on the first GPU.\v"
-                          "'make' and 'use' are what the daemon's mover and a client do for one extent, with "
-                          "all the calls below them. In a row: 16 "
-                          "mappings of one extent, none of them unmapped meanwhile.";
+static const char doc[] =
+    "Time the calls that make, export, import, map and unmap GPU memory, between two "
+    "processes, on the first GPU.\v"
+    "'make' and 'use' are what the daemon's mover and a client do for one extent; the calls "
+    "below them are their parts. In a row: 16 mappings of one extent without "
+    "unmapping.";
 
 static const struct argp_option options[] = {
-    {"mib", OPT_MIB, "N", 0, "Size of an extent; again for more, up to four (default 64, then 1024)", 0},
-    {"samples", OPT_SAMPLES, "N", 0, "Of each call, up to 200 (default 50)", 0},
+    {"mib", OPT_MIB, "N", 0, "Size of an extent; repeat for up to four sizes (default 64, then 1024)", 0},
+    {"samples", OPT_SAMPLES, "N", 0, "Measurements of each call, up to 200 (default 50)", 0},
     {"json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the table", 0},
     {0},
 };
@@ -152,7 +150,7 @@ static double lap(double *at)
     return *at - before;
 }
 
-/* ---- the maker ---- */
+/* ---- maker ---- */
 
 static int clear(struct side *s, int fd, size_t bytes, struct errmsg *e)
 {
@@ -179,6 +177,7 @@ static int make(struct side *s, size_t bytes, struct row *row, size_t i, int *re
 
     if (r < 0)
         return r;
+
     began = at = clock_seconds();
     result = s->driver->mem_create(&handle, bytes, &prop, 0);
     row->seconds[CREATE][i] = lap(&at);
@@ -190,6 +189,7 @@ static int make(struct side *s, size_t bytes, struct row *row, size_t i, int *re
     cuda_space_leave(s->space);
     if (result != CU_SUCCESS)
         return cuda_fail(s->driver, result, e, "cannot make memory that can be shared");
+
     r = clear(s, fcntl(fd, F_DUPFD_CLOEXEC, 0), bytes, e);
     row->seconds[CLEAR][i] = lap(&at);
     row->seconds[MAKE][i] = at - began;
@@ -209,14 +209,14 @@ static int maker(struct bench *b, struct side *s, struct errmsg *e)
             if (r < 0)
                 return r;
             if (wire_send(b->ends[0], "x", 1, &fd, 1) < 0 || recv(b->ends[0], &done, 1, 0) != 1)
-                return fail(e, -EIO, "the client of the bench is gone");
+                return fail(e, -EIO, "the client process of the bench has ended");
         }
     return 0;
 }
 
-/* ---- the client ---- */
+/* ---- client ---- */
 
-/* cuda_extent_import() and cuda_extent_free() in their calls, at @at, which is reserved. */
+/* cuda_extent_import() and cuda_extent_free() by single calls, at @at_address, which is reserved. */
 static int use(struct side *s, cu_ptr at_address, int fd, size_t bytes, struct row *row, size_t i,
                struct errmsg *e)
 {
@@ -232,6 +232,7 @@ static int use(struct side *s, cu_ptr at_address, int fd, size_t bytes, struct r
     row->seconds[IMPORT][i] = lap(&at);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot import memory");
+
     r = d->mem_map(at_address, bytes, 0, handle, 0);
     row->seconds[MAP][i] = lap(&at);
     if (r == CU_SUCCESS) {
@@ -253,6 +254,7 @@ static int use_once(struct side *s, int fd, size_t bytes, struct row *row, size_
 
     if (r < 0)
         return r;
+
     result = s->driver->address_reserve(&at, bytes, 0, 0, 0);
     r = result == CU_SUCCESS ? use(s, at, fd, bytes, row, i, e)
                              : cuda_fail(s->driver, result, e, "cannot reserve addresses");
@@ -286,7 +288,8 @@ static int client(struct bench *b, struct side *s, struct errmsg *e)
             int r;
 
             if (wire_receive(b->ends[1], packet, &p) < 0 || p.n_fds != 1)
-                return fail(e, -EIO, "the maker of the bench is gone");
+                return fail(e, -EIO, "the maker process of the bench has ended");
+
             r = use_once(s, p.fds[0], b->mib[k] * MIB, &b->shared->rows[k], i, e);
             if (r == 0 && i + 1 == b->samples)
                 r = use_in_a_row(s, p.fds[0], b->mib[k] * MIB, &b->shared->rows[k], e);
@@ -294,12 +297,12 @@ static int client(struct bench *b, struct side *s, struct errmsg *e)
             if (r < 0)
                 return r;
             if (send(b->ends[1], "x", 1, MSG_NOSIGNAL) != 1)
-                return fail(e, -EIO, "the maker of the bench is gone");
+                return fail(e, -EIO, "the maker process of the bench has ended");
         }
     return 0;
 }
 
-/* ---- both ---- */
+/* ---- both processes ---- */
 
 static int run_side(void *ctx, unsigned number, struct errmsg *e)
 {
@@ -307,7 +310,7 @@ static int run_side(void *ctx, unsigned number, struct errmsg *e)
     struct side s;
     int r;
 
-    (void) close(b->ends[1 - number]); /* so that either one notices the other's end */
+    (void) close(b->ends[1 - number]); /* so that each process notices when the other ends */
     r = open_side(b, &s, e);
     if (r == 0 && number == 0)
         b->shared->driver_version = s.driver->version;
@@ -325,14 +328,14 @@ static int measure(struct bench *b, struct errmsg *e)
         return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, b->ends) < 0)
         return fail(e, -errno, "cannot connect two processes: %s", strerror(errno));
-    r = bench_clients_init(&b->crew, e);
+    r = bench_clients_init(&b->clients, e);
     for (unsigned i = 0; r == 0 && i < 2; i++)
-        r = bench_clients_add(&b->crew, run_side, b, e);
+        r = bench_clients_add(&b->clients, run_side, b, e);
     (void) close(b->ends[0]);
     (void) close(b->ends[1]);
     if (r == 0)
-        r = bench_clients_finish(&b->crew, e);
-    bench_clients_deinit(&b->crew);
+        r = bench_clients_finish(&b->clients, e);
+    bench_clients_deinit(&b->clients);
     return r;
 }
 
@@ -356,6 +359,7 @@ static int print_text(struct bench *b)
     }
     if (report_print(r, stdout) < 0)
         return -ENOMEM;
+
     putchar('\n');
     for (size_t k = 0; k < b->n_sizes; k++)
         printf("extents of %zu MiB that a client maps in a second: %.0f\n", b->mib[k],
@@ -391,11 +395,13 @@ static int show(struct bench *b, struct errmsg *e)
 
     if (!b->json)
         return print_text(b);
+
     json = bench_json(b);
     if (!json)
         return fail(e, -ENOMEM, "out of memory");
     if (!b->json_file)
         return report_json(json) == 0 ? 0 : fail(e, -EIO, "cannot print the results");
+
     r = json_dump_file(json, b->json_file, JSON_INDENT(2));
     json_decref(json);
     return r < 0 ? fail(e, -EIO, "cannot write the results to %s", b->json_file) : print_text(b);

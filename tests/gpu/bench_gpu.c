@@ -1,4 +1,4 @@
-/* The GPU of a bench; see bench_gpu.h. */
+/* See bench_gpu.h. */
 #include "tests/gpu/bench_gpu.h"
 
 #include <errno.h>
@@ -62,10 +62,12 @@ int bench_gpu_put(struct bench_gpu *g, const void *from, size_t bytes, cu_ptr *r
     int r;
 
     if (g->n_allocations == ALLOCATIONS_MAX)
-        return fail(e, -ENOSPC, "the bench puts more than %d things on the GPU", ALLOCATIONS_MAX);
+        return fail(e, -ENOSPC, "the bench needs more than %d allocations on the GPU", ALLOCATIONS_MAX);
+
     r = cuda_space_enter(g->space, e);
     if (r < 0)
         return r;
+
     result = g->driver->mem_alloc(&at, bytes);
     if (result == CU_SUCCESS)
         g->allocations[g->n_allocations++] = at;
@@ -74,6 +76,7 @@ int bench_gpu_put(struct bench_gpu *g, const void *from, size_t bytes, cu_ptr *r
     cuda_space_leave(g->space);
     if (result != CU_SUCCESS)
         return cuda_fail(g->driver, result, e, "cannot put data on the GPU");
+
     *ret_at = at;
     return 0;
 }
@@ -85,6 +88,7 @@ int bench_gpu_get(struct bench_gpu *g, void *to, cu_ptr from, size_t bytes, stru
 
     if (r < 0)
         return r;
+
     result = g->driver->copy_to_host(to, from, bytes);
     cuda_space_leave(g->space);
     return result == CU_SUCCESS ? 0 : cuda_fail(g->driver, result, e, "cannot read data from the GPU");
@@ -98,6 +102,7 @@ int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pat
 
     if (r < 0)
         return r;
+
     for (size_t done = 0; done < bytes && result == CU_SUCCESS; done += pattern_bytes)
         result = g->driver->copy_to_device(at + done, pattern,
                                            bytes - done < pattern_bytes ? bytes - done : pattern_bytes);
@@ -126,6 +131,7 @@ int bench_gpu_time(struct bench_gpu *g, bench_call call, const void *arg, size_t
 
     if (r < 0)
         return r;
+
     result = d->event_record(g->begin, NULL);
     for (size_t i = 0; i < n && r == 0 && result == CU_SUCCESS; i++)
         r = call(arg, i, e);
@@ -140,6 +146,7 @@ int bench_gpu_time(struct bench_gpu *g, bench_call call, const void *arg, size_t
         return r;
     if (result != CU_SUCCESS)
         return cuda_fail(d, result, e, "a measured kernel failed");
+
     *ret_seconds = (double) milliseconds * 1e-3 / (double) n;
     return 0;
 }

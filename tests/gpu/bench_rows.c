@@ -1,4 +1,4 @@
-/* Rows of the bench; see bench_rows.h. */
+/* Measures single rows of the bench; see bench_rows.h. */
 #include "tests/gpu/bench_rows.h"
 
 #include <errno.h>
@@ -9,21 +9,23 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/gpu/bench_subject.h"
 #include "tools/command/clock.h"
 
 enum {
-    SETS_MAX = 64,  /* caches that calls go round */
+    SETS_MAX = 64,  /* caches that calls use in rotation */
     CANDIDATES = 3, /* numbers of splits that are tried */
-    F16_BLOCKS = 2, /* of the baseline and of K only on a multiprocessor: what the first candidate fills */
+    /* of the baseline, and of packed keys beside binary16 values, on a multiprocessor: what the first
+     * candidate fills */
+    F16_BLOCKS = 2,
     SAMPLES_MIN = 3,
     PATTERN_BYTES = 16 << 20,
 };
 
 #define MIB ((size_t) 1 << 20)
-#define MEMORY_SHARE 0.8   /* of the GPU's, for caches */
-#define CALLS_SECONDS 1e-3 /* of work between two events, where calls are shorter */
+#define MEMORY_SHARE 0.8   /* of the GPU's memory, for caches */
+#define CALLS_SECONDS 1e-3 /* of work between two events, if calls are shorter */
 
 static size_t smaller(size_t x, size_t y)
 {
@@ -32,7 +34,7 @@ static size_t smaller(size_t x, size_t y)
 
 /* ---- caches ---- */
 
-/* Bytes of one cache of a side, per layer: [batch][heads][tokens][d] binary16. */
+/* Bytes of one side of one cache, per layer: [batch][heads][tokens][d] binary16. */
 static size_t f16_side_bytes(const struct attend_synthetic_shape *shape, size_t batch, size_t tokens)
 {
     return batch * shape->n_kv_heads * tokens * shape->d * sizeof(uint16_t);
@@ -43,13 +45,13 @@ static size_t code_bytes(const struct attend_synthetic_shape *shape, size_t batc
     return batch * shape->n_kv_heads * tokens * (shape->k_coords + shape->v_coords) / 2; /* 4 bits each */
 }
 
-/* Page slots are at most this larger than codes; pools have room for it. */
+/* Page slots are larger than their codes by at most this factor; pools have space for it. */
 static size_t pool_bytes(const struct attend_synthetic_shape *shape, size_t batch, size_t tokens)
 {
     return code_bytes(shape, batch, tokens) + batch * (tokens / CHUNK_TOKENS) * BENCH_SLOT_ALIGN;
 }
 
-/* Caches of @one bytes that calls go round. */
+/* Number of caches of @one bytes that calls use in rotation. */
 static size_t sets_of_bytes(const struct bench_options *o, size_t one)
 {
     return smaller((o->cold_mib * MIB + one - 1) / one + (o->cold_mib == 0), SETS_MAX);
@@ -87,6 +89,7 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
 
     if (!pattern)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < o->n_batches * o->n_tokens; i++) {
         size_t batch = o->batches[i % o->n_batches], tokens = o->tokens[i / o->n_batches];
         size_t f16 = sets_of(o, &smallest, batch, tokens) * f16_side_bytes(&largest, batch, tokens);
@@ -101,8 +104,9 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
         p.packed_bytes = packed > p.packed_bytes ? packed : p.packed_bytes;
     }
     if (p.f16_bytes == 0)
-        return fail(e, -ENOMEM, "no cache of the sizes asked for fits into the GPU's %zu MiB",
+        return fail(e, -ENOMEM, "no cache of the requested sizes fits into the GPU's %zu MiB",
                     g->device.bytes / MIB);
+
     for (size_t i = 0; i < PATTERN_BYTES / sizeof(*pattern); i++) { /* numbers in -1..1, codes of any value */
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         pattern[i] = f32_to_f16((float) (seed >> 40) * 0x1p-23f - 1);
@@ -118,10 +122,10 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
     return 0;
 }
 
-/* ---- sides ---- */
+/* ---- kinds of attention ---- */
 
-/* One of the two ways to attend, ready to be called: parameters, and what differs from cache to cache that
- * calls go round. */
+/* One kind of attention, ready to be called: parameters, and what differs between the caches that calls
+ * use. */
 struct way {
     struct bench_gpu *g;
     const struct page_layout *layout; /* packed; NULL: binary16 */
@@ -131,7 +135,7 @@ struct way {
     struct f16_attend f16;
     unsigned n_splits, batch;
     size_t n_sets;
-    cu_ptr seqs[SETS_MAX]; /* packed: [batch] struct plan_seq each */
+    cu_ptr seqs[SETS_MAX]; /* packed: [batch] struct device_seq each */
     size_t f16_side_bytes; /* of one cache */
 };
 
@@ -145,9 +149,11 @@ static int call_way(const void *arg, size_t i, struct errmsg *e)
 
         a.attend.layer = w->of_layers ? (uint32_t) set : 0;
         for (unsigned n = 0; n < w->batch; n++)
-            a.attend.items[n].seq = (const struct plan_seq *) (uintptr_t) w->seqs[w->of_layers ? 0 : set] + n;
+            a.attend.items[n].seq =
+                (const struct device_seq *) (uintptr_t) w->seqs[w->of_layers ? 0 : set] + n;
         if (!w->dense_values)
             return cuda_attend(w->g->kernels, w->layout, &a.attend, w->batch, NULL, e);
+
         a.v += set * w->f16_side_bytes / sizeof(*a.v);
         return cuda_konly_attend(w->g->konly, w->layout, &a, w->batch, NULL, e);
     } else {
@@ -159,7 +165,7 @@ static int call_way(const void *arg, size_t i, struct errmsg *e)
     }
 }
 
-/* What both ways share: queries and outputs of a call. */
+/* What both kinds share: queries and outputs of a call. */
 struct rows {
     cu_ptr q, out;
     size_t n_floats;
@@ -175,6 +181,7 @@ static int put_rows(struct bench_gpu *g, const struct attend_synthetic_shape *sh
 
     if (!q)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < n; i++)
         q[i] = (float) ((double) (i * 7919 % 2003) / 1001 - 1);
     if ((r = bench_gpu_put(g, q, n * sizeof(*q), &rows.q, e)) < 0 ||
@@ -184,25 +191,27 @@ static int put_rows(struct bench_gpu *g, const struct attend_synthetic_shape *sh
     return 0;
 }
 
-/* The pages of cache @set: device addresses, and sequences that have them. */
+/* Makes sequences with the pages of cache @set, by device addresses. */
 static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const struct subject *s,
                          size_t batch, size_t tokens, size_t set, cu_ptr *ret_seqs, struct errmsg *e)
 {
     size_t n_pages = tokens / CHUNK_TOKENS;
     _cleanup_(freep) const uint8_t **pages = calloc(batch * n_pages, sizeof(*pages));
-    _cleanup_(freep) struct plan_seq *seqs = calloc(batch, sizeof(*seqs));
+    _cleanup_(freep) struct device_seq *seqs = calloc(batch, sizeof(*seqs));
     cu_ptr list;
     int r;
 
     if (!pages || !seqs)
         return fail(e, -ENOMEM, "out of memory");
+
     for (size_t i = 0; i < batch * n_pages; i++)
         pages[i] = (const uint8_t *) (uintptr_t) (p->packed + (set * batch * n_pages + i) * s->slot);
     r = bench_gpu_put(g, pages, batch * n_pages * sizeof(*pages), &list, e);
     if (r < 0)
         return r;
+
     for (size_t i = 0; i < batch; i++)
-        seqs[i] = (struct plan_seq){
+        seqs[i] = (struct device_seq){
             .payloads = (uint8_t *const *) (uintptr_t) (list + i * n_pages * sizeof(*pages)),
             .n_pages = (uint32_t) n_pages,
         };
@@ -213,15 +222,16 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
                       size_t tokens, struct way *w, struct errmsg *e)
 {
     const struct geometry *geometry = &s->layout.table->geometry;
-    size_t partial = (w->dense_values ? KONLY_PARTIAL_FLOATS
-                                      : PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), geometry->d)) *
-                     sizeof(float);
+    size_t partial =
+        (w->dense_values ? KONLY_PARTIAL_FLOATS
+                         : LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->layout), geometry->d)) *
+        sizeof(float);
     size_t row = (size_t) geometry->n_kv_heads * geometry_group(geometry) * geometry->d;
     cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL, w->batch * geometry->n_kv_heads * w->n_splits * partial, &partials, e);
 
     w->packed = (struct konly_attend){
-        .attend = {.table = (const struct plan_table *) (uintptr_t) s->table,
+        .attend = {.table = (const struct device_table *) (uintptr_t) s->table,
                    .partials = (float *) (uintptr_t) partials,
                    .n_splits = w->n_splits,
                    .n_q = 1},
@@ -229,7 +239,7 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
         .ld = (uint32_t) tokens,
     };
     for (unsigned i = 0; i < w->batch; i++)
-        w->packed.attend.items[i] = (struct plan_item){
+        w->packed.attend.items[i] = (struct launch_attend_item){
             .q = (const float *) (uintptr_t) rows->q + i * row,
             .out = (float *) (uintptr_t) rows->out + i * row,
             .n_q = 1,
@@ -267,8 +277,7 @@ static int put_f16(const struct bench_pools *p, const struct attend_synthetic_sh
 
 /* ---- attention ---- */
 
-/* Splits that make @i + 1 times twice as many blocks as the GPU runs at once, and no more than there are
- * tiles. */
+/* Splits that make @i + 1 times twice as many blocks as the GPU runs at once, and at most one per tile. */
 static unsigned splits_of(const struct way *w, size_t n_heads, size_t n_tiles, unsigned i)
 {
     size_t blocks =
@@ -290,7 +299,7 @@ static int time_cold(const struct way *w, double seconds, double *ret_seconds, s
     return r;
 }
 
-/* The same way with each candidate; @ret_best has the one that was fastest. */
+/* Measures the same kind with each candidate; @ret_best is the fastest. */
 static int choose_splits(const struct bench_options *o, const struct bench_pools *p, const struct subject *s,
                          const struct attend_synthetic_shape *shape, const struct rows *rows, size_t tokens,
                          const struct way *way, struct way *ret_best, struct errmsg *e)
@@ -330,6 +339,7 @@ static int check_finite(struct bench_gpu *g, const struct rows *rows, struct err
 
     if (!out)
         return fail(e, -ENOMEM, "out of memory");
+
     r = bench_gpu_get(g, out, rows->out, rows->n_floats * sizeof(*out), e);
     for (size_t i = 0; i < rows->n_floats && r == 0; i++)
         if (!isfinite(out[i]))
@@ -337,9 +347,9 @@ static int check_finite(struct bench_gpu *g, const struct rows *rows, struct err
     return r;
 }
 
-/* Packed, then binary16, and again. */
-static int take_turns(const struct bench_options *o, const struct way ways[2], const struct rows *rows,
-                      struct attend_row *row, struct errmsg *e)
+/* Measures packed, then binary16, and repeats. */
+static int measure_alternately(const struct bench_options *o, const struct way ways[2],
+                               const struct rows *rows, struct attend_row *row, struct errmsg *e)
 {
     _cleanup_(freep) double *samples = calloc(3 * o->samples, sizeof(*samples));
     double begun = clock_seconds(), seconds;
@@ -347,6 +357,7 @@ static int take_turns(const struct bench_options *o, const struct way ways[2], c
 
     if (!samples)
         return fail(e, -ENOMEM, "out of memory");
+
     for (int i = 0; i < 2; i++) {
         int r = bench_gpu_time(ways[i].g, call_way, &ways[i], 1, &seconds, e);
 
@@ -354,6 +365,7 @@ static int take_turns(const struct bench_options *o, const struct way ways[2], c
             r = check_finite(ways[i].g, rows, e);
         if (r < 0)
             return r;
+
         calls[i] = calls_for(seconds);
     }
     for (n = 0; n < o->samples && (n < SAMPLES_MIN || clock_seconds() - begun < o->seconds); n++) {
@@ -399,6 +411,7 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
                 way.n_sets * side <= p->f16_bytes;
     if (!row->fits)
         return 0;
+
     r = put_rows(g, shape, row->batch, &rows, e);
     for (int i = 0; i < 2 && r == 0; i++) {
         way.layout = i == 0 ? &s->layout : NULL;
@@ -406,9 +419,10 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
     }
     if (r < 0)
         return r;
+
     row->packed_splits = best[0].n_splits;
     row->f16_splits = best[1].n_splits;
-    return take_turns(o, best, &rows, row, e);
+    return measure_alternately(o, best, &rows, row, e);
 }
 
 int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,

@@ -1,4 +1,4 @@
-/* Tables on the GPU; see bench_subject.h. */
+/* See bench_subject.h. */
 #include "tests/gpu/bench_subject.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 
 void subject_deinit(struct subject *s)
 {
@@ -24,19 +24,23 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
         page_layout_init(&s->layout, source->of_file ? source->of_file : &s->synthetic.table,
                          (struct shard){0, source->shape.n_kv_heads}) < 0)
         return fail(e, -ENOMEM, "out of memory");
-    /* of any page: the first has sinks */
+    /* of any page: the first one has sinks */
     s->slot =
         (s->layout.payload_bytes[PAGE_FIRST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
-    image = aligned_alloc(64, (plan_table_bytes(&s->layout) + 63) / 64 * 64);
+    image = aligned_alloc(64, (device_table_bytes(&s->layout) + 63) / 64 * 64);
     if (!image)
         return fail(e, -ENOMEM, "out of memory");
-    r = plan_table_check(&s->layout, e);
+
+    r = device_table_check(&s->layout, e);
     if (r < 0)
         return r;
-    r = bench_gpu_put(g, NULL, plan_table_bytes(&s->layout), &s->table,
-                      e); /* its pointers are those of its place */
+
+    r = bench_gpu_put(g, NULL, device_table_bytes(&s->layout), &s->table,
+                      e); /* inner pointers are addresses in device memory */
     if (r < 0)
         return r;
-    plan_table_fill(&s->layout, image, s->table);
-    return bench_gpu_fill(g, s->table, plan_table_bytes(&s->layout), image, plan_table_bytes(&s->layout), e);
+
+    device_table_fill(&s->layout, image, s->table);
+    return bench_gpu_fill(g, s->table, device_table_bytes(&s->layout), image, device_table_bytes(&s->layout),
+                          e);
 }

@@ -1,4 +1,4 @@
-/* One table of the bench, here and on the GPU. */
+/* One table of the bench, on the host and on the GPU. */
 #pragma once
 
 #include "tests/gpu/bench_gpu.h"
@@ -6,14 +6,13 @@
 
 enum { BENCH_SLOT_ALIGN = 128 }; /* of pages in the pool */
 
-/* What a row measures: codes drawn for a shape, or a table's; without coordinates of V, values are binary16
- * beside packed keys. */
+/* What a row measures: codes drawn for a shape, or those of a table. Without coordinates of V, values are
+ * binary16 beside packed keys. */
 struct source {
     const char *name;
     struct attend_synthetic_shape shape;
     const struct table *of_file; /* NULL: synthetic */
-    double must,
-        aim; /* ratios to binary16 that are asked; 0: none. An aim below 1 is a share of the byte limit */
+    double must, aim; /* target ratios to binary16; 0: none. An aim below 1 is a share of the byte limit */
 };
 
 struct subject {
@@ -23,11 +22,11 @@ struct subject {
     size_t slot; /* bytes from page to page */
 };
 
-/* subject_deinit() also after a failure; what lies on the GPU is released with everything put there. */
+/* Call subject_deinit() also after a failure; memory on the GPU is released with everything put there. */
 int subject_init(struct bench_gpu *g, const struct source *source, struct subject *s, struct errmsg *e);
 void subject_deinit(struct subject *s);
 
-/* Layers of its pages, and bytes of codes of one layer of a page: of all on the average. */
+/* Layers of its pages; and bytes of codes of one layer of a page, averaged over the layers. */
 static inline size_t subject_layers(const struct subject *s)
 {
     return s->layout.table->geometry.n_layers;

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The service's figures of a run on a GPU, and a verdict on every figure that something is asked of, out of the JSON that run.sh keeps.
-Files that are not there are named as not measured. Exits with 1 where something is wrong in a way that speed cannot excuse: a
-failed call, a wrong read, a lost page.
+"""Prints the metrics of the service on a GPU, and a verdict on every metric that has a target, from the JSON that run.sh stores.
+Missing files are reported as not measured. Exits with 1 if a result is wrong, whatever its speed: a failed call, a wrong read, a lost
+page.
 
     report.py PREFIX      PREFIX.json, PREFIX-extents.json, PREFIX-swap.json, PREFIX-restart.json
 """
 import json
 import sys
 
-MANY = 1 << 20  # token-heads from which the ratios of attention are asked
+MANY = 1 << 20  # token-heads from which the target ratios of attention apply
 
 
 def load(path):
@@ -21,7 +21,7 @@ def load(path):
 
 
 def table(head, rows):
-    """Columns as wide as they need to be, the first to the left."""
+    """Prints columns as wide as their contents; the first is left-aligned."""
     def text(c):
         return c if isinstance(c, str) else "" if c is None else "%.0f" % c if abs(c) >= 1000 else "%.4g" % c
 
@@ -55,13 +55,13 @@ def show_restart(j):
     r = j["restart"]
     print("== restart with extents kept: %d times, %d pages of %d bytes held, %d found, %d of %d compared identical" %
           (r["restarts"], r["held"], r["page_bytes"], r["found"], r["identical"], r["sampled"]))
-    names = {"exit": "killed until it is gone", "serving": "started until it answers",
-             "gpu": "started until a page of the GPU is leased"}
+    names = {"exit": "from kill to exit", "serving": "from start to the first answer",
+             "gpu": "from start to the first page leased on the GPU"}
     table(["ms", "min", "median", "max"], [[names[k], t["min"], t["median"], t["p99"]] for k, t in r["ms"].items()])
 
 
 def verdicts_of_attention(j):
-    """Per table the size that comes out worst, against the better of our baseline and of what is installed."""
+    """Per table the size with the worst ratio, against the better of our baseline and of the installed kernels."""
     worst = {}
     for row in j["attend"]:
         if not row["fits"] or not row.get("must"):
@@ -71,7 +71,7 @@ def verdicts_of_attention(j):
         if token_heads >= MANY and ratio < worst.get(row["table"], (ratio + 1,))[0]:
             worst[row["table"]] = ratio, row
     for name, (ratio, row) in worst.items():
-        yield ["attention, %s, %d x %d tokens, times binary16's speed" % (name, row["batch"], row["tokens"]),
+        yield ["attention, %s, %d x %d tokens, speed relative to binary16" % (name, row["batch"], row["tokens"]),
                ">= %.4g" % row["must"], row["aim"] or None, ratio, "" if ratio >= row["must"] else "missed"]
 
 
@@ -87,13 +87,13 @@ def main(prefix):
         show_swap(swap)
     if restart:
         show_restart(restart)
-    print("== what is asked")
+    print("== targets")
     rows = list(verdicts_of_attention(attend)) if attend else []
     for measured in (swap, restart):
         rows += verdicts_of_service(measured) if measured else []
     for size in extents["rows"] if extents else []:
         rows.append(["extents of %d MiB that a client maps in a second" % (size["bytes"] >> 20), "", None, size["maps_per_second"], ""])
-    table(["figure", "must", "aim", "got", ""], rows)
+    table(["metric", "must", "aim", "measured", ""], rows)
     if any(map(of_stand_in, there)):
         print("This is the tests' stand-in for the driver: it shows that the benches work. No figure here is one of a GPU.")
     asked = [a for measured in (swap, restart) if measured for a in measured["asked"]]

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Everything that needs a GPU, on a machine that has one: builds with nvcc, runs the tests of gpu/cuda, of sequences on a GPU,
+# Runs everything that needs a GPU, on a machine that has one: builds with nvcc, runs the tests of gpu/cuda, of sequences on a GPU,
 # of kvcobra-mover and of clients that share a pool against the real driver, then the benches, and writes a dated report with the
-# figures as JSON beside it (README.md says how to read it). No network; exits with 77, and a sentence, where nvcc or a GPU is
-# missing, and with 1 where a test failed, a bench did not run, or one read what it should not.
+# measurements as JSON beside it (README.md describes how to read it). Uses no network. Exits with 77 and a sentence if nvcc or a GPU
+# is missing, and with 1 if a test failed, a bench did not run, or a bench read wrong data.
 #
-# Nine minutes in all: what they do not suffice for says so and counts as failed. Seconds, estimated for a machine of 16 cores:
-# build 120 (10 the second time), tests 60, attention 120, extents 15, swap 35, restart 25, attention by kernels of 8.0 30, what is
-# installed beside torch 60. Each has a limit of its own, too.
+# It takes at most nine minutes: what does not fit is reported and counts as failed. Seconds, estimated for a machine of 16 cores:
+# build 120 (10 the second time), tests 60, attention 120, extents 15, swap 35, restart 25, attention by kernels of 8.0 30, kernels
+# installed beside torch 60. Each step also has its own limit.
 #
 #     [KVC_BENCH_TABLE=FILE] tests/gpu/run.sh [BUILD_FOLDER [REPORT_FOLDER]]
 #
-# KVC_BENCH_TABLE: a table file that the bench measures too, as 'kvcobra solve' makes it.
+# KVC_BENCH_TABLE: a table file, as 'kvcobra solve' makes it, that the bench measures too.
 set -eu
 
 began=$(date +%s)
@@ -18,11 +18,11 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build-gpu}
 reports=${2:-$build}
 tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_append unit/gpu/cuda/test_cuda_attend unit/gpu/cuda/test_cuda_kernels
-    unit/gpu/cuda/test_cuda_kernels_f16 unit/gpu/cuda/test_cuda_launch unit/gpu/cuda/test_cuda_memory
+    unit/gpu/cuda/test_cuda_f16 unit/gpu/cuda/test_cuda_launch unit/gpu/cuda/test_cuda_memory
     unit/client/test_client_gpu_check unit/client/test_client_gpu_seq unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph
-    unit/client/test_client_gpu_batch unit/mover/test_kvcobra_mover e2e/client_gpu e2e/client_gpu_errors"
+    unit/client/test_client_gpu_batch unit/mover/test_mover_serve e2e/test_client_gpu e2e/test_client_gpu_errors"
 
-# Of seconds that something may take, those that are left.
+# Prints the seconds that a step may take: at most $1, and at most those that are left.
 left() {
     rest=$((began + 535 - $(date +%s)))
     if [ "$rest" -lt "$1" ]; then echo "$rest"; else echo "$1"; fi
@@ -34,12 +34,12 @@ skip() {
 }
 
 toolkit=${CUDA_PATH:-/usr/local/cuda}
-[ -x "$toolkit/bin/nvcc" ] || skip "there is no $toolkit/bin/nvcc (CUDA_PATH says where the toolkit is)"
+[ -x "$toolkit/bin/nvcc" ] || skip "there is no $toolkit/bin/nvcc (set CUDA_PATH to the folder of the toolkit)"
 command -v nvidia-smi >/dev/null || skip "there is no nvidia-smi, so no NVIDIA driver"
 nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
 
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dtoolkit_path="$toolkit"
-grep -q '^build tests/e2e/client_gpu_restart:' "$build/build.ninja" && tests="$tests e2e/client_gpu_restart" # with libsystemd
+grep -q '^build tests/e2e/test_client_gpu_restart:' "$build/build.ninja" && tests="$tests e2e/test_client_gpu_restart" # with libsystemd
 # shellcheck disable=SC2046,SC2086 # words
 timeout "$(left 400)" ninja -C "$build" $(for t in $tests; do echo "tests/$t"; done) daemon/kvcobrad mover/kvcobra-mover tools/kvcobra \
     tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents
@@ -76,8 +76,8 @@ for t in $tests; do
     esac
 done
 
-# A measurement: its name, seconds that it may take, a file for what it prints ("": the report), the command. Rows of attention
-# have limits of their own, so a slow kernel costs itself.
+# Runs a measurement: its name, its limit in seconds, a file for its output ("": the report), the command. Rows of attention have
+# their own limits, so a slow kernel does not delay the others.
 measure() {
     echo "== $1" >>"$report"
     limit=$(left "$2")
@@ -100,10 +100,10 @@ measure "attention, appending, reading, checksums" 210 "" "$build/tests/gpu/benc
     ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"}
 measure "import and map" 40 "" "$build/tests/gpu/bench_gpu_extents" --json="$prefix-extents.json"
 # shellcheck disable=SC2086 # words
-measure "tables swapped under load (figures below)" 90 "$prefix-swap.json" $service swap
-if grep -q '^build tests/e2e/client_gpu_restart:' "$build/build.ninja"; then
+measure "tables swapped under load (metrics below)" 90 "$prefix-swap.json" $service swap
+if grep -q '^build tests/e2e/test_client_gpu_restart:' "$build/build.ninja"; then
     # shellcheck disable=SC2086 # words
-    measure "restart with extents kept (figures below)" 60 "$prefix-restart.json" $service restart
+    measure "restart with extents kept (metrics below)" 60 "$prefix-restart.json" $service restart
 else
     echo "== restart with extents kept: skipped: this build is without libsystemd" >>"$report"
 fi

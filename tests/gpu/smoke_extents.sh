@@ -1,9 +1,9 @@
 #!/bin/sh
-# bench_extents at its smallest, on the stand-in driver: it runs, no figure is missing, sums are sums, and it says what it ran on.
-# No time is asked.
+# bench_extents with its smallest sizes, on the stand-in driver: it runs, no metric is missing, totals agree with their parts, and it
+# names the device. Times are not checked.
 set -eu
 
-export STANDIN_BYTES=1073741824 # which the stand-in takes away from what one process may create, for good
+export STANDIN_BYTES=1073741824 # the stand-in counts all memory that a process ever created
 json=$("$1" --mib 2 --mib 4 --samples 5 --json)
 printf '%s' "$json" | python3 -c '
 import json, sys

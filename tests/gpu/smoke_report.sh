@@ -1,6 +1,6 @@
 #!/bin/sh
-# What run.sh does with the benches' figures, on small ones of the stand-in: every section is there, verdicts follow from the
-# figures, what is wrong fails it, what is missing is named. No time is asked.
+# report.py on small measurements of the stand-in: every section is printed, verdicts follow from the metrics, wrong results make it
+# fail, missing files are named. Times are not checked.
 # smoke_report.sh BENCH_GPU_ATTEND BENCH_GPU_EXTENTS KVCOBRA
 set -eu
 
@@ -18,9 +18,9 @@ grep -q '^all, swapping ' "$dir/out"
 grep -q '^extents of 2 MiB that a client maps in a second ' "$dir/out"
 grep -q '^wrong reads  *= 0 *0$' "$dir/out"
 grep -q 'No figure here is one of a GPU' "$dir/out"
-if grep -q '^attention' "$dir/out"; then exit 1; fi # 64 token-heads are no size of which anything is asked
+if grep -q '^attention' "$dir/out"; then exit 1; fi # no target applies to 64 token-heads
 
-# A GPU's figures, made up: the worst size counts, against the better baseline; a wrong read fails the run
+# Invented metrics of a GPU: the worst size counts, against the better baseline; a wrong read fails the run
 python3 - "$dir" <<'END'
 import json, sys
 d = sys.argv[1]

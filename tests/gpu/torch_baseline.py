@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Times decode attention on a binary16 cache by what is installed beside torch (flash-attn, FlashInfer, torch's own), at the sizes of
-bench_attend.c, and puts the best into its JSON: what packed attention is to be compared with. Where torch or a GPU is not there
-it says so and changes nothing.
+"""Times decode attention on a binary16 cache by the kernels installed beside torch (flash-attn, FlashInfer, torch's own), at the sizes
+of bench_attend.c, and adds the best to its JSON, as a baseline for packed attention. Without torch or a GPU it prints that and changes
+nothing.
 
     torch_baseline.py BENCH.json [--seconds S]
 """
@@ -12,7 +12,7 @@ import sys
 import time
 
 D, KV_HEADS, GROUP = 128, 8, 4
-COLD_BYTES = 256 << 20  # caches that calls go round, as the bench has it
+COLD_BYTES = 256 << 20  # caches that calls use in rotation, as in the bench
 SAMPLES = 30
 
 
@@ -59,7 +59,7 @@ def candidates(torch):
 
 
 def measure(torch, make, batch, tokens, seconds):
-    """Microseconds of a call: minimum, median, p99; None where the memory or the shape is not taken."""
+    """Microseconds of a call: minimum, median, p99; None if the caches do not fit into memory."""
     one = 2 * batch * tokens * KV_HEADS * D * 2
     sets = max(1, min(16, COLD_BYTES // one + 1))
     if sets * one > 0.8 * torch.cuda.mem_get_info()[0]:
@@ -85,7 +85,7 @@ def measure(torch, make, batch, tokens, seconds):
 
 
 def merge(bench, timed):
-    """The best of @timed at each size beside the rows of that size that have the shape timed here, and the ratio to it."""
+    """Adds to each row with a shape timed here the best of @timed at its size, and the ratio to it."""
     bench["installed"] = timed
     best = {}
     for row in timed:
@@ -100,7 +100,7 @@ def merge(bench, timed):
 
 
 def show(bench):
-    print("%-24s %5s %7s  %-14s %11s %6s %6s" % ("table", "batch", "tokens", "installed", "of packed", "must", "aim"))
+    print("%-24s %5s %7s  %-14s %11s %6s %6s" % ("table", "batch", "tokens", "installed", "ratio", "must", "aim"))
     for row in bench["attend"]:
         if "installed" in row:
             print("%-24s %5d %7d  %-14s %11.2f %6s %6s" %
@@ -111,7 +111,7 @@ def show(bench):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("json")
-    parser.add_argument("--seconds", type=float, default=1, help="for the samples of one kernel at one size")
+    parser.add_argument("--seconds", type=float, default=1, help="seconds for the samples of one kernel at one size")
     args = parser.parse_args()
     try:
         import torch
@@ -128,7 +128,7 @@ def main():
         for name, make in candidates(torch):
             try:
                 us = measure(torch, make, batch, tokens, args.seconds)
-            except Exception as error:  # a kernel that does not take the shape or the GPU is no reason to lose the others
+            except Exception as error:  # a kernel may refuse the shape or the GPU; measure the others
                 print("%s, batch %d, %d tokens: %s" % (name, batch, tokens, str(error).split("\n")[0]), file=sys.stderr)
                 us = None
             torch.cuda.empty_cache()

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/splitmix64.h"
+
 enum { EXIT_SKIPPED = 77 };
 
 static struct {
@@ -19,28 +21,19 @@ static struct {
     bool skipped;
 } run;
 
-/* splitmix64: spreads any seed, zero included, over the state of the generator below */
-static uint64_t spread(uint64_t *x)
-{
-    uint64_t z = (*x += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static void seed_case(const char *name)
 {
     const char *fixed = getenv("KVC_TEST_SEED");
     uint64_t h =
-        0xcbf29ce484222325u; /* FNV-1a of the name: a case's numbers do not depend on what ran before */
+        0xcbf29ce484222325u; /* FNV-1a of the name: the numbers of a case do not depend on earlier cases */
 
     for (const char *p = name; *p; p++)
         h = (h ^ (unsigned char) *p) * 0x100000001b3u;
     run.seed = fixed ? strtoull(fixed, NULL, 0) : h;
     h = run.seed;
-    run.state[0] = spread(&h);
-    run.state[1] = spread(&h);
+    /* splitmix64 spreads any seed, zero included, over the state of xoroshiro128+ */
+    run.state[0] = splitmix64_next(&h);
+    run.state[1] = splitmix64_next(&h);
 }
 
 void test_rand_restart(void)
@@ -61,7 +54,7 @@ uint64_t test_rand(void)
 
 uint64_t test_rand_below(uint64_t n)
 {
-    __extension__ typedef unsigned __int128 wide; /* multiply-shift: no modulo bias worth naming */
+    __extension__ typedef unsigned __int128 wide; /* multiply-shift: the bias is below 2^-64 n */
 
     return (uint64_t) ((wide) test_rand() * n >> 64);
 }
@@ -130,7 +123,7 @@ static void run_case(CU_pSuite suite, const struct test_case *c)
     seed_case(c->name);
     (void) CU_run_test(suite, test);
     run.n_run++;
-    if (CU_get_number_of_failures() > 0) { /* counts of the last run only */
+    if (CU_get_number_of_failures() > 0) { /* CUnit counts the last run only */
         run.n_failed++;
         printf("FAIL %s.%s (KVC_TEST_SEED=0x%" PRIx64 ")\n", test_suite, c->name, run.seed);
         print_failures(CU_get_number_of_failure_records() >= failures ? 0 : failures);

@@ -5,17 +5,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "alloc/rotation.h"
 #include "alloc/table_build.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 
 const uint8_t random_table_model_digest[DIGEST_BYTES] = "a model that exists in tests on";
 
 enum { BAND = 8, BANDS_MAX = GEOMETRY_DIM_MAX / BAND };
 
-/* Everything that one head-side's codec_spec points to; stored band i holds coordinates 8 i .. 8 i + 7 of the
- * basis. */
+/* The arrays of one head-side's codec_spec. Stored band i holds coordinates 8 i .. 8 i + 7 of the basis. */
 struct side_spec {
     struct band_spec bands[BANDS_MAX];
     double mean[GEOMETRY_DIM_MAX];
@@ -26,13 +26,18 @@ struct side_spec {
     double *predict, *enc_predict; /* [d, coordinates predicted from] */
 };
 
-static void sides_free(struct side_spec *sides, uint32_t n)
+struct sides {
+    uint32_t n;
+    struct side_spec *all; /* [n] */
+};
+
+static void sides_deinit(struct sides *s)
 {
-    for (uint32_t i = 0; sides && i < n; i++) {
-        free(sides[i].predict);
-        free(sides[i].enc_predict);
+    for (uint32_t i = 0; s->all && i < s->n; i++) {
+        free(s->all[i].predict);
+        free(s->all[i].enc_predict);
     }
-    free(sides);
+    free(s->all);
 }
 
 struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d)
@@ -51,18 +56,17 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
     return g;
 }
 
-/* A value of [-1, 1) that only depends on its arguments: tables must not depend on what a test drew before.
+/* A number in [-1, 1) that depends on the arguments only, so that tables do not depend on earlier random
+ * numbers of a test.
  */
 static double noise(uint64_t seed, uint64_t i)
 {
-    uint64_t z = seed * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
+    uint64_t at = seed * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
 
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double) (int64_t) (z ^ z >> 31) * 0x1p-63;
+    return (double) (int64_t) splitmix64_mix(at) * 0x1p-63;
 }
 
-/* Standard deviation of the coordinates of band @i: each band carries half a bit less than the one before. */
+/* Standard deviation of the coordinates of band @i: each band needs half a bit less than the one before. */
 static double spectrum(uint32_t i)
 {
     return 2 * pow(2, -0.5 * i);
@@ -81,10 +85,10 @@ static void spread_bits(uint32_t n_bands, double bpd, struct band_spec *bands)
         double worst = 0;
 
         for (uint32_t i = 0; i < n_bands; i++) {
-            double harm = spectrum(i) * spectrum(i) * pow(4, -bands[i].bits);
+            double distortion = spectrum(i) * spectrum(i) * pow(4, -bands[i].bits);
 
-            if (bands[i].bits < TABLE_BITS_MAX && harm > worst) {
-                worst = harm;
+            if (bands[i].bits < TABLE_BITS_MAX && distortion > worst) {
+                worst = distortion;
                 best = &bands[i];
             }
         }
@@ -94,7 +98,7 @@ static void spread_bits(uint32_t n_bands, double bpd, struct band_spec *bands)
     }
 }
 
-/* @seed belongs to this head-side alone. */
+/* @seed: of this head-side. */
 static void make_side(const struct geometry *g, uint64_t seed, double bpd, struct side_spec *s)
 {
     uint32_t d = g->d, n_bands = (d + BAND - 1) / BAND;
@@ -138,7 +142,7 @@ static size_t stored_coords(const struct geometry *g, const struct side_spec *s)
     return n;
 }
 
-/* A weak dependence of V number @i on the coordinates of its predictors, which the decoder counts a little
+/* A weak dependence of V number @i on the coordinates of its predictors, which the decoder weighs a little
  * higher. */
 static int add_prediction(const struct geometry *g, uint64_t seed, enum prediction v_from,
                           struct side_spec *sides, uint32_t i, struct codec_spec *ret)
@@ -187,29 +191,37 @@ int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd
                              uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
 {
     uint32_t n = head_side_count(g);
-    struct side_spec *sides = calloc(n, sizeof(*sides));
+    _cleanup_(sides_deinit) struct sides sides = {.n = n, .all = calloc(n, sizeof(*sides.all))};
     _cleanup_(freep) struct codec_spec *codecs = calloc(n, sizeof(*codecs));
     _cleanup_(freep) struct levels(*levels)[TABLE_BITS_MAX + 1] = calloc(2, sizeof(*levels));
-    int r = sides && codecs && levels ? make_levels(levels) : -ENOMEM;
+    int r;
 
-    for (uint32_t i = 0; r == 0 && i < n; i++) {
-        make_side(g, seed * n + i, bpd, &sides[i]);
-        codecs[i] = codec_of(g, &sides[i]);
+    if (!sides.all || !codecs || !levels)
+        return -ENOMEM;
+
+    r = make_levels(levels);
+    if (r < 0)
+        return r;
+
+    for (uint32_t i = 0; i < n; i++) {
+        make_side(g, seed * n + i, bpd, &sides.all[i]);
+        codecs[i] = codec_of(g, &sides.all[i]);
     }
-    for (uint32_t i = SIDE_V; r == 0 && i < n; i += 2)
-        r = add_prediction(g, seed * n + i, v_from, sides, i, &codecs[i]);
-    if (r == 0)
-        r = table_build(
-            &(struct table_spec){
-                .geometry = g,
-                .model_digest = random_table_model_digest,
-                .n_sink = n_sink,
-                .v_from = v_from,
-                .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
-                .codecs = codecs,
-                .provenance = "{\"made_by\": \"random_table\"}",
-            },
-            ret_bytes, ret_n_bytes, NULL);
-    sides_free(sides, n);
-    return r;
+    for (uint32_t i = SIDE_V; i < n; i += 2) {
+        r = add_prediction(g, seed * n + i, v_from, sides.all, i, &codecs[i]);
+        if (r < 0)
+            return r;
+    }
+
+    return table_build(
+        &(struct table_spec){
+            .geometry = g,
+            .model_digest = random_table_model_digest,
+            .n_sink = n_sink,
+            .v_from = v_from,
+            .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
+            .codecs = codecs,
+            .provenance = "{\"made_by\": \"random_table\"}",
+        },
+        ret_bytes, ret_n_bytes, NULL);
 }

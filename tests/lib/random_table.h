@@ -1,8 +1,8 @@
 /*
  * Small valid tables without a calibration: every head-side gets an orthogonal basis with its signs drawn
- * from the seed, a falling spectrum, a decoder that is not quite its encoder's inverse, and bits that follow
- * it. Encoding N(0, 1)-like vectors with it and decoding them again gives something like the input back, so
- * tests can look at distortion too.
+ * from the seed, a falling spectrum, bits that follow the spectrum, and a decoder that differs slightly from
+ * its encoder's inverse. Decoding encoded N(0, 1)-like vectors gives vectors near the input, so that tests
+ * can check the distortion too.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
 
 /**
  * random_table_bytes() - the bytes of a table file
- * @seed:      other seed, other digest
+ * @seed:      another seed gives another digest
  * @bpd:       code bits per number in 0..8, the same for every head-side (rounded to whole bits per band of
  * 8)
  * @ret_bytes: malloc'ed, caller frees

@@ -1,8 +1,10 @@
-/* Writing a small random model as GGUF version 3; see tiny_gguf.h. Shares no code with the reader it tests.
+/* Writes a small random model as GGUF version 3; see tiny_gguf.h. Shares no code with the reader that it
+ * tests.
  */
 #include "tests/lib/tiny_gguf.h"
 
 #include "base/half.h"
+#include "base/splitmix64.h"
 
 #include <errno.h>
 #include <math.h>
@@ -49,7 +51,7 @@ static void *grown(void *p, size_t bytes)
 {
     p = realloc(p, bytes);
     if (!p) {
-        fprintf(stderr, "tiny_gguf: no memory\n");
+        fprintf(stderr, "tiny_gguf: out of memory\n");
         exit(1);
     }
     return p;
@@ -57,7 +59,7 @@ static void *grown(void *p, size_t bytes)
 
 static void put(struct buffer *b, const void *p, size_t n)
 {
-    if (n == 0) /* the buffer may be empty too, and memcpy() takes no NULL */
+    if (n == 0) /* the buffer may be NULL, which memcpy() does not accept */
         return;
     if (b->n + n > b->capacity) {
         b->capacity = 2 * (b->n + n);
@@ -95,25 +97,17 @@ static void pad(struct buffer *b)
     put(b, zeros, (ALIGNMENT - b->n % ALIGNMENT) % ALIGNMENT);
 }
 
-/* ---- random numbers: the same everywhere ---- */
+/* ---- random numbers ---- */
 
-static uint64_t next(struct tiny_gguf *t)
-{
-    uint64_t z = (t->state += 0x9e3779b97f4a7c15u); /* splitmix64 */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-/* Sum of four uniform numbers, of variance 1: near enough to normal, and no libm whose last bit may differ.
+/* Sum of four uniform numbers, scaled to variance 1: nearly normal, and without functions of libm, whose last
+ * bit may differ between machines.
  */
 static float normal(struct tiny_gguf *t)
 {
     double sum = -2.0;
 
     for (unsigned i = 0; i < 4; i++)
-        sum += (double) (next(t) >> 11) * 0x1p-53;
+        sum += (double) (splitmix64_next(&t->state) >> 11) * 0x1p-53;
     return (float) (sum * 1.7320508075688772);
 }
 
@@ -265,7 +259,7 @@ static void encode_q4_1(struct buffer *b, float *x)
     put(b, packed, sizeof(packed));
 }
 
-/* Appends the values to the data section and rounds them to what stands there. */
+/* Appends the values to the data section, and rounds @x to the stored values. */
 static void encode(struct buffer *b, uint32_t type, float *x, size_t n)
 {
     pad(b);
@@ -317,7 +311,7 @@ static void make_layer(struct tiny_gguf *t, unsigned i)
     float in = 1.0f / sqrtf((float) o->n_embd), ff = 1.0f / sqrtf((float) o->n_ff);
 
     tensor(t, 0, o->n_embd, 1.0f, 0.1f, "blk.%u.attn_norm.weight", i);
-    /* scores with a spread of 2: attention looks at some tokens more than at others */
+    /* scores with a spread of 2: attention weights differ between tokens */
     tensor(t, n_q, o->n_embd, 0.0f, 1.5f * in, "blk.%u.attn_q.weight", i);
     tensor(t, n_kv, o->n_embd, 0.0f, 1.5f * in, "blk.%u.attn_k.weight", i);
     tensor(t, n_kv, o->n_embd, 0.0f, in, "blk.%u.attn_v.weight", i);
@@ -384,7 +378,7 @@ struct tiny_gguf *tiny_gguf_new(const struct tiny_gguf_options *o)
     *t = (struct tiny_gguf){.o = with_defaults(o), .state = o->seed};
     write_sizes(t);
     write_tokenizer(t);
-    /* as a head too: logits with a spread of 3, a distribution with a few likely tokens */
+    /* the output head too: logits with a spread of 3 give a distribution with a few likely tokens */
     tensor(t, TINY_GGUF_VOCAB, t->o.n_embd, 0.0f, 3.0f / sqrtf((float) t->o.n_embd), "token_embd.weight");
     for (unsigned i = 0; i < t->o.n_layers; i++)
         make_layer(t, i);

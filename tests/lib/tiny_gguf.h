@@ -1,12 +1,11 @@
 /*
- * A small random model in a GGUF file, so that tests of everything that runs a model need no download.
+ * A small random model in a GGUF file, so that tests that run a model need no download.
  *
  *     struct tiny_gguf_options o = { .architecture = "llama", .n_layers = 2, .n_heads = 4, .n_kv_heads = 2,
  * .d = 32 }; struct tiny_gguf *t = tiny_gguf_new(&o); tiny_gguf_write(t, path); tiny_gguf_free(t);
  *
  * The vocabulary is the 256 bytes (token = byte) and three control tokens; there are no merges. The same
- * options give the same bytes on every machine. The weights can be read back for oracles, as the file's type
- * rounded them.
+ * options give the same bytes on every machine. Oracles can read the weights, rounded to the file's type.
  */
 #pragma once
 
@@ -34,7 +33,7 @@ struct tiny_gguf_options {
     uint32_t n_embd;          /* n_heads * d */
     uint32_t n_ff;            /* 2 * n_embd */
     uint32_t type;            /* of the matrices: 0 = F32, 1 = F16, 3 = Q4_1, 8 = Q8_0, as numbered in GGUF */
-    bool untied;              /* a head of its own */
+    bool untied;              /* an output head of its own */
     const char *rope_scaling; /* "linear", "yarn"; with factor 4 and an original context of 1024 */
     bool rope_freqs;          /* a rope_freqs.weight tensor (Llama 3) */
     const char *tokenizer;    /* tokenizer.ggml.model: "gpt2" */
@@ -47,7 +46,7 @@ struct tiny_gguf_options {
 
 struct tiny_gguf;
 
-/* Ends the program if memory runs out: it is for tests. */
+/* Ends the program when out of memory. */
 struct tiny_gguf *tiny_gguf_new(const struct tiny_gguf_options *o);
 struct tiny_gguf *tiny_gguf_free(struct tiny_gguf *t);
 static inline void tiny_gguf_freep(struct tiny_gguf **t)

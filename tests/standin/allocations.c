@@ -1,8 +1,8 @@
 /*
- * cuMemAlloc() of the stand-in driver (devices.c), and cuIpc*(), which shares it. A process's allocations are
- * parts of one memfd, each at an offset of its own that is never used again, so that a handle names one
- * allocation for ever. Bytes behind an allocation cannot be touched; bytes of a freed one are gone for
- * whoever opened it too, which the driver calls undefined.
+ * cuMemAlloc() of the stand-in driver (devices.c), and cuIpc*(), which shares its memory. All allocations
+ * of a process are parts of one memfd, each at its own offset, which is never reused, so that a handle
+ * names one allocation for ever. Bytes behind an allocation cannot be accessed. Bytes of a freed allocation
+ * vanish for processes that opened it too, which the driver calls undefined.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ enum { ALLOCATIONS_MAX = 4096, OPENED_MAX = 64, ALIGNMENT = 256 };
 
 struct allocation {
     struct range range;
-    char *map;                /* pages, then one that cannot be touched */
+    char *map;                /* pages, then one that cannot be accessed */
     size_t map_bytes, offset; /* in the heap */
     int device;
 };
@@ -26,7 +26,7 @@ struct allocation {
 struct handle_bytes { /* what a struct cu_ipc_mem_handle holds */
     uint64_t magic;
     int64_t pid;
-    uint64_t offset, map_bytes, at, bytes; /* at: of the allocation in its pages */
+    uint64_t offset, map_bytes, at, bytes; /* at: offset of the allocation in its pages */
     int32_t fd, device;
 };
 
@@ -48,7 +48,7 @@ static size_t page_bytes(void)
     return (size_t) sysconf(_SC_PAGESIZE);
 }
 
-/* Pages of the heap for @bytes, whose last one ends where the allocation does. */
+/* Adds pages to the heap for @bytes; the last page ends where the allocation ends. */
 static bool grow_heap(size_t bytes, struct allocation *ret)
 {
     size_t page = page_bytes(), used = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -58,6 +58,7 @@ static bool grow_heap(size_t bytes, struct allocation *ret)
         heap = memfd_create("standin-heap", MFD_CLOEXEC);
     if (heap < 0 || ftruncate(heap, (off_t) (heap_bytes + a.map_bytes)) < 0)
         return false;
+
     a.map = mmap(NULL, a.map_bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (a.map == MAP_FAILED)
         return false;
@@ -81,14 +82,16 @@ API cu_result cuMemAlloc_v2(cu_ptr *ret, size_t bytes)
         return CU_INVALID_VALUE;
     if (refuse_unsafe() != CU_SUCCESS)
         return CU_CAPTURE_UNSUPPORTED;
+
     for (int i = 0; i < ALLOCATIONS_MAX; i++)
         if (allocations[i].range.bytes == 0) {
             struct allocation a;
 
             if (bytes > SIZE_MAX / 2 || !grow_heap(bytes, &a))
                 return CU_OUT_OF_MEMORY;
+
             a.device = current_device();
-            memset((void *) (uintptr_t) a.range.base, 0xff, bytes); /* NaN where nothing was written */
+            memset((void *) (uintptr_t) a.range.base, 0xff, bytes); /* NaN in memory that was not written */
             allocations[i] = a;
             *ret = a.range.base;
             return CU_SUCCESS;
@@ -100,6 +103,7 @@ bool allocation_at(int i, struct range *ret)
 {
     if (i < 0 || i >= ALLOCATIONS_MAX)
         return false;
+
     *ret = allocations[i].range;
     return true;
 }
@@ -109,6 +113,7 @@ API cu_result cuMemFree_v2(cu_ptr at)
     ENTER();
     if (refuse_unsafe() != CU_SUCCESS)
         return CU_CAPTURE_UNSUPPORTED;
+
     for (int i = 0; i < ALLOCATIONS_MAX; i++) {
         struct allocation *a = &allocations[i];
 
@@ -151,11 +156,12 @@ enum origin find_allocated(cu_ptr at, struct range *ret)
 
     if (!a && !o)
         return ORIGIN_NONE;
+
     *ret = a ? a->range : o->range;
     return a ? ORIGIN_OWN : ORIGIN_OPENED;
 }
 
-/* ---- what a pointer is ---- */
+/* ---- attributes of pointers ---- */
 
 static bool find_any(cu_ptr at, struct range *ret, enum origin *ret_origin)
 {
@@ -174,6 +180,7 @@ API cu_result cuPointerGetAttribute(void *data, int attribute, cu_ptr at)
     ENTER();
     if (!find_any(at, &r, &origin))
         return CU_INVALID_VALUE;
+
     switch (attribute) {
     case CU_POINTER_RANGE_START:
         memcpy(data, &r.base, sizeof(r.base));
@@ -185,9 +192,10 @@ API cu_result cuPointerGetAttribute(void *data, int attribute, cu_ptr at)
         value = origin == ORIGIN_OWN;
         memcpy(data, &value, sizeof(value));
         return CU_SUCCESS;
-    case CU_POINTER_DEVICE: /* nobody asks it of a mapping */
+    case CU_POINTER_DEVICE: /* never queried for a mapping */
         if (origin == ORIGIN_NONE)
             return CU_INVALID_VALUE;
+
         value = origin == ORIGIN_OWN ? find_own(at)->device : find_opened(at)->of.device;
         memcpy(data, &value, sizeof(value));
         return CU_SUCCESS;
@@ -222,7 +230,7 @@ API cu_result cuIpcGetMemHandle(struct cu_ipc_mem_handle *ret, cu_ptr at)
 
     ENTER();
     if (!a)
-        return CU_INVALID_VALUE; /* also of mappings: they have descriptors */
+        return CU_INVALID_VALUE; /* for mappings too: they have descriptors */
     h = (struct handle_bytes){
         .magic = magic,
         .pid = getpid(),
@@ -238,7 +246,7 @@ API cu_result cuIpcGetMemHandle(struct cu_ipc_mem_handle *ret, cu_ptr at)
     return CU_SUCCESS;
 }
 
-/* The exporter's heap, while it lives. */
+/* Opens the heap of the exporter, while that process lives. */
 static int open_heap(const struct handle_bytes *h)
 {
     static const char prefix[] = "/memfd:standin-heap";
@@ -249,6 +257,7 @@ static int open_heap(const struct handle_bytes *h)
     n = readlink(path, target, sizeof(target));
     if (n < (ssize_t) sizeof(prefix) - 1 || memcmp(target, prefix, sizeof(prefix) - 1) != 0)
         return -1;
+
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
@@ -265,9 +274,10 @@ API cu_result cuIpcOpenMemHandle_v2(cu_ptr *ret, struct cu_ipc_mem_handle handle
     if (flags != CU_IPC_LAZY_PEER_ACCESS || h.magic != magic || !is_device(h.device))
         return CU_INVALID_VALUE;
     if (h.pid == getpid())
-        return CU_INVALID_CONTEXT; /* a process does not open its own */
+        return CU_INVALID_CONTEXT; /* a process cannot open its own handle */
     if (refuse_unsafe() != CU_SUCCESS)
         return CU_CAPTURE_UNSUPPORTED;
+
     for (int i = 0; i < OPENED_MAX; i++) {
         if (opened[i].n_opens > 0 && memcmp(&opened[i].of, &h, sizeof(h)) == 0) {
             opened[i].n_opens++;
@@ -280,10 +290,12 @@ API cu_result cuIpcOpenMemHandle_v2(cu_ptr *ret, struct cu_ipc_mem_handle handle
     fd = o ? open_heap(&h) : -1;
     if (fd < 0)
         return o ? CU_INVALID_HANDLE : CU_OUT_OF_MEMORY;
+
     o->map = mmap(NULL, h.map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t) h.offset);
     (void) close(fd);
     if (o->map == MAP_FAILED)
         return CU_INVALID_HANDLE;
+
     o->of = h;
     o->n_opens = 1;
     o->range = (struct range){(uintptr_t) o->map + h.at, h.bytes};

@@ -1,27 +1,28 @@
 /*
- * A stand-in for libcuda.so.1: the driver calls that gpu/cuda/ uses, over memfds, with the driver's rules
- * enforced. It lets every machine test how extents are made, passed, mapped, copied, lost and closed. Kernels
- * run on the CPU, at once, where the build has a C++ compiler (tests/cuda_on_cpu); whatever image is loaded,
- * they are those of gpu/cuda/kernels.
+ * A stand-in for libcuda.so.1: the driver calls that gpu/cuda/ uses, over memfds, with the rules of the
+ * driver enforced. With it every machine can test how extents are made, passed, mapped, copied, lost and
+ * closed. Kernels run on the CPU, at once, if the build has a C++ compiler (tests/cuda_on_cpu). Whatever
+ * image is loaded, the kernels are those of gpu/cuda/kernels.
  *
  * Rules: sizes and addresses in granules; one mapping per address; unmapping and freeing exactly what was
- * mapped and reserved; no touch without access; a current context for copies; live streams; nothing that
- * waits while a stream captures; nothing after fork(). A breach is the error that the driver gives. What a
- * process leaves open is counted (standin_left()).
+ * mapped and reserved; no access without permission; a current context for copies; live streams; no waiting
+ * while a stream captures; no call after fork(). A breach returns the error of the driver. Objects that a
+ * process leaves open are counted (standin_left()).
  *
  * Environment, read at cuInit():
- *     STANDIN_VERSION=N       what cuDriverGetVersion says (13000)
- *     STANDIN_DEVICES=N       (1); UUIDs are 16 bytes of 0xc0 + ordinal
- *     STANDIN_COMPUTE=N       compute capability, 10 * major + minor (90)
- *     STANDIN_BYTES=N         memory of each device that one process may create (64 MiB)
- *     STANDIN_NO_FD=1         devices cannot export descriptors
- *     STANDIN_MPS=1           an MPS server stands between processes and devices
- *     STANDIN_LOST=N          the GPU is lost after N launches: every later call returns CU_LAUNCH_FAILED
- *     STANDIN_WRONG=KERNEL:HOW launches of kernels with KERNEL in their name do nothing (skip) or leave wrong
- * bits (flip): wrong.c STANDIN_FAIL=CALL:N:E   the N-th call of CALL (a symbol), counted from 1, returns
- * error E; from then on too if E < 0
+ *     STANDIN_VERSION=N         version that cuDriverGetVersion returns (13000)
+ *     STANDIN_DEVICES=N         number of devices (1); their UUIDs are 16 bytes of 0xc0 + ordinal
+ *     STANDIN_COMPUTE=N         compute capability, 10 * major + minor (90)
+ *     STANDIN_BYTES=N           memory of each device that one process may create (64 MiB)
+ *     STANDIN_NO_FD=1           devices cannot export descriptors
+ *     STANDIN_MPS=1             an MPS server stands between processes and devices
+ *     STANDIN_LOST=N            the GPU is lost after N launches: later calls return CU_LAUNCH_FAILED
+ *     STANDIN_WRONG=KERNEL:HOW  launches of kernels with KERNEL in their name do nothing (skip) or leave
+ *                               wrong bits (flip): wrong.c
+ *     STANDIN_FAIL=CALL:N:E     the N-th call of CALL (a symbol), counted from 1, returns error E; all
+ *                               later ones too if E < 0
  *
- * This file: how it starts, errors, devices, contexts.
+ * This file: start, errors, devices, contexts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,8 @@ static struct {
 } failure;
 
 static int retained[DEVICES_MAX];
-static void *marks[DEVICES_MAX]; /* mapped while there is a context: by its name nvml.c finds who has one */
+/* Mapped while there is a context: nvml.c finds the processes with a context by the name. */
+static void *marks[DEVICES_MAX];
 static _Thread_local int current[16], n_current; /* stack of contexts: device + 1 */
 
 static long setting(const char *name, long otherwise)
@@ -84,10 +86,12 @@ API cu_result cuInit(unsigned flags)
 {
     if (flags != 0)
         return CU_INVALID_VALUE;
+
     read_failure();
     read_wrong();
     if (strcmp(failure.call, "cuInit") == 0)
         return abs(failure.error);
+
     state.version = (int) setting("STANDIN_VERSION", 13000);
     state.n_devices = (int) setting("STANDIN_DEVICES", 1);
     state.device_bytes = (size_t) setting("STANDIN_BYTES", 64L << 20);
@@ -98,6 +102,7 @@ API cu_result cuInit(unsigned flags)
     state.n_launches = 0;
     if (state.n_devices > DEVICES_MAX)
         return CU_INVALID_VALUE;
+
     state.pid = getpid();
     return state.n_devices == 0 ? CU_NO_DEVICE : CU_SUCCESS;
 }
@@ -110,9 +115,11 @@ API cu_result cuDriverGetVersion(int *version)
 
 API cu_result cuGetErrorName(cu_result error, const char **name)
 {
-    *name = error == CU_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
-            : error == CU_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
-                                        : "CUDA_ERROR_STANDIN";
+    *name = "CUDA_ERROR_STANDIN";
+    if (error == CU_OUT_OF_MEMORY)
+        *name = "CUDA_ERROR_OUT_OF_MEMORY";
+    else if (error == CU_INVALID_VALUE)
+        *name = "CUDA_ERROR_INVALID_VALUE";
     return CU_SUCCESS;
 }
 
@@ -142,6 +149,7 @@ API cu_result cuDeviceGet(cu_device *device, int ordinal)
     ENTER();
     if (!is_device(ordinal))
         return CU_INVALID_DEVICE;
+
     *device = ordinal;
     return CU_SUCCESS;
 }
@@ -151,6 +159,7 @@ API cu_result cuDeviceGetName(char *name, int bytes, cu_device device)
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     (void) snprintf(name, (size_t) bytes, "stand-in GPU %d", device);
     return CU_SUCCESS;
 }
@@ -160,6 +169,7 @@ API cu_result cuDeviceGetUuid_v2(struct cu_uuid *uuid, cu_device device)
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     memset(uuid, 0xc0 + device, sizeof(*uuid));
     return CU_SUCCESS;
 }
@@ -169,6 +179,7 @@ API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     switch (attribute) {
     case CU_ATTRIBUTE_COMPUTE_MAJOR:
         *value = state.compute / 10;
@@ -196,6 +207,7 @@ API cu_result cuDeviceTotalMem_v2(size_t *bytes, cu_device device)
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
+
     *bytes = state.device_bytes;
     return CU_SUCCESS;
 }
@@ -242,6 +254,7 @@ API cu_result cuCtxPushCurrent_v2(cu_context context)
     ENTER();
     if (!is_device(device) || retained[device] == 0 || n_current == 16)
         return CU_INVALID_CONTEXT;
+
     current[n_current++] = device + 1;
     return CU_SUCCESS;
 }
@@ -251,6 +264,7 @@ API cu_result cuCtxPopCurrent_v2(cu_context *context)
     ENTER();
     if (n_current == 0)
         return CU_INVALID_CONTEXT;
+
     *context = (cu_context) (uintptr_t) current[--n_current];
     return CU_SUCCESS;
 }
@@ -262,6 +276,7 @@ API cu_result cuCtxSynchronize(void)
     ENTER();
     if (n_current == 0)
         return CU_INVALID_CONTEXT;
+
     r = refuse_waits();
     return r == CU_CAPTURE_IMPLICIT ? CU_CAPTURE_UNSUPPORTED : r;
 }

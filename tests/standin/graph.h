@@ -1,7 +1,5 @@
-/*
- * Calls of the driver that the product does not make and its users do: capturing launches in a graph and
- * replaying it. Tests find them in the loaded library, the stand-in or the real one.
- */
+/* Calls of the driver that the product does not make but its users do: capturing launches in a graph and
+ * replaying it. Tests find them in the loaded library, the stand-in or the real one. */
 #pragma once
 
 #include <dlfcn.h>
@@ -30,7 +28,7 @@ struct graph_calls {
 #undef GRAPH_MEMBER
 };
 
-/* @library: struct cuda_driver's. False: one of them is missing. */
+/* @library: that of struct cuda_driver. False: one of the functions is missing. */
 static inline bool graph_calls_find(void *library, struct graph_calls *ret)
 {
     struct {

@@ -9,7 +9,7 @@
 
 enum { FUNCTIONS_MAX = 64, SHARED_FREE = 48 << 10, SHARED_MOST = 227 << 10 };
 
-/* Those of tests/cuda_on_cpu that somebody asked for, whatever image was loaded. */
+/* The kernels of tests/cuda_on_cpu that were looked up, for any loaded image. */
 static struct function {
     char name[64];
     size_t param_bytes;    /* of its one parameter */
@@ -32,6 +32,7 @@ API cu_result cuModuleLoadData(cu_module *ret, const void *image)
         return CU_INVALID_IMAGE;
     if (refuse_unsafe() != CU_SUCCESS)
         return CU_CAPTURE_UNSUPPORTED;
+
     *ret = (cu_module) (uintptr_t) 1;
     n_modules++;
     return CU_SUCCESS;
@@ -42,6 +43,7 @@ API cu_result cuModuleUnload(cu_module module)
     ENTER();
     if (!module || n_modules == 0)
         return CU_INVALID_HANDLE;
+
     n_modules--;
     return CU_SUCCESS;
 }
@@ -53,6 +55,7 @@ API cu_result cuModuleGetFunction(cu_function *ret, cu_module module, const char
     ENTER();
     if (!module)
         return CU_INVALID_HANDLE;
+
     for (size_t i = 0; i < n_functions; i++)
         if (strcmp(functions[i].name, name) == 0) {
             *ret = (cu_function) (uintptr_t) (i + 1);
@@ -65,6 +68,7 @@ API cu_result cuModuleGetFunction(cu_function *ret, cu_module module, const char
         return CU_NOT_FOUND;
     if (n_functions == FUNCTIONS_MAX)
         return CU_OUT_OF_MEMORY;
+
     functions[n_functions].param_bytes = param_bytes;
     strcpy(functions[n_functions].name, name);
     *ret = (cu_function) (uintptr_t) ++n_functions;
@@ -78,6 +82,7 @@ API cu_result cuFuncSetAttribute(cu_function f, int attribute, int value)
     ENTER();
     if (!function || attribute != CU_FUNCTION_MAX_DYNAMIC_SHARED || value < 0 || value > SHARED_MOST)
         return CU_INVALID_VALUE;
+
     function->shared_bytes = (unsigned) value;
     return CU_SUCCESS;
 }
@@ -112,6 +117,7 @@ API cu_result cuEventCreate(cu_event *ret, unsigned flags)
     ENTER();
     if (flags != 0)
         return CU_INVALID_VALUE;
+
     *ret = calloc(1, sizeof(struct timespec));
     return *ret ? CU_SUCCESS : CU_OUT_OF_MEMORY;
 }
@@ -128,7 +134,7 @@ API cu_result cuEventRecord(cu_event event, cu_stream stream)
     ENTER();
     if (!event || !is_stream(stream))
         return CU_INVALID_HANDLE;
-    if (is_capturing(stream)) { /* part of the graph: nobody may wait for it or read its time */
+    if (is_capturing(stream)) { /* part of the graph: a wait for it or a read of its time is refused */
         *(struct timespec *) event = (struct timespec){.tv_nsec = CAPTURED};
         return CU_SUCCESS;
     }
@@ -140,6 +146,7 @@ API cu_result cuEventSynchronize(cu_event event)
     ENTER();
     if (!event)
         return CU_INVALID_HANDLE;
+
     return ((const struct timespec *) event)->tv_nsec == CAPTURED ? CU_CAPTURED_EVENT : CU_SUCCESS;
 }
 
@@ -150,6 +157,7 @@ API cu_result cuEventElapsedTime(float *ret, cu_event from, cu_event to)
     ENTER();
     if (a->tv_nsec == CAPTURED || b->tv_nsec == CAPTURED)
         return CU_INVALID_HANDLE;
+
     *ret = (float) ((double) (b->tv_sec - a->tv_sec) * 1e3 + (double) (b->tv_nsec - a->tv_nsec) * 1e-6);
     return CU_SUCCESS;
 }

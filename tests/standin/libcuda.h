@@ -1,26 +1,27 @@
-/* What the stand-in driver tells tests beside the driver's own interface. Found by dlsym() in the loaded
- * library. */
+/* What the stand-in driver reports to tests beyond the interface of the driver. Found by dlsym() in the
+ * loaded library. */
 #pragma once
 
 #include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
 
-#define STANDIN_CONTEXT                                                                                      \
-    "standin-context-" /* and the device: the name of a mapping of every process that has a context */
+/* Followed by the device: the name of a mapping in every process that has a context. */
+#define STANDIN_CONTEXT "standin-context-"
 
-/* Open in this process at this moment. */
+/* Objects that are open in this process now. */
 struct standin_left {
     int handles, ranges, mappings, contexts, allocations, modules;
-    int opened, streams,
-        graphs;    /* of other processes by cuIpc*(); graphs with those that were instantiated */
+    /* opened: allocations of other processes by cuIpc*(); graphs: with the executable ones */
+    int opened, streams, graphs;
     long launches; /* of kernels since cuInit() */
 };
 
 struct standin_left standin_left(void);
 typedef struct standin_left (*standin_left_call)(void);
 
-/* Of the library that this process has loaded, or loads: counts begin anew when nobody has it open. */
+/* Loads the library if this process has not loaded it. Counts begin anew when no part of the process has it
+ * open. */
 static inline struct standin_left standin_look(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL),

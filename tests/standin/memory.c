@@ -40,6 +40,7 @@ API cu_result cuMemGetAllocationGranularity(size_t *bytes, const struct cu_alloc
     ENTER();
     if (!is_allocation(prop) || option != CU_GRANULARITY_MINIMUM)
         return CU_INVALID_VALUE;
+
     *bytes = GRANULARITY;
     return CU_SUCCESS;
 }
@@ -62,19 +63,20 @@ static struct handle *find_handle(cu_handle handle)
                                                                                  : NULL;
 }
 
-/* Contents are undefined: what another process left there may be. */
+/* Fills new memory as another process might have left it: contents are undefined. */
 static bool leave_remains(int fd, size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
     if (p == MAP_FAILED)
         return false;
+
     memset(p, 0xa5, bytes);
     return munmap(p, bytes) == 0;
 }
 
-/* Memory goes back when the last descriptor and mapping of a memfd is gone; here, what one process created is
- * counted. */
+/* Memory is freed with the last descriptor and mapping of a memfd. The limit counts what one process
+ * created. */
 API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_allocation *prop,
                           unsigned long long flags)
 {
@@ -90,14 +92,16 @@ API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_alloc
         return CU_NOT_SUPPORTED;
     if (bytes > state.device_bytes - state.used[prop->location.id])
         return CU_OUT_OF_MEMORY;
+
     (void) snprintf(name, sizeof(name), "standin-gpu-%d", prop->location.id);
-    fd = memfd_create(name, 0); /* not close-on-exec: the driver's descriptors are not either */
+    fd = memfd_create(name, 0); /* not close-on-exec, as the descriptors of the driver */
     if (fd < 0)
         return CU_OPERATING_SYSTEM;
     if (ftruncate(fd, (off_t) bytes) < 0 || !leave_remains(fd, bytes)) {
         (void) close(fd);
         return CU_OUT_OF_MEMORY;
     }
+
     state.used[prop->location.id] += bytes;
     return new_handle(fd, bytes, prop->location.id, handle);
 }
@@ -109,6 +113,7 @@ API cu_result cuMemRelease(cu_handle handle)
     ENTER();
     if (!h)
         return CU_INVALID_VALUE;
+
     (void) close(h->fd);
     h->bytes = 0;
     return CU_SUCCESS;
@@ -122,14 +127,16 @@ API cu_result cuMemExportToShareableHandle(void *ret, cu_handle handle, int type
     ENTER();
     if (!h || type != CU_HANDLE_POSIX_FD || flags != 0)
         return CU_INVALID_VALUE;
+
     fd = dup(h->fd);
     if (fd < 0)
         return CU_OPERATING_SYSTEM;
+
     memcpy(ret, &fd, sizeof(fd));
     return CU_SUCCESS;
 }
 
-/* The device that a descriptor is memory of, by the memfd's name; -1: no memory of ours. */
+/* The device whose memory a descriptor is, by the name of the memfd; -1: not our memory. */
 static int device_of(int fd)
 {
     static const char prefix[] = "/memfd:standin-gpu-";
@@ -140,6 +147,7 @@ static int device_of(int fd)
     n = readlink(path, target, sizeof(target) - 1);
     if (n < 0 || strncmp(target, prefix, sizeof(prefix) - 1) != 0)
         return -1;
+
     target[n] = '\0';
     return atoi(target + sizeof(prefix) - 1);
 }
@@ -152,12 +160,14 @@ API cu_result cuMemImportFromShareableHandle(cu_handle *ret, void *os_handle, in
     ENTER();
     if (type != CU_HANDLE_POSIX_FD)
         return CU_INVALID_VALUE;
+
     device = device_of(fd);
     if (device < 0 || fstat(fd, &st) < 0)
         return CU_OPERATING_SYSTEM;
     if (!is_device(device))
         return CU_INVALID_DEVICE;
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the caller may close its own at once */
+
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the caller may close its own descriptor at once */
     return copy < 0 ? CU_OPERATING_SYSTEM : new_handle(copy, (size_t) st.st_size, device, ret);
 }
 
@@ -176,6 +186,7 @@ API cu_result cuMemAddressReserve(cu_ptr *ret, size_t bytes, size_t alignment, c
 
             if (at == MAP_FAILED)
                 return CU_OUT_OF_MEMORY;
+
             (void) munmap(at, base - (uintptr_t) at);
             (void) munmap((char *) base + bytes, GRANULARITY - (base - (uintptr_t) at));
             ranges[i] = (struct range){base, bytes};
@@ -200,6 +211,7 @@ API cu_result cuMemAddressFree(cu_ptr at, size_t bytes)
         if (ranges[i].bytes == bytes && bytes > 0 && ranges[i].base == at) {
             if (find_overlap(at, bytes))
                 return CU_INVALID_VALUE;
+
             (void) munmap((void *) (uintptr_t) at, bytes);
             ranges[i].bytes = 0;
             return CU_SUCCESS;
@@ -254,6 +266,7 @@ API cu_result cuMemUnmap(cu_ptr at, size_t bytes)
     ENTER();
     if (!m)
         return CU_INVALID_VALUE;
+
     (void) mmap((void *) (uintptr_t) at, bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     (void) close(m->fd);
@@ -264,16 +277,18 @@ API cu_result cuMemUnmap(cu_ptr at, size_t bytes)
 API cu_result cuMemSetAccess(cu_ptr at, size_t bytes, const struct cu_access *access, size_t n)
 {
     struct mapping *m = find_mapping(at, bytes);
-    int prot;
+    int prot = PROT_NONE;
 
     ENTER();
     if (!m || n != 1 || access->location.type != CU_LOCATION_DEVICE || !is_device(access->location.id))
         return CU_INVALID_VALUE;
-    prot = access->flags == CU_ACCESS_READ_WRITE ? PROT_READ | PROT_WRITE
-           : access->flags == CU_ACCESS_READ     ? PROT_READ
-                                                 : PROT_NONE;
+    if (access->flags == CU_ACCESS_READ_WRITE)
+        prot = PROT_READ | PROT_WRITE;
+    else if (access->flags == CU_ACCESS_READ)
+        prot = PROT_READ;
     if (mprotect((void *) (uintptr_t) at, bytes, prot) < 0)
         return CU_OPERATING_SYSTEM;
+
     m->access = access->flags;
     return CU_SUCCESS;
 }
@@ -284,6 +299,7 @@ bool find_mapped(cu_ptr at, struct range *ret, int *ret_access)
 
     if (!m)
         return false;
+
     *ret = (struct range){m->at, m->bytes};
     *ret_access = m->access;
     return true;
@@ -300,6 +316,7 @@ cu_result check_touch(cu_ptr at, size_t bytes, int access)
         return CU_INVALID_VALUE;
     if (bytes > r.bytes || at - r.base > r.bytes - bytes)
         return CU_INVALID_VALUE;
+
     return (given & access) == access ? CU_SUCCESS : CU_ILLEGAL_ADDRESS;
 }
 

@@ -1,11 +1,11 @@
 /*
- * A stand-in for libnvidia-ml.so.1, beside that of the driver: it lists the processes that have a context on
- * a device of it, which are those that a mapping says it of. Environment, read at each call:
+ * A stand-in for libnvidia-ml.so.1, beside that of the driver. It lists the processes that have a context on
+ * one of its devices; a mapping of such a process has the name of the device. Environment, read at each call:
  *     STANDIN_DEVICES=N, STANDIN_MPS=1   as for the driver (devices.c)
- *     STANDIN_ALSO_LISTED=FILE           pids, one a line, that are listed too: of processes that the driver
- * still holds STANDIN_OTHER_NAMESPACE=1          processes have other numbers than here STANDIN_NO_LIST=1 the
- * list is refused STANDIN_MIG=1                      devices are partitions of one: "MIG-" here, and "GPU-"
- * to the driver
+ *     STANDIN_ALSO_LISTED=FILE           pids, one per line, that are listed too, as if still held
+ *     STANDIN_OTHER_NAMESPACE=1          lists other process numbers than those of this namespace
+ *     STANDIN_NO_LIST=1                  refuses to list
+ *     STANDIN_MIG=1                      devices are partitions of one: "MIG-" here, "GPU-" for the driver
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -126,6 +126,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
         (void) fclose(also);
     if (setting("STANDIN_NO_LIST", 0))
         return NO_PERMISSION;
+
     *count = f.n;
     return f.n > f.max ? INSUFFICIENT_SIZE : SUCCESS;
 }

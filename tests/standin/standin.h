@@ -1,7 +1,5 @@
-/*
- * What the files of the stand-in driver share (see devices.c, where it begins). Nothing here is seen from
- * outside the library but what carries API.
- */
+/* What the files of the stand-in driver share; devices.c describes the driver. Only functions with API are
+ * visible outside the library. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,7 +13,7 @@
 
 #define API __attribute__((visibility("default")))
 
-/* The prototypes are those that gpu/cuda/ calls: a stand-in of other types does not build. */
+/* The prototypes are those that gpu/cuda/ calls: a stand-in with other types does not compile. */
 #define PROTOTYPE(member, symbol, arguments) API cu_result symbol arguments;
 CUDA_CALLS(PROTOTYPE)
 
@@ -26,10 +24,10 @@ struct range {
     size_t bytes; /* 0: free */
 };
 
-/* ---- devices.c: what every call begins with ---- */
+/* ---- devices.c: start of every call ---- */
 
 struct standin {
-    pid_t pid; /* of cuInit(); 0: not called */
+    pid_t pid; /* of the process that called cuInit(); 0: not called */
     int n_devices, version, no_fd, mps, compute;
     size_t device_bytes, used[DEVICES_MAX];
     long lost_after, n_launches; /* lost_after < 0: never */
@@ -37,7 +35,7 @@ struct standin {
 
 extern struct standin state;
 
-/* CU_SUCCESS, or why the call must not go on. */
+/* CU_SUCCESS, or the error that the call must return. */
 cu_result enter(const char *call);
 
 #define ENTER()                                                                                              \
@@ -48,23 +46,23 @@ cu_result enter(const char *call);
     } while (0)
 
 bool is_device(int device);
-int current_device(void); /* of this thread's context; -1: it has none */
+int current_device(void); /* Of the context of this thread; -1: no context. */
 
 /* ---- memory.c: cuMemCreate() and its mappings ---- */
 
-/* The mapping that @at lies in and what may be done to it; false: none. */
+/* The mapping that contains @at, and the access that it allows; false: none. */
 bool find_mapped(cu_ptr at, struct range *ret, int *ret_access);
-/* Bytes of one allocation, of one opened from another process or of one mapping with the access it needs,
- * from a thread that has a context. */
+/* Checks that the bytes belong to one allocation, one allocation opened from another process, or one
+ * mapping with the access needed, and that the thread has a context. */
 cu_result check_touch(cu_ptr at, size_t bytes, int access);
 void count_memory(struct standin_left *left);
 
-/* ---- allocations.c: cuMemAlloc(), and sharing it by handles ---- */
+/* ---- allocations.c: cuMemAlloc(), and sharing its memory by handles ---- */
 
 enum origin { ORIGIN_NONE, ORIGIN_OWN, ORIGIN_OPENED };
 enum origin find_allocated(cu_ptr at, struct range *ret);
 void count_allocations(struct standin_left *left);
-/* The @i-th place for one of this process's own; of no bytes where there is none. False: no such place. */
+/* The @i-th slot of this process's own allocations; 0 bytes if the slot is free. False: no such slot. */
 bool allocation_at(int i, struct range *ret);
 
 /* ---- streams.c: work runs at once, or is recorded while a stream captures ---- */
@@ -87,11 +85,11 @@ struct work {
 cu_result submit(cu_stream stream, const struct work *w);
 cu_result run_now(const struct work *w);      /* work.c */
 cu_result check_ranges(const struct work *w); /* work.c */
-bool is_stream(cu_stream stream);             /* NULL, the default one, is */
+bool is_stream(cu_stream stream);             /* true for NULL, the default stream */
 bool is_capturing(cu_stream stream);
 
-/* What a call that waits for the default stream, or may wait for the device, begins with: while a stream
- * captures, it fails and what is being captured is of no use any more. */
+/* Called at the start of calls that wait for the default stream, or may wait for the device: while a stream
+ * captures, they fail and invalidate the capture. */
 cu_result refuse_waits(void);
 cu_result refuse_unsafe(void);
 void count_streams(struct standin_left *left);
@@ -104,10 +102,10 @@ void count_modules(struct standin_left *left);
 
 void read_wrong(void); /* STANDIN_WRONG, at cuInit() */
 bool is_wrong(const char *kernel);
-/* Instead of @run, which launches. */
+/* Called instead of @run, which launches. */
 cu_result run_wrong(cu_result (*run)(const struct work *w), const struct work *w);
 
-/* ---- graphs: what tests find by dlsym() ---- */
+/* ---- graphs: found by tests with dlsym() ---- */
 
 GRAPH_CALLS(PROTOTYPE)
 #undef PROTOTYPE

@@ -1,7 +1,5 @@
-/*
- * Streams of the stand-in driver (devices.c). Work runs when it is queued; while its stream captures, it is
- * recorded with a copy of its parameters, and runs as often as the graph is launched.
- */
+/* Streams of the stand-in driver (devices.c). Work runs when it is queued. While its stream captures, it is
+ * recorded with a copy of its parameters, and runs each time the graph is launched. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +17,8 @@ struct cu_graph_exec {
 };
 
 struct stream {
-    uintptr_t serial;  /* of the handle, never used again; 0: free */
-    bool blocking;     /* waits for the default stream, and that for it */
+    uintptr_t serial;  /* of the handle, never reused; 0: free */
+    bool blocking;     /* the stream and the default stream wait for each other */
     int capture, mode; /* enum cu_capture_status; enum of tests/standin/graph.h */
     struct cu_graph graph;
 };
@@ -29,7 +27,7 @@ static struct stream streams[STREAMS_MAX];
 static uintptr_t n_serials;
 static int n_graphs;
 
-/* Addresses that nobody dereferences, and that no two streams of a process share. */
+/* Handles that are never dereferenced; no two streams of a process share one. */
 static cu_stream handle_of(const struct stream *s)
 {
     return (cu_stream) (s->serial << 12); // NOLINT: a handle
@@ -93,6 +91,7 @@ API cu_result cuStreamCreate(cu_stream *ret, unsigned flags)
         return CU_INVALID_CONTEXT;
     if (flags & ~(unsigned) CU_STREAM_UNORDERED)
         return CU_INVALID_VALUE;
+
     for (int i = 0; i < STREAMS_MAX; i++)
         if (streams[i].serial == 0) {
             streams[i] = (struct stream){.serial = ++n_serials, .blocking = !(flags & CU_STREAM_UNORDERED)};
@@ -109,6 +108,7 @@ API cu_result cuStreamDestroy_v2(cu_stream stream)
     ENTER();
     if (!s)
         return CU_INVALID_HANDLE;
+
     free(s->graph.works);
     *s = (struct stream){0};
     return CU_SUCCESS;
@@ -125,6 +125,7 @@ API cu_result cuStreamSynchronize(cu_stream stream)
         return CU_INVALID_HANDLE;
     if (s->capture == CU_CAPTURE_NONE)
         return CU_SUCCESS;
+
     invalidate(s);
     return CU_CAPTURE_UNSUPPORTED;
 }
@@ -136,6 +137,7 @@ API cu_result cuStreamIsCapturing(cu_stream stream, int *ret_status)
     ENTER();
     if (!is_stream(stream))
         return CU_INVALID_HANDLE;
+
     for (int i = 0; !s && i < STREAMS_MAX; i++)
         if (streams[i].capture == CU_CAPTURE_ACTIVE && streams[i].blocking)
             return CU_CAPTURE_IMPLICIT;
@@ -151,6 +153,7 @@ static cu_result record(struct cu_graph *g, const struct work *w)
 
     if (!works)
         return CU_OUT_OF_MEMORY;
+
     works[g->n++] = *w;
     g->works = works;
     return CU_SUCCESS;
@@ -167,6 +170,7 @@ cu_result submit(cu_stream stream, const struct work *w)
         return CU_CAPTURE_WAS_INVALIDATED;
     if (s && s->capture == CU_CAPTURE_ACTIVE)
         return record(&s->graph, w);
+
     r = s ? CU_SUCCESS : refuse_waits();
     return r == CU_SUCCESS ? run_now(w) : r;
 }
@@ -179,11 +183,12 @@ API cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
 
     ENTER();
     if (!stream)
-        return CU_CAPTURE_UNSUPPORTED; /* the default stream cannot */
+        return CU_CAPTURE_UNSUPPORTED; /* the default stream cannot capture */
     if (!s)
         return CU_INVALID_HANDLE;
     if (mode < CU_CAPTURE_GLOBAL || mode > CU_CAPTURE_RELAXED || s->capture != CU_CAPTURE_NONE)
         return CU_INVALID_VALUE;
+
     s->capture = CU_CAPTURE_ACTIVE;
     s->mode = mode;
     return CU_SUCCESS;
@@ -200,6 +205,7 @@ API cu_result cuStreamEndCapture(cu_stream stream, cu_graph *ret)
         return CU_INVALID_HANDLE;
     if (s->capture == CU_CAPTURE_NONE)
         return CU_INVALID_VALUE;
+
     r = s->capture == CU_CAPTURE_INVALIDATED ? CU_CAPTURE_WAS_INVALIDATED : CU_SUCCESS;
     if (r == CU_SUCCESS) {
         g = malloc(sizeof(*g));
@@ -217,7 +223,7 @@ API cu_result cuStreamEndCapture(cu_stream stream, cu_graph *ret)
     return r;
 }
 
-/* A copy: the graph may be destroyed before it. */
+/* Makes a copy: the graph may be destroyed before the executable graph. */
 API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *ret, cu_graph graph, unsigned long long flags)
 {
     struct cu_graph_exec *x;
@@ -225,25 +231,27 @@ API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *ret, cu_graph graph, un
     ENTER();
     if (!graph || flags != 0)
         return CU_INVALID_VALUE;
+
     x = calloc(1, sizeof(*x));
     for (size_t i = 0; x && i < graph->n; i++)
         if (record(&x->graph, &graph->works[i]) != CU_SUCCESS)
             return CU_OUT_OF_MEMORY;
     if (!x)
         return CU_OUT_OF_MEMORY;
+
     n_graphs++;
     *ret = x;
     return CU_SUCCESS;
 }
 
-/* Memory that was freed since is a fault of the launch, not an error of the call. */
+/* Memory that was freed since the capture makes the launch fault; the call itself succeeds. */
 API cu_result cuGraphLaunch(cu_graph_exec x, cu_stream stream)
 {
     ENTER();
     if (!is_stream(stream))
         return CU_INVALID_HANDLE;
     if (is_capturing(stream))
-        return CU_NOT_SUPPORTED; /* graphs within graphs: nobody here does that */
+        return CU_NOT_SUPPORTED; /* graphs within graphs: not needed here */
     for (size_t i = 0; i < x->graph.n; i++) {
         cu_result r = check_ranges(&x->graph.works[i]);
 
@@ -251,7 +259,7 @@ API cu_result cuGraphLaunch(cu_graph_exec x, cu_stream stream)
             r = run_now(&x->graph.works[i]);
         if (r == CU_INVALID_VALUE || r == CU_ILLEGAL_ADDRESS) {
             state.lost_after = state.n_launches;
-            return CU_SUCCESS; /* the next call sees it */
+            return CU_SUCCESS; /* the next call returns the fault */
         }
         if (r != CU_SUCCESS)
             return r;
@@ -264,6 +272,7 @@ API cu_result cuGraphDestroy(cu_graph graph)
     ENTER();
     if (!graph)
         return CU_INVALID_VALUE;
+
     free(graph->works);
     free(graph);
     n_graphs--;
@@ -275,6 +284,7 @@ API cu_result cuGraphExecDestroy(cu_graph_exec x)
     ENTER();
     if (!x)
         return CU_INVALID_VALUE;
+
     free(x->graph.works);
     free(x);
     n_graphs--;

@@ -1,4 +1,4 @@
-/* Copies, fills and launches of the stand-in driver (devices.c): what they must keep to, and doing them. */
+/* Copies, fills and launches of the stand-in driver (devices.c): checks their rules and executes them. */
 #include <string.h>
 
 #include "tests/cuda_on_cpu/kernels.h"
@@ -46,7 +46,7 @@ cu_result run_now(const struct work *w)
 
 /* ---- copies and fills ---- */
 
-/* The synchronous calls wait for the default stream, which waits for others. */
+/* The synchronous calls wait for the default stream, which waits for other streams. */
 static cu_result wait_for(const struct work *w)
 {
     cu_result r = current_device() >= 0 ? refuse_waits() : CU_INVALID_CONTEXT;

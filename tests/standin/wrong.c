@@ -1,8 +1,9 @@
 /*
- * Kernels of the stand-in driver that are wrong, for tests of who notices: STANDIN_WRONG=KERNEL:HOW, KERNEL a
- * part of their names. skip: their launches do nothing. flip: in every word of this process's allocations
- * that a launch changed, a bit is the wrong one, of binary32 the first of the mantissa, of two numbers of
- * binary16 one of the upper one's.
+ * Wrong kernels of the stand-in driver, for tests of the checks that must find them:
+ * STANDIN_WRONG=KERNEL:HOW, where KERNEL is a part of their names.
+ *     skip   launches of the kernel do nothing
+ *     flip   in every word of this process's allocations that a launch changed, one bit is
+ *            inverted: in binary32 the first of the mantissa, in a pair of binary16 one of the upper number
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ bool is_wrong(const char *kernel)
     return wrong.kernel[0] != '\0' && strstr(kernel, wrong.kernel) != NULL;
 }
 
-/* All allocations one behind the other; NULL: only add up. */
+/* Copies all allocations one after the other; NULL: only adds up their sizes. */
 static size_t copy_all(char *to)
 {
     struct range r;
@@ -68,9 +69,11 @@ cu_result run_wrong(cu_result (*run)(const struct work *w), const struct work *w
 
     if (!wrong.flips)
         return CU_SUCCESS;
+
     before = malloc(copy_all(NULL) + 1);
     if (!before)
         return CU_OUT_OF_MEMORY;
+
     (void) copy_all(before);
     r = run(w);
     if (r == CU_SUCCESS)

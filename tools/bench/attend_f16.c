@@ -1,4 +1,4 @@
-/* Selection of the binary16 baseline, and nothing else. */
+/* Selects the variant of the binary16 baseline. */
 #include "tools/bench/attend_f16.h"
 
 #include "gpu/cpu.h"

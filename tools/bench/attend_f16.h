@@ -1,7 +1,8 @@
 /*
  * The baseline of `kvcobra bench attend`: one query token of one KV head against a plain binary16 cache, as
- * fast as we can make it. Keys stand turned (after RoPE) and transposed in blocks of 64, so that neither side
- * needs a sum across lanes; all query heads of the KV head share each load. Not part of the library.
+ * fast as we can make it. Keys are rotated (after RoPE) and transposed in blocks of 64, so that neither
+ * keys nor values need a sum across lanes; all query heads of the KV head share each load. Not part of the
+ * library.
  */
 #pragma once
 
@@ -13,10 +14,10 @@
 struct attend_f16_args {
     size_t d;          /* a multiple of 16, at most 256 */
     size_t group;      /* query heads, 1..ATTEND_F16_GROUP_MAX */
-    size_t n_blocks;   /* 64 keys each */
+    size_t n_blocks;   /* of 64 keys each */
     const uint16_t *k; /* [n_blocks][d][64] */
     const uint16_t *v; /* [n_blocks][64][d] */
-    const float *q;    /* [group, d] turned to its position and times the attention scale */
+    const float *q;    /* [group, d] rotated to its position, times the attention scale */
     float *out;        /* [group, d] */
 };
 
@@ -25,5 +26,5 @@ struct attend_f16 {
     void (*attend)(const struct attend_f16_args *a);
 };
 
-/* For the capabilities in @mask (gpu/cpu.h); NULL if there is none. */
+/* The variant for the capabilities in @mask (gpu/cpu.h); NULL if there is none. */
 const struct attend_f16 *attend_f16_select(unsigned mask);

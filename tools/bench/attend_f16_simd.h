@@ -19,10 +19,10 @@
 
 enum { ROWS = 4, LINE = 64 };
 
-/* C [rows, vecs] += A [rows, k] B [k, vecs], B in binary16, the lines of B @ahead bytes further on their way.
- */
+/* C [rows, vecs] += A [rows, k] B [k, vecs], B in binary16; prefetches the cache lines of B that are
+ * @prefetch_bytes bytes further on. */
 inline_always void tile(size_t rows, size_t vecs, size_t k, const float *a, size_t lda, const uint16_t *b,
-                        size_t ldb, size_t ahead, float *c, size_t ldc)
+                        size_t ldb, size_t prefetch_bytes, float *c, size_t ldc)
 {
     vec sum[ROWS][VEC_BLOCK] = {0};
 
@@ -34,7 +34,7 @@ inline_always void tile(size_t rows, size_t vecs, size_t k, const float *a, size
             const uint16_t *at = b + x * ldb + v * VEC_LANES;
 
             if (v * VEC_LANES * sizeof(*b) % LINE == 0)
-                __builtin_prefetch((const char *) at + ahead);
+                __builtin_prefetch((const char *) at + prefetch_bytes);
             row[v] = vec_half(at);
         }
 #pragma GCC unroll 4
@@ -57,28 +57,28 @@ inline_always void tile(size_t rows, size_t vecs, size_t k, const float *a, size
 }
 
 inline_always void stripe(size_t rows, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b,
-                          size_t ldb, size_t ahead, float *c, size_t ldc)
+                          size_t ldb, size_t prefetch_bytes, float *c, size_t ldc)
 {
     size_t j = 0;
 
     for (; n - j >= (size_t) VEC_BLOCK * VEC_LANES; j += (size_t) VEC_BLOCK * VEC_LANES)
-        tile(rows, VEC_BLOCK, k, a, lda, b + j, ldb, ahead, c + j, ldc);
+        tile(rows, VEC_BLOCK, k, a, lda, b + j, ldb, prefetch_bytes, c + j, ldc);
     for (; j < n; j += 16)
-        tile(rows, 16 / VEC_LANES, k, a, lda, b + j, ldb, ahead, c + j, ldc);
+        tile(rows, 16 / VEC_LANES, k, a, lda, b + j, ldb, prefetch_bytes, c + j, ldc);
 }
 
 /* C [m, n] += A [m, k] B [k, n]; n a multiple of 16. */
-static void product(size_t m, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b, size_t ahead,
-                    float *c, size_t ldc)
+static void product(size_t m, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b,
+                    size_t prefetch_bytes, float *c, size_t ldc)
 {
     for (; m >= ROWS; m -= ROWS, a += ROWS * lda, c += ROWS * ldc)
-        stripe(ROWS, n, k, a, lda, b, n, ahead, c, ldc);
+        stripe(ROWS, n, k, a, lda, b, n, prefetch_bytes, c, ldc);
     if (m == 3)
-        stripe(3, n, k, a, lda, b, n, ahead, c, ldc);
+        stripe(3, n, k, a, lda, b, n, prefetch_bytes, c, ldc);
     else if (m == 2)
-        stripe(2, n, k, a, lda, b, n, ahead, c, ldc);
+        stripe(2, n, k, a, lda, b, n, prefetch_bytes, c, ldc);
     else if (m == 1)
-        stripe(1, n, k, a, lda, b, n, ahead, c, ldc);
+        stripe(1, n, k, a, lda, b, n, prefetch_bytes, c, ldc);
 }
 
 static void attend(const struct attend_f16_args *a)

@@ -6,6 +6,7 @@
  * publish again over the full pool: every page evicts another and every lease is replaced, and the memory
  * must not grow.
  */
+#include "client/kvcobra-operator.h"
 #include "tools/bench/bench_service.h"
 
 #include <errno.h>
@@ -88,16 +89,17 @@ static int service_memory_resident_bytes(pid_t pid, uint64_t *ret, struct errmsg
 static int service_memory_read_state(const struct service_memory_bench *b, struct memory_state *ret,
                                      struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    _cleanup_(kvc_client_freep) kvc_client *control = NULL;
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_status *s = NULL;
-    int r = client_open(b->daemon->operator_socket, &c, e);
+    int r = client_open(b->daemon->operator_socket, &control, e);
 
     if (r < 0)
         return r;
 
-    r = kvc_status_get(c, &s);
+    r = kvc_status_get(control, &sizes, &s);
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(c));
+        return fail(e, r, "%s", kvc_last_error(control));
 
     *ret = (struct memory_state){
         .n_sessions = s->sessions,

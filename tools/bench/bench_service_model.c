@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "alloc/table_build.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

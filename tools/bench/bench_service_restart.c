@@ -21,6 +21,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "proto/index.h"
 #include "tools/bench/bench_service_device.h"
 #include "tools/bench/bench_service_link.h"
@@ -249,18 +250,19 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
 /* Held pages by the daemon's count, after the eviction of all unheld pages. */
 static int service_restart_count_held(struct service_restart_bench *b, uint64_t *ret, struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    _cleanup_(kvc_client_freep) kvc_client *control = NULL;
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_status *s = NULL;
-    int r = client_open(b->operator_socket, &c, e);
+    int r = client_open(b->operator_socket, &control, e);
 
     if (r < 0)
         return r;
 
-    r = kvc_evict(c, NULL, NULL, NULL, NULL);
+    r = kvc_evict(control, NULL, NULL, NULL, NULL);
     if (r == 0)
-        r = kvc_status_get(c, &s);
+        r = kvc_status_get(control, &sizes, &s);
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(c));
+        return fail(e, r, "%s", kvc_last_error(control));
 
     *ret = s->held_pages;
     s = kvc_status_free(s);

@@ -17,7 +17,7 @@
 
 #include "alloc/sort.h"
 #include "base/cleanup.h"
-#include "client/kvcobra.h"
+#include "client/kvcobra-operator.h"
 #include "tools/bench/bench_service_daemon.h"
 #include "tools/bench/bench_service_device.h"
 #include "tools/bench/bench_service_link.h"
@@ -56,16 +56,16 @@ static int service_swap_prepare(struct swap *w, struct errmsg *e)
 /* ---- the operator ---- */
 
 /* Stages the table first: it may have retired while no sequence used it. */
-static int service_swap_once(struct swap *w, kvc_client *c, unsigned n, struct errmsg *e)
+static int service_swap_once(struct swap *w, kvc_client *control, unsigned n, struct errmsg *e)
 {
     const struct table *t = w->models[n % N_TABLES].table;
     uint8_t digest[KVC_DIGEST_BYTES];
     uint64_t revision;
-    int r = kvc_table_stage(c, t->bytes, t->n_bytes, digest);
+    int r = kvc_table_stage(control, t->bytes, t->n_bytes, digest);
 
     if (r >= 0)
-        r = kvc_table_activate(c, digest, 0, &revision);
-    return r < 0 ? fail(e, r, "swap %u: %s", n, kvc_last_error(c)) : 0;
+        r = kvc_table_activate(control, digest, 0, &revision);
+    return r < 0 ? fail(e, r, "swap %u: %s", n, kvc_last_error(control)) : 0;
 }
 
 /* Whether every kind of call was timed in @phase: on a slow device the last phases are extended until then.
@@ -88,8 +88,8 @@ static bool service_swap_is_timed(const struct swap *w, enum phase phase, double
 static int service_swap_drive(struct swap *w, const char *operator_path, unsigned n_phases, unsigned n_each,
                               struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    int r = client_open(operator_path, &c, e);
+    _cleanup_(kvc_client_freep) kvc_client *control = NULL;
+    int r = client_open(operator_path, &control, e);
 
     for (unsigned i = 0; r == 0 && i < n_phases && !bench_clients_failed(&w->clients); i++) {
         double began = clock_seconds();
@@ -98,7 +98,7 @@ static int service_swap_drive(struct swap *w, const char *operator_path, unsigne
         w->shared->phase = SWAPPING;
         for (unsigned k = 0; r == 0 && (k < n_each || (last && !service_swap_is_timed(w, SWAPPING, began)));
              k++) {
-            r = service_swap_once(w, c, ++w->n_swaps, e); /* table 0 is active */
+            r = service_swap_once(w, control, ++w->n_swaps, e); /* table 0 is active */
             (void) poll(NULL, 0, SWAP_EVERY_MS);
         }
 

@@ -207,7 +207,7 @@ static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum s
     size_t n_bytes, n, width = (size_t) engine_geometry(d->en)->n_kv_heads * engine_geometry(d->en)->d;
     const float *x, *x_hat;
     double kl, D;
-    int r = solve_layer_table(d->s, layer, side, side == SIDE_K ? DEPTH_K_BPD : DEPTH_V_BPD, d->seed, &bytes,
+    int r = depth_layer_table(d->s, layer, side, side == SIDE_K ? DEPTH_K_BPD : DEPTH_V_BPD, d->seed, &bytes,
                               &n_bytes, e);
 
     if (r == 0)

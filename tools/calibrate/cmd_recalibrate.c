@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "tools/calibrate/moments_distortion.h"
 #include "tools/command/command.h"
 #include "tools/command/operator.h"
@@ -171,7 +172,7 @@ static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;
     size_t n, found = 0;
-    int r = kvc_table_list(x->c, &tables, &n);
+    int r = kvc_table_list(x->c, sizeof(*tables), &tables, &n);
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
@@ -308,8 +309,10 @@ static int cmd_recalibrate_read_fit(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) kvc_layer_fit *layers = NULL;
     size_t n;
-    int r = kvc_table_get_fit(x->c, x->digest, &x->fit, &layers, &n);
+    int r;
 
+    x->fit.struct_bytes = sizeof(x->fit);
+    r = kvc_table_get_fit(x->c, x->digest, &x->fit, sizeof(*layers), &layers, &n);
     return r < 0 ? fail(e, r, "%s", kvc_last_error(x->c)) : 0;
 }
 

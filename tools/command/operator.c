@@ -158,7 +158,7 @@ int operator_find_table(kvc_client *c, const char *text, uint8_t ret_digest[stat
     const kvc_table_info *match = NULL;
     size_t n, n_matches = 0;
 
-    if (kvc_table_list(c, &tables, &n) < 0)
+    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
         return operator_fail(c);
 
     for (size_t i = 0; i < n; i++) {

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/kvcobra.h"
+#include "client/kvcobra-operator.h"
 #include "tools/command/command.h"
 #include "tools/command/operator.h"
 

@@ -73,7 +73,7 @@ static int inspection_curves_solve_and_judge(const struct inspection *x, const s
         return r;
 
     inspection_curves_judge_options(x, &judge);
-    return solve_harm_heads(x->stats, t, &judge, ret_distortion, e);
+    return solve_distortion_heads(x->stats, t, &judge, ret_distortion, e);
 }
 
 /* Running out of memory ends the inspection; any other failure of a method is shown as its result. */
@@ -130,7 +130,7 @@ static int inspection_curves_judge_table(struct inspection *x, struct errmsg *e)
     struct solve_options judge;
 
     inspection_curves_judge_options(x, &judge);
-    return solve_harm_heads(x->stats, x->table, &judge, x->distortion, e);
+    return solve_distortion_heads(x->stats, x->table, &judge, x->distortion, e);
 }
 
 /*

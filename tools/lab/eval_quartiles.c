@@ -36,7 +36,7 @@ int quartile_distortion(const char *table, const char *statistics, uint32_t side
     if (!distortion)
         return fail(e, -ENOMEM, "out of memory for the distortion of the table");
 
-    r = solve_harm(s, t, &o, distortion, e);
+    r = solve_distortion(s, t, &o, distortion, e);
     for (uint32_t i = 0; r == 0 && i < 2 * t->geometry.n_layers; i++)
         if (sides == 0 || sides >> i % 2 & 1)
             sums[EVAL_PARTS * (i / 2) / t->geometry.n_layers] += distortion[i];

@@ -1,4 +1,5 @@
 /* See retrieval.h. */
+#include "base/splitmix64.h"
 #include "tools/lab/retrieval.h"
 
 #include <assert.h>
@@ -44,7 +45,7 @@ static size_t retrieval_depth_of(size_t key)
 
 void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6])
 {
-    (void) snprintf(ret, 6, "%05u", (unsigned) (10000 + seed_mix(o->seed, 2 * (uint64_t) i) % 90000));
+    (void) snprintf(ret, 6, "%05u", (unsigned) (10000 + splitmix64_seed(o->seed, 2 * (uint64_t) i) % 90000));
 }
 
 bool retrieval_found(const char *text, const char *key)
@@ -140,7 +141,7 @@ static int retrieval_write_prompt(const struct engine *en, const struct retrieva
         return fail(e, -EINVAL, "the text has %zu tokens; hiding keys needs %zu", n_filler, rest);
 
     before = (size_t) (retrieval_depth(retrieval_depth_of(key)) * (double) rest);
-    from = seed_mix(o->seed, 2 * (uint64_t) key + 1) % (n_filler - rest + 1);
+    from = splitmix64_seed(o->seed, 2 * (uint64_t) key + 1) % (n_filler - rest + 1);
     p->n = 0;
     if (bos)
         retrieval_put(p, &info->token_bos, 1);

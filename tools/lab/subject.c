@@ -1,4 +1,5 @@
 /* See subject.h. */
+#include "client/kvcobra-eval.h"
 #include "tools/lab/subject.h"
 
 #include <assert.h>

@@ -3,6 +3,7 @@
  */
 #include <poll.h>
 
+#include "client/kvcobra-operator.h"
 #include "tools/command/clock.h"
 #include "tools/command/operator.h"
 #include "tools/command/option.h"

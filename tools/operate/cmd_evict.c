@@ -1,6 +1,7 @@
 /*
  * kvcobra evict: removes unheld pages from a daemon's pool, of one tenant, one table, or all.
  */
+#include "client/kvcobra-operator.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-operator.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"

@@ -1,12 +1,17 @@
 /*
- * kvcobra status: what a daemon holds, for whom, and how much still fits.
+ * kvcobra status: memory of a daemon by device, tenant and table, and how many tokens still fit.
+ *
+ * JSON keys and columns come from proto/status_fields.def.
  */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "tools/command/client_model.h"
 #include "tools/command/command.h"
 #include "tools/command/human.h"
@@ -20,9 +25,10 @@ struct status_options {
     const char *socket;
 };
 
-static const char doc[] = "Show what a daemon holds, for whom, and how many tokens still fit.\v"
-                          "The socket is the daemon's operator socket. Example:\n\n"
-                          "  kvcobra status --socket /run/kvcobra/operator.sock";
+static const char doc[] =
+    "Show the memory of a daemon by device, tenant and table, and how many tokens still fit.\v"
+    "The socket is the daemon's operator socket. Example:\n\n"
+    "  kvcobra status --socket /run/kvcobra/operator.sock";
 
 static const struct argp_option options[] = {
     {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
@@ -57,118 +63,171 @@ static void kvc_status_freep(kvc_status **s)
 
 static const char *cmd_status_state_name(int state)
 {
-    return state == KVC_DEVICE_READY         ? "ready"
-           : state == KVC_DEVICE_OPENING     ? "opening"
-           : state == KVC_DEVICE_UNAVAILABLE ? "unavailable"
-                                             : "?";
+    switch (state) {
+    case KVC_DEVICE_READY:
+        return "ready";
+    case KVC_DEVICE_OPENING:
+        return "opening";
+    case KVC_DEVICE_UNAVAILABLE:
+        return "unavailable";
+    default:
+        return "?";
+    }
 }
 
-static json_t *cmd_status_text_json(const char *text, size_t room)
+/* ---- fields: proto/status_fields.def as data ---- */
+
+enum status_how { HOW_number, HOW_flag, HOW_text, HOW_own, HOW_daemon };
+
+struct status_field {
+    enum status_how how;
+    const char *unit, *json, *column;
+    size_t offset, bytes; /* in the public struct; 0: none of the same name */
+};
+
+#define AT_number(type, field) offsetof(type, field), sizeof(((type *) 0)->field)
+#define AT_flag AT_number
+#define AT_text AT_number
+#define AT_own(type, field) 0, 0
+#define AT_daemon(type, field) 0, 0
+#define FIELD(type, how, field, unit, json, column) {HOW_##how, #unit, json, column, AT_##how(type, field)},
+
+static const struct status_field total_fields[] = {
+#define STATUS_TOTAL(how, field, type, unit, metric, json, column, help)                                     \
+    FIELD(kvc_status, how, field, unit, json, column)
+#include "proto/status_fields.def"
+};
+
+static const struct status_field device_fields[] = {
+#define STATUS_DEVICE(how, field, type, unit, metric, json, column, help)                                    \
+    FIELD(kvc_device_status, how, field, unit, json, column)
+#include "proto/status_fields.def"
+};
+
+static const struct status_field tenant_fields[] = {
+#define STATUS_TENANT(how, field, type, unit, metric, json, column, help)                                    \
+    FIELD(kvc_tenant_status, how, field, unit, json, column)
+#include "proto/status_fields.def"
+};
+
+static const struct status_field space_fields[] = {
+#define STATUS_SPACE(how, field, type, unit, metric, json, column, help)                                     \
+    FIELD(kvc_space_status, how, field, unit, json, column)
+#include "proto/status_fields.def"
+};
+
+#define N_FIELDS(fields) (sizeof(fields) / sizeof((fields)[0]))
+
+static uint64_t cmd_status_number(const struct status_field *f, const void *from)
 {
-    return utf8_json(text, strnlen(text, room));
+    uint32_t narrow;
+    uint64_t wide;
+
+    if (f->bytes == sizeof(narrow)) {
+        memcpy(&narrow, (const char *) from + f->offset, sizeof(narrow));
+        return narrow;
+    }
+    memcpy(&wide, (const char *) from + f->offset, sizeof(wide));
+    return wide;
 }
 
-static json_t *cmd_status_misses_json(const kvc_tenant_status *t)
+/* ---- JSON ---- */
+
+/* Sets @path, "key" or "object/key", in @into; @value is transferred. Return: 0; -1: out of memory. */
+static int cmd_status_set_json(json_t *into, const char *path, json_t *value)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "unknown", (json_int_t) t->misses_unknown, "evicted",
-                     (json_int_t) t->misses_evicted, "other_table", (json_int_t) t->misses_other_table,
-                     "retired_table", (json_int_t) t->misses_retired_table);
+    const char *slash = strchr(path, '/');
+    json_t *inner;
+    char name[32];
+
+    if (!slash)
+        return json_object_set_new(into, path, value);
+
+    (void) snprintf(name, sizeof(name), "%.*s", (int) (slash - path), path);
+    inner = json_object_get(into, name);
+    if (!inner) {
+        inner = json_object();
+        if (json_object_set_new(into, name, inner) < 0) {
+            json_decref(value);
+            return -1;
+        }
+    }
+    return json_object_set_new(inner, slash + 1, value);
 }
 
-static json_t *cmd_status_memory_json(const kvc_status *s)
+static json_t *cmd_status_field_json(const struct status_field *f, const void *from)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "slot_records", (json_int_t) s->slot_record_bytes, "indexes",
-                     (json_int_t) s->index_bytes, "journal", (json_int_t) s->hold_bytes, "process",
-                     (json_int_t) s->heap_bytes);
+    const char *text = (const char *) from + f->offset;
+
+    if (f->how == HOW_text)
+        return utf8_json(text, strnlen(text, f->bytes));
+    if (f->how == HOW_flag)
+        return json_boolean(cmd_status_number(f, from) != 0);
+    return json_integer((json_int_t) cmd_status_number(f, from));
 }
 
-static json_t *cmd_status_threads_json(const kvc_status *s)
+/* An object of all fields but those of HOW_own. NULL: out of memory. */
+static json_t *cmd_status_fields_json(const struct status_field *fields, size_t n, const void *from)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "threads", (json_int_t) s->work_threads, "waiting",
-                     (json_int_t) s->work_waiting, "done", (json_int_t) s->work_done, "refused",
-                     (json_int_t) s->work_refused, "expired", (json_int_t) s->work_expired);
+    json_t *all = json_object();
+
+    for (size_t i = 0; all && i < n; i++) {
+        const struct status_field *f = &fields[i];
+
+        if (f->json[0] == '\0' || f->how == HOW_own || f->how == HOW_daemon)
+            continue;
+        if (cmd_status_set_json(all, f->json, cmd_status_field_json(f, from)) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
 }
 
-static json_t *cmd_status_tenant_json(const kvc_tenant_status *t)
+static json_t *cmd_status_tenant_json(const void *row)
 {
-    return json_pack(
-        "{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
-        utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "first_misses", cmd_status_misses_json(t),
-        "guarantee_bytes", (json_int_t) t->guarantee_bytes, "extent_bytes", (json_int_t) t->extent_bytes,
-        "asked_back_bytes", (json_int_t) t->asked_back_bytes, "quota_bytes", (json_int_t) t->quota_bytes,
-        "used_bytes", (json_int_t) t->used_bytes, "held_bytes", (json_int_t) t->held_bytes, "arena_bytes",
-        (json_int_t) t->arena_bytes, "pages", (json_int_t) t->pages, "sessions", (json_int_t) t->sessions,
-        "hits", (json_int_t) t->hits, "misses", (json_int_t) t->misses, "evictions",
-        (json_int_t) t->evictions, "leases", (json_int_t) t->leases, "isolated", t->isolated != 0);
+    return cmd_status_fields_json(tenant_fields, N_FIELDS(tenant_fields), row);
 }
 
-static json_t *cmd_status_space_json(const kvc_space_status *s)
+/* Drops @object and returns NULL if @r is negative. */
+static json_t *cmd_status_checked_json(json_t *object, int r)
 {
+    if (r == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *cmd_status_device_json(const void *row)
+{
+    const kvc_device_status *d = row;
+    json_t *all = cmd_status_fields_json(device_fields, N_FIELDS(device_fields), d);
+
+    return cmd_status_checked_json(
+        all, json_object_set_new(all, "state", json_string(cmd_status_state_name(d->state))));
+}
+
+static json_t *cmd_status_space_json(const void *row)
+{
+    const kvc_space_status *s = row;
+    json_t *all = cmd_status_fields_json(space_fields, N_FIELDS(space_fields), s);
     char digest[DIGEST_HEX_BYTES];
+    int r = 0;
 
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "table",
-                     digest_hex(s->table_digest, digest), "first_kv_head", (json_int_t) s->first_kv_head,
-                     "n_kv_heads", (json_int_t) s->n_kv_heads, "pages", (json_int_t) s->pages, "page_bytes",
-                     (json_int_t) s->page_bytes, "tokens", (json_int_t) s->tokens, "tokens_free",
-                     (json_int_t) s->tokens_free, "held_pages", (json_int_t) s->held_pages, "leased",
-                     (json_int_t) s->leased, "evictions", (json_int_t) s->evictions);
+    r |= json_object_set_new(all, "table", json_string(digest_hex(s->table_digest, digest)));
+    r |= json_object_set_new(all, "first_kv_head", json_integer(s->first_kv_head));
+    r |= json_object_set_new(all, "n_kv_heads", json_integer(s->n_kv_heads));
+    return cmd_status_checked_json(all, r);
 }
 
-static json_t *cmd_status_device_json(const kvc_device_status *d)
-{
-    return json_pack("{s:o, s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-                     "name", cmd_status_text_json(d->name, sizeof(d->name)), "uuid",
-                     cmd_status_text_json(d->uuid, sizeof(d->uuid)), "product",
-                     cmd_status_text_json(d->product, sizeof(d->product)), "state",
-                     cmd_status_state_name(d->state), "message",
-                     cmd_status_text_json(d->message, sizeof(d->message)), "pool_bytes",
-                     (json_int_t) d->pool_bytes, "extent_bytes", (json_int_t) d->extent_bytes, "page_bytes",
-                     (json_int_t) d->page_bytes, "waste_bytes", (json_int_t) d->waste_bytes, "held_bytes",
-                     (json_int_t) d->held_bytes, "guaranteed_bytes", (json_int_t) d->guaranteed_bytes,
-                     "pages", (json_int_t) d->pages, "sessions", (json_int_t) d->sessions, "spare_extents",
-                     (json_int_t) d->spare_extents, "retired_extents", (json_int_t) d->retired_extents,
-                     "quarantined_slots", (json_int_t) d->quarantined_slots);
-}
-
-static json_t *cmd_status_mover_json(const kvc_status *s)
-{
-    return json_pack("{s:I, s:I}", "pid", (json_int_t) s->mover_pid, "restarts",
-                     (json_int_t) s->mover_restarts);
-}
-
-/* NULL anywhere (no memory) makes the whole NULL: json_array_append_new() refuses it. */
-static json_t *cmd_status_tenants_json(const kvc_status *s)
+/* NULL anywhere (out of memory) makes the whole NULL: json_array_append_new() refuses it. */
+static json_t *cmd_status_list_json(const void *rows, size_t n, size_t row_bytes,
+                                    json_t *(*row_json)(const void *row))
 {
     json_t *all = json_array();
 
-    for (size_t i = 0; i < s->n_tenants; i++) {
-        if (json_array_append_new(all, cmd_status_tenant_json(&s->tenants[i])) < 0) {
-            json_decref(all);
-            return NULL;
-        }
-    }
-    return all;
-}
-
-static json_t *cmd_status_devices_json(const kvc_status *s)
-{
-    json_t *all = json_array();
-
-    for (size_t i = 0; i < s->n_devices; i++) {
-        if (json_array_append_new(all, cmd_status_device_json(&s->devices[i])) < 0) {
-            json_decref(all);
-            return NULL;
-        }
-    }
-    return all;
-}
-
-static json_t *cmd_status_spaces_json(const kvc_status *s)
-{
-    json_t *all = json_array();
-
-    for (size_t i = 0; i < s->n_spaces; i++) {
-        if (json_array_append_new(all, cmd_status_space_json(&s->spaces[i])) < 0) {
+    for (size_t i = 0; i < n; i++) {
+        if (json_array_append_new(all, row_json((const char *) rows + i * row_bytes)) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -178,22 +237,144 @@ static json_t *cmd_status_spaces_json(const kvc_status *s)
 
 static int cmd_status_print_json(const kvc_status *s)
 {
-    return report_json(json_pack(
-        "{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:o, s:o, "
-        "s:o, s:o}",
-        "memory", cmd_status_memory_json(s), "work", cmd_status_threads_json(s), "guaranteed_bytes",
-        (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid, "draining", s->draining != 0,
-        "evictions", (json_int_t) s->evictions, "uptime_ms", (json_int_t) s->uptime_ms, "version",
-        cmd_status_text_json(s->version, sizeof(s->version)), "event_backend",
-        cmd_status_text_json(s->event_backend, sizeof(s->event_backend)), "restart",
-        cmd_status_text_json(s->restart, sizeof(s->restart)), "pool_bytes", (json_int_t) s->pool_bytes,
-        "extent_bytes", (json_int_t) s->extent_bytes, "page_bytes", (json_int_t) s->page_bytes, "waste_bytes",
-        (json_int_t) s->waste_bytes, "sessions", (json_int_t) s->sessions, "leases", (json_int_t) s->leases,
-        "held_pages", (json_int_t) s->held_pages, "refused_packets", (json_int_t) s->refused_packets,
-        "tenants", cmd_status_tenants_json(s), "spaces", cmd_status_spaces_json(s), "devices",
-        cmd_status_devices_json(s), "mover", cmd_status_mover_json(s)));
+    json_t *all = cmd_status_fields_json(total_fields, N_FIELDS(total_fields), s);
+    int r = 0;
+
+    r |= json_object_set_new(
+        all, "tenants",
+        cmd_status_list_json(s->tenants, s->n_tenants, sizeof(*s->tenants), cmd_status_tenant_json));
+    r |= json_object_set_new(
+        all, "spaces",
+        cmd_status_list_json(s->spaces, s->n_spaces, sizeof(*s->spaces), cmd_status_space_json));
+    r |= json_object_set_new(
+        all, "devices",
+        cmd_status_list_json(s->devices, s->n_devices, sizeof(*s->devices), cmd_status_device_json));
+    return report_json(cmd_status_checked_json(all, r));
 }
+
+/* ---- tables of the text ---- */
+
+/* A cell that a field's value alone does not give. Returns @ret or a literal; NULL: the field is shown as it
+ * is. */
+typedef const char *status_cell_fn(const struct status_field *f, const void *row,
+                                   char ret[static DIGEST_HEX_BYTES]);
+
+struct status_list {
+    const struct status_field *fields;
+    size_t n_fields;
+    status_cell_fn *cell;
+    bool exact; /* bytes as numbers, not in KiB and the like */
+};
+
+static struct report *cmd_status_new_report(const struct status_list *l)
+{
+    char columns[512];
+    size_t n = 0;
+
+    for (size_t i = 0; i < l->n_fields; i++) {
+        const struct status_field *f = &l->fields[i];
+
+        if (f->column[0] != '\0' && n < sizeof(columns))
+            n += (size_t) snprintf(columns + n, sizeof(columns) - n, "%s%c%s", n > 0 ? "\t" : "",
+                                   f->how == HOW_number ? '>' : '<', f->column);
+    }
+    return report_new(columns);
+}
+
+static void cmd_status_add_cell(FILE *line, const struct status_list *l, const struct status_field *f,
+                                const void *row)
+{
+    char own[DIGEST_HEX_BYTES], amount[HUMAN_BYTES];
+    const char *text = l->cell(f, row, own);
+
+    if (text)
+        fputs(text, line);
+    else if (f->how == HOW_text)
+        fprintf(line, "%.*s", (int) f->bytes, (const char *) row + f->offset);
+    else if (strcmp(f->unit, "bytes") == 0 && !l->exact)
+        fputs(human_bytes(cmd_status_number(f, row), amount), line);
+    else
+        fprintf(line, "%ju", (uintmax_t) cmd_status_number(f, row));
+}
+
+/* Return: 0; -ENOMEM. */
+static int cmd_status_add_row(struct report *r, const struct status_list *l, const void *row)
+{
+    _cleanup_(freep) char *text = NULL;
+    FILE *line;
+    size_t n;
+    int failed;
+
+    line = open_memstream(&text, &n);
+    if (!line)
+        return -ENOMEM;
+
+    for (size_t i = 0, k = 0; i < l->n_fields; i++) {
+        if (l->fields[i].column[0] == '\0')
+            continue;
+        if (k++ > 0)
+            fputc('\t', line);
+        cmd_status_add_cell(line, l, &l->fields[i], row);
+    }
+
+    failed = ferror(line);
+    if (fclose(line) != 0 || failed)
+        return -ENOMEM;
+    report_row(r, "%s", text);
+    return 0;
+}
+
+/* Return: 0; -ENOMEM. */
+static int cmd_status_print_list(const struct status_list *l, const void *rows, size_t n, size_t row_bytes)
+{
+    _cleanup_(report_freep) struct report *r = cmd_status_new_report(l);
+
+    for (size_t i = 0; i < n; i++) {
+        int failed = cmd_status_add_row(r, l, (const char *) rows + i * row_bytes);
+
+        if (failed < 0)
+            return failed;
+    }
+    return report_print(r, stdout);
+}
+
+static const char *cmd_status_device_cell(const struct status_field *f, const void *row,
+                                          char ret[static DIGEST_HEX_BYTES])
+{
+    const kvc_device_status *d = row;
+
+    (void) ret;
+    if (f->how == HOW_own)
+        return cmd_status_state_name(d->state);
+    if (f->how == HOW_text && ((const char *) row)[f->offset] == '\0')
+        return "-";
+    return NULL;
+}
+
+static const char *cmd_status_tenant_cell(const struct status_field *f, const void *row,
+                                          char ret[static DIGEST_HEX_BYTES])
+{
+    (void) ret;
+    if (f->how != HOW_flag)
+        return NULL;
+    return ((const kvc_tenant_status *) row)->isolated ? "kernel" : "none";
+}
+
+static const char *cmd_status_space_cell(const struct status_field *f, const void *row,
+                                         char ret[static DIGEST_HEX_BYTES])
+{
+    const kvc_space_status *s = row;
+
+    if (f->how != HOW_own)
+        return NULL;
+    if (strcmp(f->column, "table") == 0)
+        return digest_short(s->table_digest, ret);
+    (void) snprintf(ret, DIGEST_HEX_BYTES, "%u to %u", s->first_kv_head,
+                    s->first_kv_head + s->n_kv_heads - 1);
+    return ret;
+}
+
+/* ---- text ---- */
 
 static void cmd_status_print_head(const kvc_status *s)
 {
@@ -203,40 +384,17 @@ static void cmd_status_print_head(const kvc_status *s)
            (uintmax_t) s->pid, human_seconds((double) s->uptime_ms * 1e-3, up),
            (int) sizeof(s->event_backend), s->event_backend, (int) sizeof(s->restart), s->restart);
     if (s->draining)
-        printf("draining  no new sessions, models and pages; 'kvcobra drain --off' ends that\n");
+        printf("draining  no new sessions, models and pages until 'kvcobra drain --off'\n");
     printf("pool      %s, %s of it allocated: %s in pages, %s waste\n", human_bytes(s->pool_bytes, pool),
            human_bytes(s->extent_bytes, extents), human_bytes(s->page_bytes, pages),
            human_bytes(s->waste_bytes, waste));
     printf("clients   %ju sessions, %ju leases on %ju pages; %ju packets refused\n", (uintmax_t) s->sessions,
            (uintmax_t) s->leases, (uintmax_t) s->held_pages, (uintmax_t) s->refused_packets);
     if (s->n_devices > 1 && s->mover_pid > 0)
-        printf("mover     process %ju, started again %ju times\n", (uintmax_t) s->mover_pid,
+        printf("mover     process %ju, %ju restarts\n", (uintmax_t) s->mover_pid,
                (uintmax_t) s->mover_restarts);
     else if (s->n_devices > 1)
         printf("mover     not running\n");
-}
-
-/* The first one is the host's memory, which the head has. */
-static int cmd_status_print_devices(const kvc_status *s)
-{
-    _cleanup_(report_freep) struct report *r =
-        report_new("<gpu\t<state\t<product\t>pool\t>allocated\t>pages\t>held\t>waste\t>sessions\t>spare\t>"
-                   "retired\t<uuid");
-
-    for (size_t i = 1; i < s->n_devices; i++) {
-        const kvc_device_status *d = &s->devices[i];
-        char pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], held[HUMAN_BYTES],
-            waste[HUMAN_BYTES];
-
-        report_row(r, "%.*s\t%s\t%.*s\t%s\t%s\t%s\t%s\t%s\t%ju\t%u\t%u\t%.*s", (int) sizeof(d->name), d->name,
-                   cmd_status_state_name(d->state), (int) sizeof(d->product),
-                   d->product[0] ? d->product : "-", human_bytes(d->pool_bytes, pool),
-                   human_bytes(d->extent_bytes, extents), human_bytes(d->page_bytes, pages),
-                   human_bytes(d->held_bytes, held), human_bytes(d->waste_bytes, waste),
-                   (uintmax_t) d->sessions, d->spare_extents, d->retired_extents, (int) sizeof(d->uuid),
-                   d->uuid);
-    }
-    return report_print(r, stdout);
 }
 
 static void cmd_status_print_device_notes(const kvc_status *s)
@@ -247,64 +405,35 @@ static void cmd_status_print_device_notes(const kvc_status *s)
         if (d->message[0])
             printf("%.*s: %.*s\n", (int) sizeof(d->name), d->name, (int) sizeof(d->message), d->message);
         if (d->quarantined_slots > 0)
-            printf("%.*s: %ju pages of dead processes wait until their kernels cannot run any more\n",
+            printf("%.*s: %ju pages of exited processes are not reused until their kernels have ended\n",
                    (int) sizeof(d->name), d->name, (uintmax_t) d->quarantined_slots);
     }
 }
 
-static int cmd_status_print_tenants(const kvc_status *s)
-{
-    _cleanup_(report_freep) struct report *r =
-        report_new("<tenant\t>quota\t>sure\t>used\t>held\t>arena\t>pages\t>sessions\t>hits\t>misses\t>"
-                   "evictions\t<isolation");
-
-    for (size_t i = 0; i < s->n_tenants; i++) {
-        const kvc_tenant_status *t = &s->tenants[i];
-        char quota[HUMAN_BYTES], sure[HUMAN_BYTES], used[HUMAN_BYTES], held[HUMAN_BYTES], arena[HUMAN_BYTES];
-
-        report_row(r, "%.*s\t%s\t%s\t%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%s", (int) sizeof(t->name), t->name,
-                   human_bytes(t->quota_bytes, quota), human_bytes(t->guarantee_bytes, sure),
-                   human_bytes(t->used_bytes, used), human_bytes(t->held_bytes, held),
-                   human_bytes(t->arena_bytes, arena), (uintmax_t) t->pages, (uintmax_t) t->sessions,
-                   (uintmax_t) t->hits, (uintmax_t) t->misses, (uintmax_t) t->evictions,
-                   t->isolated ? "kernel" : "none");
-    }
-    return report_print(r, stdout);
-}
-
-static int cmd_status_print_spaces(const kvc_status *s)
-{
-    _cleanup_(report_freep) struct report *r =
-        report_new("<table\t<heads\t>pages\t>bytes per page\t>tokens held\t>tokens that still fit");
-
-    for (size_t i = 0; i < s->n_spaces; i++) {
-        const kvc_space_status *p = &s->spaces[i];
-        char digest[DIGEST_HEX_BYTES];
-
-        report_row(r, "%s\t%u to %u\t%ju\t%ju\t%ju\t%ju", digest_short(p->table_digest, digest),
-                   p->first_kv_head, p->first_kv_head + p->n_kv_heads - 1, (uintmax_t) p->pages,
-                   (uintmax_t) p->page_bytes, (uintmax_t) p->tokens, (uintmax_t) p->tokens_free);
-    }
-    return report_print(r, stdout);
-}
-
 static int cmd_status_print_text(const kvc_status *s)
 {
+    static const struct status_list devices = {device_fields, N_FIELDS(device_fields), cmd_status_device_cell,
+                                               false};
+    static const struct status_list tenants = {tenant_fields, N_FIELDS(tenant_fields), cmd_status_tenant_cell,
+                                               false};
+    static const struct status_list spaces = {space_fields, N_FIELDS(space_fields), cmd_status_space_cell,
+                                              true};
+
     cmd_status_print_head(s);
-    if (s->n_devices > 1) {
+    if (s->n_devices > 1) { /* the first one is host memory, which the head has */
         putchar('\n');
-        if (cmd_status_print_devices(s) < 0)
+        if (cmd_status_print_list(&devices, s->devices + 1, s->n_devices - 1, sizeof(*s->devices)) < 0)
             return command_fail("out of memory");
         cmd_status_print_device_notes(s);
     }
     if (s->n_tenants > 0) {
         putchar('\n');
-        if (cmd_status_print_tenants(s) < 0)
+        if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants, sizeof(*s->tenants)) < 0)
             return command_fail("out of memory");
     }
     if (s->n_spaces > 0) {
         putchar('\n');
-        if (cmd_status_print_spaces(s) < 0)
+        if (cmd_status_print_list(&spaces, s->spaces, s->n_spaces, sizeof(*s->spaces)) < 0)
             return command_fail("out of memory");
     }
     return COMMAND_OK;
@@ -312,6 +441,7 @@ static int cmd_status_print_text(const kvc_status *s)
 
 static int cmd_status_run(int argc, char **argv)
 {
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     struct status_options o = {0};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(kvc_status_freep) kvc_status *s = NULL;
@@ -320,10 +450,10 @@ static int cmd_status_run(int argc, char **argv)
     command_parse(&argp, argc, argv, &o);
     if (client_open(o.socket, &c, &e) < 0)
         return command_fail("%s", e.text);
-    if (kvc_status_get(c, &s) < 0)
+    if (kvc_status_get(c, &sizes, &s) < 0)
         return command_fail("%s", kvc_last_error(c));
     return o.common.json ? cmd_status_print_json(s) : cmd_status_print_text(s);
 }
 
-const struct command cmd_status = {"status", "what a daemon holds, for whom, and how much still fits",
-                                   cmd_status_run};
+const struct command cmd_status = {
+    "status", "memory of a daemon by device, tenant and table, and how much still fits", cmd_status_run};

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "client/kvcobra-operator.h"
 #include "tools/command/operator.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
@@ -42,7 +43,7 @@ static int cmd_table_list(kvc_client *c, const struct table_options *o)
     _cleanup_(freep) kvc_table_info *tables = NULL;
     size_t n;
 
-    if (kvc_table_list(c, &tables, &n) < 0)
+    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
         return operator_fail(c);
 
     if (o->operator.common.json)

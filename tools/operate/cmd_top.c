@@ -1,5 +1,7 @@
 /*
- * kvcobra top: what a daemon does, as it does it.
+ * kvcobra top: use, hit rates, leases and evictions of a running daemon, drawn anew every few seconds.
+ *
+ * top_view.h makes the lines, top_screen.h draws them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,15 +25,15 @@ struct top_options {
 };
 
 static const char doc[] =
-    "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. q or Ctrl-C ends it.\v"
-    "Rates and hit rates are those of the last interval. Without a terminal to draw on (a pipe, TERM=dumb) "
-    "the figures since "
-    "the daemon's start are printed once; for programs there is 'kvcobra status --json'.\n\n"
+    "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. q or Ctrl-C quits.\v"
+    "Rates and hit rates are those of the last interval. Without a terminal to draw on (a pipe, TERM=dumb), "
+    "top prints the values since the start of the daemon once and exits. Programs read 'kvcobra status "
+    "--json'.\n\n"
     "  kvcobra top --socket /run/kvcobra/operator.sock --interval 5";
 
 static const struct argp_option options[] = {
     {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
-    {"interval", OPT_INTERVAL, "SECONDS", 0, "Between two looks, 0.1 to 3600 (default: 2)", 1},
+    {"interval", OPT_INTERVAL, "SECONDS", 0, "Time between two updates, 0.1 to 3600 (default: 2)", 1},
     {0},
 };
 
@@ -59,39 +61,45 @@ static error_t cmd_top_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {options, cmd_top_parse, NULL, doc, NULL, NULL, NULL};
 
-struct look {
+/* One reading of the daemon, and the view's pointers to it. */
+struct cmd_top_look {
     kvc_status *status;
     kvc_table_info *tables;
     struct top_moment moment;
 };
 
-static void cmd_top_look_deinit(struct look *l)
+static void cmd_top_look_deinit(struct cmd_top_look *l)
 {
     l->status = kvc_status_free(l->status);
     free(l->tables);
-    *l = (struct look){0};
+    *l = (struct cmd_top_look){0};
 }
 
-static int cmd_top_look(kvc_client *c, struct look *ret)
+static int cmd_top_look(kvc_client *c, struct cmd_top_look *ret)
 {
-    _cleanup_(cmd_top_look_deinit) struct look l = {0};
+    _cleanup_(cmd_top_look_deinit) struct cmd_top_look l = {0};
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     size_t n = 0;
-    int r = kvc_status_get(c, &l.status);
+    int r;
 
-    if (r == 0)
-        r = kvc_table_list(c, &l.tables, &n);
+    r = kvc_status_get(c, &sizes, &l.status);
     if (r < 0)
         return r;
+
+    r = kvc_table_list(c, sizeof(*l.tables), &l.tables, &n);
+    if (r < 0)
+        return r;
+
     l.moment = (struct top_moment){clock_seconds(), l.status, l.tables, n};
     cmd_top_look_deinit(ret);
     *ret = l;
-    l = (struct look){0};
+    l = (struct cmd_top_look){0};
     return 0;
 }
 
 static int cmd_top_print_once(kvc_client *c)
 {
-    _cleanup_(cmd_top_look_deinit) struct look l = {0};
+    _cleanup_(cmd_top_look_deinit) struct cmd_top_look l = {0};
     _cleanup_(freep) char *text = NULL;
 
     if (cmd_top_look(c, &l) < 0)
@@ -103,7 +111,7 @@ static int cmd_top_print_once(kvc_client *c)
     return COMMAND_OK;
 }
 
-static bool cmd_top_draw(const struct look *now, const struct look *before)
+static bool cmd_top_draw(const struct cmd_top_look *now, const struct cmd_top_look *before)
 {
     _cleanup_(freep) char *text = NULL;
     unsigned width, height;
@@ -113,10 +121,10 @@ static bool cmd_top_draw(const struct look *now, const struct look *before)
     return text && screen_draw(text);
 }
 
-/* Until somebody quits. Return: 0; -errno of the client; 1: the terminal cannot be drawn on. */
+/* Runs until a key or a signal quits. Return: 0; -errno of the client; 1: the terminal cannot be drawn on. */
 static int cmd_top_watch(kvc_client *c, double interval)
 {
-    _cleanup_(cmd_top_look_deinit) struct look before = {0}, now = {0};
+    _cleanup_(cmd_top_look_deinit) struct cmd_top_look before = {0}, now = {0};
     int r = cmd_top_look(c, &now);
 
     while (r == 0) {
@@ -131,7 +139,7 @@ static int cmd_top_watch(kvc_client *c, double interval)
             continue;
         cmd_top_look_deinit(&before);
         before = now;
-        now = (struct look){0};
+        now = (struct cmd_top_look){0};
         r = cmd_top_look(c, &now);
     }
     return r;
@@ -152,11 +160,14 @@ static int cmd_top_run(int argc, char **argv)
     r = screen_enter();
     if (r < 0)
         return command_fail("cannot draw on this terminal: %s", strerror(-r));
+
     r = cmd_top_watch(c, o.interval);
     screen_leave();
     if (r < 0)
         return command_fail("%s", kvc_last_error(c));
-    return r == 0 ? COMMAND_OK : command_fail("cannot draw on this terminal any more");
+    if (r > 0)
+        return command_fail("cannot draw on this terminal: it was closed");
+    return COMMAND_OK;
 }
 
-const struct command cmd_top = {"top", "watch what a daemon does, by tenant and by table", cmd_top_run};
+const struct command cmd_top = {"top", "watch use, hit rates and evictions of a daemon", cmd_top_run};

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "client/kvcobra.h"
+#include "client/kvcobra-operator.h"
 
 /* "active"; "unknown" for the state of a newer daemon. */
 const char *table_list_state_name(enum kvc_table_state s);

@@ -13,23 +13,26 @@
 
 #include "tools/command/clock.h"
 
-static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-static const int all[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH};
+static const int quit_signals[] = {SIGINT, SIGTERM, SIGHUP};
+static const int all_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH};
 
-enum { N_ENDS = sizeof(ends) / sizeof(ends[0]), N_ALL = sizeof(all) / sizeof(all[0]) };
+enum {
+    N_QUIT_SIGNALS = sizeof(quit_signals) / sizeof(quit_signals[0]),
+    N_SIGNALS = sizeof(all_signals) / sizeof(all_signals[0]),
+};
 
 static struct {
     bool entered;
     struct termios termios;
-    struct sigaction actions[N_ALL];
-    sigset_t mask; /* as it was: signals come only while we wait */
+    struct sigaction actions[N_SIGNALS];
+    sigset_t mask; /* before screen_enter(): signals are only delivered during screen_wait() */
 } saved;
 
-static volatile sig_atomic_t got[NSIG];
+static volatile sig_atomic_t received[NSIG];
 
 static void top_screen_on_signal(int signal)
 {
-    got[signal] = 1;
+    received[signal] = 1;
 }
 
 static bool top_screen_write_all(const char *text, size_t n)
@@ -59,7 +62,7 @@ bool screen_is_possible(void)
     return term && *term && strcmp(term, "dumb") != 0 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-/* Keys at once and unseen; Ctrl-C and Ctrl-Z stay signals. */
+/* Keys arrive without Enter and are not echoed; Ctrl-C and Ctrl-Z stay signals. */
 static int top_screen_set_keys(void)
 {
     struct termios t = saved.termios;
@@ -79,11 +82,11 @@ int screen_enter(void)
     if (tcgetattr(STDIN_FILENO, &saved.termios) < 0)
         return -errno;
     (void) sigemptyset(&mask);
-    for (unsigned i = 0; i < N_ALL; i++)
-        (void) sigaddset(&mask, all[i]);
+    for (unsigned i = 0; i < N_SIGNALS; i++)
+        (void) sigaddset(&mask, all_signals[i]);
     (void) sigprocmask(SIG_BLOCK, &mask, &saved.mask);
-    for (unsigned i = 0; i < N_ALL; i++)
-        (void) sigaction(all[i], &a, &saved.actions[i]);
+    for (unsigned i = 0; i < N_SIGNALS; i++)
+        (void) sigaction(all_signals[i], &a, &saved.actions[i]);
     saved.entered = true;
     r = top_screen_set_keys();
     if (r == 0 && !top_screen_write_text("\033[?1049h\033[?25l\033[2J"))
@@ -100,8 +103,8 @@ void screen_leave(void)
     saved.entered = false;
     (void) top_screen_write_text("\033[?25h\033[?1049l");
     (void) tcsetattr(STDIN_FILENO, TCSANOW, &saved.termios);
-    for (unsigned i = 0; i < N_ALL; i++)
-        (void) sigaction(all[i], &saved.actions[i], NULL);
+    for (unsigned i = 0; i < N_SIGNALS; i++)
+        (void) sigaction(all_signals[i], &saved.actions[i], NULL);
     (void) sigprocmask(SIG_SETMASK, &saved.mask, NULL);
 }
 
@@ -114,7 +117,7 @@ void screen_size(unsigned *ret_width, unsigned *ret_height)
     *ret_height = w.ws_row > 0 ? w.ws_row : 24;
 }
 
-/* The end of each line and the rest of the screen are erased as we go; the last line has no newline: nothing
+/* Erases the rest of each line and of the screen after drawing. The last line has no newline, so nothing
  * scrolls. */
 bool screen_draw(const char *text)
 {
@@ -131,7 +134,7 @@ bool screen_draw(const char *text)
     return whole && top_screen_write_text("\033[J");
 }
 
-/* Ctrl-Z: the terminal back, stop like everybody else, go on when continued. */
+/* Ctrl-Z: restores the terminal, stops the process, and takes the terminal again after SIGCONT. */
 static void top_screen_suspend(void)
 {
     screen_leave();
@@ -139,10 +142,10 @@ static void top_screen_suspend(void)
     (void) screen_enter();
 }
 
-static bool top_screen_wants_to_quit(void)
+static bool top_screen_got_quit_signal(void)
 {
-    for (unsigned i = 0; i < N_ENDS; i++)
-        if (got[ends[i]])
+    for (unsigned i = 0; i < N_QUIT_SIGNALS; i++)
+        if (received[quit_signals[i]])
             return true;
     return false;
 }
@@ -168,16 +171,16 @@ enum screen_event screen_wait(double seconds)
                              .tv_nsec = (long) ((left - (double) (time_t) left) * 1e9)};
         int n = ppoll(&p, 1, &t, &saved.mask);
 
-        if (top_screen_wants_to_quit() || (n < 0 && errno != EINTR) ||
+        if (top_screen_got_quit_signal() || (n < 0 && errno != EINTR) ||
             (n > 0 && top_screen_key_quits(p.revents)))
             return SCREEN_QUIT;
-        if (got[SIGTSTP]) {
-            got[SIGTSTP] = 0;
+        if (received[SIGTSTP]) {
+            received[SIGTSTP] = 0;
             top_screen_suspend();
             return SCREEN_RESIZED;
         }
-        if (got[SIGWINCH]) {
-            got[SIGWINCH] = 0;
+        if (received[SIGWINCH]) {
+            received[SIGWINCH] = 0;
             return SCREEN_RESIZED;
         }
     }

@@ -14,13 +14,14 @@
 
 enum { LINE_BYTES = 256, BAR_CELLS = 20, HEAD_LINES = 4, TABLE_LINES = 2 };
 
-struct screen {
+struct top_view_screen {
     FILE *f;
     unsigned width;
 };
 
-/* One line, cut to the width. */
-__attribute__((format(printf, 2, 3))) static void top_view_line(const struct screen *s, const char *fmt, ...)
+/* Prints a line, cut to the width. */
+__attribute__((format(printf, 2, 3))) static void top_view_line(const struct top_view_screen *s,
+                                                                const char *fmt, ...)
 {
     char text[LINE_BYTES];
     va_list ap;
@@ -29,9 +30,15 @@ __attribute__((format(printf, 2, 3))) static void top_view_line(const struct scr
     va_start(ap, fmt);
     n = vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    n = n < 0 ? 0 : n < LINE_BYTES ? n : LINE_BYTES - 1;
-    n = (unsigned) n > s->width ? (int) s->width : n;
-    for (int i = 0; i < n; i++) /* names are not ours */
+
+    if (n < 0)
+        n = 0;
+    if (n >= LINE_BYTES)
+        n = LINE_BYTES - 1;
+    if ((unsigned) n > s->width)
+        n = (int) s->width;
+
+    for (int i = 0; i < n; i++) /* names come from clients and drivers: no control characters */
         if (text[i] < 0x20 || text[i] > 0x7e)
             text[i] = '?';
     while (n > 0 && text[n - 1] == ' ')
@@ -39,7 +46,7 @@ __attribute__((format(printf, 2, 3))) static void top_view_line(const struct scr
     fprintf(s->f, "%.*s\n", n, text);
 }
 
-/* ---- figures ---- */
+/* ---- rates and counts ---- */
 
 static double top_view_interval(const struct top_moment *now, const struct top_moment *before)
 {
@@ -48,7 +55,7 @@ static double top_view_interval(const struct top_moment *now, const struct top_m
     return seconds > 1e-3 ? seconds : 1e-3;
 }
 
-/* Counters go up; one that went down is of another daemon. */
+/* Growth of a counter. One that became smaller belongs to a daemon that was restarted. */
 static uint64_t top_view_grown(uint64_t now, uint64_t before)
 {
     return now >= before ? now - before : now;
@@ -60,12 +67,16 @@ static const char *top_view_rate(uint64_t n, double seconds, char ret[static 16]
 
     if (n == 0)
         (void) snprintf(ret, 16, "0");
+    else if (x < 10)
+        (void) snprintf(ret, 16, "%.2f", x);
+    else if (x < 100000)
+        (void) snprintf(ret, 16, "%.0f", x);
     else
-        (void) snprintf(ret, 16, x < 10 ? "%.2f" : x < 100000 ? "%.0f" : "%.2g", x);
+        (void) snprintf(ret, 16, "%.2g", x);
     return ret;
 }
 
-/* Of the chunks that were asked for meanwhile; "-" if none was. */
+/* Percent of looked-up chunks that were found; "-" if none was looked up. */
 static const char *top_view_hit_rate(uint64_t hits, uint64_t misses, char ret[static 16])
 {
     if (hits + misses == 0)
@@ -75,7 +86,7 @@ static const char *top_view_hit_rate(uint64_t hits, uint64_t misses, char ret[st
     return ret;
 }
 
-/* "12k", "3.4M": counts in few columns. */
+/* A count in few columns: "12k", "3.4M". */
 static const char *top_view_count(uint64_t n, char ret[static 16])
 {
     static const char units[] = {' ', 'k', 'M', 'G', 'T'};
@@ -97,16 +108,19 @@ static const char *top_view_count(uint64_t n, char ret[static 16])
 
 static void top_view_bar(uint64_t part, uint64_t whole, char ret[static BAR_CELLS + 1])
 {
-    uint64_t n = whole == 0      ? 0
-                 : part >= whole ? BAR_CELLS
-                                 : (uint64_t) ((double) part / (double) whole * BAR_CELLS + 0.5);
+    uint64_t n = 0;
+
+    if (whole > 0 && part >= whole)
+        n = BAR_CELLS;
+    else if (whole > 0)
+        n = (uint64_t) ((double) part / (double) whole * BAR_CELLS + 0.5);
 
     for (unsigned i = 0; i < BAR_CELLS; i++)
         ret[i] = i < n ? '#' : '.';
     ret[BAR_CELLS] = '\0';
 }
 
-static void top_view_gpu_line(const struct screen *s, const kvc_device_status *d)
+static void top_view_gpu_line(const struct top_view_screen *s, const kvc_device_status *d)
 {
     char pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1];
 
@@ -121,7 +135,7 @@ static void top_view_gpu_line(const struct screen *s, const kvc_device_status *d
     }
 }
 
-static void top_view_head(const struct screen *s, const struct top_moment *now,
+static void top_view_head(const struct top_view_screen *s, const struct top_moment *now,
                           const struct top_moment *before)
 {
     const kvc_status *st = now->status;
@@ -164,7 +178,7 @@ static const kvc_tenant_status *top_view_earlier_tenant(const struct top_moment 
     return NULL;
 }
 
-static void top_view_tenant_line(const struct screen *s, const kvc_tenant_status *t,
+static void top_view_tenant_line(const struct top_view_screen *s, const kvc_tenant_status *t,
                                  const kvc_tenant_status *b, double seconds)
 {
     static const kvc_tenant_status none;
@@ -222,7 +236,7 @@ static const char *top_view_state_of(const struct top_moment *now, const uint8_t
     return "?";
 }
 
-static void top_view_space_line(const struct screen *s, const struct top_moment *now,
+static void top_view_space_line(const struct top_view_screen *s, const struct top_moment *now,
                                 const kvc_space_status *x, const kvc_space_status *b, double seconds)
 {
     static const kvc_space_status none;
@@ -240,21 +254,29 @@ static void top_view_space_line(const struct screen *s, const struct top_moment 
                   top_view_rate(top_view_grown(x->evictions, b->evictions), seconds, evictions));
 }
 
-/* ---- all of it ---- */
+/* ---- the screen ---- */
 
-/* Rows of two tables that share @lines: neither takes more than it needs, both get half if both need it. */
+/* Divides @lines between two tables: none gets more than its rows, and each gets half if both have more rows.
+ */
 static void top_view_share(unsigned lines, size_t n_a, size_t n_b, size_t *ret_a, size_t *ret_b)
 {
     size_t half = lines / 2;
 
-    *ret_a = n_a <= half || n_a + n_b <= lines ? n_a : n_b < lines - half ? lines - n_b : half;
+    if (n_a <= half || n_a + n_b <= lines)
+        *ret_a = n_a;
+    else if (n_b < lines - half)
+        *ret_a = lines - n_b;
+    else
+        *ret_a = half;
     *ret_b = n_b <= lines - *ret_a ? n_b : lines - *ret_a;
 }
 
-/* How many of @n rows are shown in @room lines, one of which may have to say that there are more. */
+/* How many of @n rows are shown in @room lines, the last of which counts the other rows if there are more. */
 static size_t top_view_shown(size_t n, size_t room)
 {
-    return n <= room ? n : room > 0 ? room - 1 : 0;
+    if (n <= room)
+        return n;
+    return room > 0 ? room - 1 : 0;
 }
 
 static void *top_view_sorted(const void *items, size_t n, size_t size,
@@ -269,7 +291,7 @@ static void *top_view_sorted(const void *items, size_t n, size_t size,
     return p;
 }
 
-static bool top_view_print(const struct screen *s, const struct top_moment *now,
+static bool top_view_print(const struct top_view_screen *s, const struct top_moment *now,
                            const struct top_moment *before, unsigned height)
 {
     const kvc_status *st = now->status;
@@ -304,11 +326,23 @@ static bool top_view_print(const struct screen *s, const struct top_moment *now,
     return true;
 }
 
+/* For a window with fewer lines than the headings have. */
+static void top_view_cut(char *text, unsigned height)
+{
+    char *p = text;
+
+    while (height > 0 && (p = strchr(p, '\n')) != NULL) {
+        p++;
+        if (--height == 0)
+            *p = '\0';
+    }
+}
+
 char *top_view(const struct top_moment *now, const struct top_moment *before, unsigned width, unsigned height)
 {
     char *text = NULL;
     size_t n = 0;
-    struct screen s = {.f = open_memstream(&text, &n), .width = width};
+    struct top_view_screen s = {.f = open_memstream(&text, &n), .width = width};
     bool whole;
 
     if (!s.f)
@@ -318,11 +352,7 @@ char *top_view(const struct top_moment *now, const struct top_moment *before, un
         free(text);
         return NULL;
     }
-    for (char *p = text;
-         height > 0 && (p = strchr(p, '\n')) != NULL;) { /* a window lower than the heads of the tables */
-        p++;
-        if (--height == 0)
-            *p = '\0';
-    }
+    if (height > 0)
+        top_view_cut(text, height);
     return text;
 }

@@ -1,12 +1,15 @@
-/* What `kvcobra top` shows, as lines of text: two moments of a daemon, a size, no terminal. */
+/*
+ * The screen of `kvcobra top` as lines of text, made from two readings of a daemon. It uses no terminal, so
+ * that tests can read the lines; top_screen.h draws them.
+ */
 #pragma once
 
 #include <stddef.h>
 
-#include "client/kvcobra.h"
+#include "client/kvcobra-operator.h"
 
 struct top_moment {
-    double seconds; /* when, by clock_seconds() */
+    double seconds; /* of clock_seconds() at the reading */
     const kvc_status *status;
     const kvc_table_info *tables; /* [n_tables] */
     size_t n_tables;
@@ -14,13 +17,14 @@ struct top_moment {
 
 /**
  * top_view() - the screen
- * @before: an earlier moment, rates and hit rates are of the time in between; NULL: since the daemon started
+ * @before: an earlier moment: rates and hit rates are those of the time between; NULL: since the daemon
+ * started
  * @width:  columns; longer lines are cut
- * @height: lines; what does not fit is counted in a last row of its table. 0: no limit
+ * @height: lines; the last row of a table counts the rows that do not fit. 0: no limit
  *
- * Rows are sorted by what they use. Bytes that are no printable ASCII are shown as '?'.
+ * Tenants are sorted by memory, tables by pages. Bytes that are not printable ASCII are shown as '?'.
  *
- * Return: lines, each ended by a newline, the caller frees; NULL without memory.
+ * Return: lines that end with a newline, the caller frees; NULL: out of memory.
  */
 char *top_view(const struct top_moment *now, const struct top_moment *before, unsigned width,
                unsigned height);

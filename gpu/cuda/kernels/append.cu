@@ -1,65 +1,65 @@
 /*
- * Appending to sequences in device memory, with the CPU's bits (client/sequence/seq_append.c): old rows of a
- * tail are packed into pages, keys before values, since those are residuals of what the stored keys' codes
- * predict; then the new rows are stored behind the tail, which first moves to the front of its buffer where
- * they would not fit. The last block of a sequence in the last launch sets its lengths, which all launches
- * before decided by plan_step(), so that nothing depends on the host.
+ * Appends to sequences in device memory, with the same bits as the CPU (client/sequence/seq_append.c).
+ * First, old rows of a tail are packed into pages, keys before values, because values are residuals of a
+ * prediction from the stored codes of keys. Then the new rows are stored behind the tail, which first moves
+ * to the front of its buffer if they do not fit. The last block of a sequence in the last launch sets the
+ * lengths. All launches before it computed the same lengths with append_step(), so nothing depends on the
+ * host.
  *
- * Grids are as large as the largest item needs: blocks that an item of fewer chunks or tokens has no work for
- * end at once.
+ * Grids are as large as the largest item needs; blocks without work in a smaller item end at once.
  */
 #include "gpu/cuda/kernels/coding.h"
 
-/* What this block is of: grids count items times KV heads first. */
+/* What this block works on: grids count items times KV heads first. */
 struct place {
-    const struct plan_append_item *item;
+    const struct launch_append_item *item;
     uint32_t kv_head;
 };
 
-DEVICE struct place place_of(const struct plan_append *a)
+DEVICE struct place place_of(const struct launch_append *a)
 {
     uint32_t n_heads = a->table->n_kv_heads;
 
     return {&a->items[blockIdx.x / n_heads], blockIdx.x % n_heads};
 }
 
-/* A layer of a sequence as it was when the launches began, and what they do to it. */
+/* A layer of a sequence before the launches, and what they do to it. */
 struct task {
-    struct plan_seq seq;
-    struct plan_step step;
-    bool fits; /* the host kept its promise of memory */
+    struct device_seq seq;
+    struct append_step step;
+    bool fits; /* the memory that the host promised is large enough */
 };
 
-DEVICE struct task task_of(const struct plan_append *a, const struct plan_append_item *item)
+DEVICE struct task task_of(const struct launch_append *a, const struct launch_append_item *item)
 {
     struct task t;
 
     t.seq = *item->seq;
-    t.step = plan_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, item->n_new,
-                       item->n_pack, a->given);
+    t.step = append_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, item->n_new,
+                         item->n_pack, a->given);
     t.fits = t.step.n_exact <= t.seq.exact_ld && t.seq.n_pages + t.step.n_pack <= t.seq.n_claimed;
     return t;
 }
 
-/* ---- from tail to page ---- */
+/* ---- packing rows of the tail into a page ---- */
 
-/* One chunk of one head and side, and where it goes. */
+/* One chunk of one head and side, and the page that it is packed into. */
 struct chunk {
-    const struct plan_head *head;
-    const struct plan_codes *codes;
-    const struct plan_encoder *encoder;
+    const struct device_head *head;
+    const struct device_codes *codes;
+    const struct device_encoder *encoder;
     const uint16_t *rows; /* [TOKENS][d] */
-    const float *mean;    /* that was subtracted from them */
+    const float *mean;    /* the mean that was subtracted from the rows */
     uint8_t *payload;
-    uint32_t n_sink; /* of its rows; they stay exact */
+    uint32_t n_sink; /* how many of the rows are sinks; they stay exact */
     bool is_key;
 };
 
-DEVICE struct chunk chunk_of(const struct plan_append *a, const struct task *t, uint32_t kv_head, uint32_t i,
-                             bool is_key)
+DEVICE struct chunk chunk_of(const struct launch_append *a, const struct task *t, uint32_t kv_head,
+                             uint32_t i, bool is_key)
 {
-    const struct plan_table *table = a->table;
-    const struct plan_head *head = table->heads + a->layer * table->n_kv_heads + kv_head;
+    const struct device_table *table = a->table;
+    const struct device_head *head = table->heads + a->layer * table->n_kv_heads + kv_head;
     size_t first = (size_t) kv_head * t->seq.exact_ld + t->seq.first_row + TOKENS * i;
     struct chunk c;
 
@@ -74,23 +74,23 @@ DEVICE struct chunk chunk_of(const struct plan_append *a, const struct task *t, 
     return c;
 }
 
-DEVICE void store_sinks(const struct plan_table *t, const struct chunk *c)
+DEVICE void store_sinks(const struct device_table *t, const struct chunk *c)
 {
     uint16_t *to = (uint16_t *) (c->payload + (c->is_key ? c->head->sinks_k : c->head->sinks_v));
 
-    for (uint32_t i = threadIdx.x; i < c->n_sink * t->d; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < c->n_sink * t->d; i += LAUNCH_THREADS)
         to[i] = c->rows[i];
 }
 
-/* What the encoder takes, to shared [d][COLUMN_LD]: rows with their mean, less the encoder's; sinks are put
- * at the latter. */
-DEVICE void load_centred(const struct plan_table *t, const struct chunk *c, float *ret)
+/* Loads the input of the encoder to shared [d][COLUMN_LD]: rows plus their mean minus the mean of the
+ * encoder; sinks are set to zero, the encoder's mean. */
+DEVICE void load_centred(const struct device_table *t, const struct chunk *c, float *ret)
 {
     const uint32_t *pairs = (const uint32_t *) c->rows;
-    uint32_t first =
-        threadIdx.x / 16; /* which of two goes first: so the lanes of a warp write to all banks */
+    /* which of two goes first, so that the lanes of a warp write to all banks */
+    uint32_t first = threadIdx.x / 16;
 
-    for (uint32_t i = threadIdx.x; i < TOKENS * t->d / 2; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < TOKENS * t->d / 2; i += LAUNCH_THREADS) {
         uint32_t token = 2 * i / t->d, col = 2 * i % t->d, pair = pairs[i];
 
         for (uint32_t x = 0; x < 2; x++) {
@@ -104,12 +104,13 @@ DEVICE void load_centred(const struct plan_table *t, const struct chunk *c, floa
     __syncthreads();
 }
 
-/* Less what the predictors' stored codes say. @space: of a chunk's levels. */
-DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *c, struct share mine,
+/* Subtracts the prediction from the stored codes of the predictors. @space: shared memory for the levels of
+ * a chunk. */
+DEVICE void subtract_predicted(const struct launch_append *a, const struct chunk *c, struct share mine,
                                float *space, float z[ROWS][MINE])
 {
-    const struct plan_table *t = a->table;
-    const struct plan_head *from = t->heads + a->layer * t->n_kv_heads + c->head->first_predictor;
+    const struct device_table *t = a->table;
+    const struct device_head *from = t->heads + a->layer * t->n_kv_heads + c->head->first_predictor;
     const float *enc = c->encoder->enc_k + (size_t) mine.row * c->encoder->n_pred;
     float all[ROWS][MINE] = {{0}};
 
@@ -118,7 +119,7 @@ DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *
 
         if (from->k.r == 0)
             continue;
-        __syncthreads(); /* what stood there was read */
+        __syncthreads(); /* all threads have read the old contents */
         load_levels(levels_of(t, true), &from->k, c->payload + from->block, true, space);
         if (mine.row < c->codes->r)
             multiply(enc, c->encoder->n_pred, ROWS, space + mine.token, LEVEL_LD, from->k.r, sum);
@@ -128,7 +129,7 @@ DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *
     add_shares(z, all, true);
 }
 
-/* The number of thresholds that are not above z, by bits. */
+/* The number of thresholds that are not above z, found bit by bit. */
 DEVICE unsigned quantise(const float *thresholds, unsigned b, float z)
 {
     unsigned code = 0;
@@ -138,17 +139,18 @@ DEVICE unsigned quantise(const float *thresholds, unsigned b, float z)
     return code;
 }
 
-/* Word @i of a half-tile of @b bits out of codes [8][TOKENS]: the inverse of code_pair(). */
+/* Word @i of a half-tile of @b bits, from codes [8][TOKENS]: the inverse of code_pair(). */
 DEVICE uint32_t pack_word(const uint8_t *codes, unsigned b, bool is_key, unsigned i)
 {
-    unsigned plane = b & 8             ? 8
-                     : b & 4 && i < 64 ? 4
-                                       : 0,
-             below = 0, word = 0; /* bits of the code below the plane's */
+    /* below: bits of the code below those of the plane */
+    unsigned plane = 0, below = 0, word = 0;
 
-    if (plane == 4) {
+    if (b & 8) {
+        plane = 8;
+    } else if (b & 4 && i < 64) {
+        plane = 4;
         below = b & 3;
-    } else if (plane == 0) { /* planes of 4 have 64 words, of 2 have 32, of 1 have 16 of two lanes each */
+    } else { /* planes of 4 have 64 words, of 2 have 32, of 1 have 16 of two lanes each */
         i -= b & 4 ? 64 : 0;
         plane = b & 2 && i < 32 ? 2 : 1;
         i -= plane == 1 && b & 2 ? 32 : 0;
@@ -173,9 +175,9 @@ DEVICE uint32_t pack_word(const uint8_t *codes, unsigned b, bool is_key, unsigne
     return word;
 }
 
-/* This thread's codes, to [8][TOKENS] of its half-tile; how many are saturated. */
-DEVICE unsigned store_codes(const struct plan_table *t, const struct chunk *c, unsigned b, struct share mine,
-                            const float z[ROWS][MINE], uint8_t *codes)
+/* Stores the codes of this thread to [8][TOKENS] of its half-tile; returns how many are saturated. */
+DEVICE unsigned store_codes(const struct device_table *t, const struct chunk *c, unsigned b,
+                            struct share mine, const float z[ROWS][MINE], uint8_t *codes)
 {
     unsigned at = (c->is_key ? 0 : WIDTHS) + b, saturated = 0;
 
@@ -190,15 +192,15 @@ DEVICE unsigned store_codes(const struct plan_table *t, const struct chunk *c, u
     return saturated;
 }
 
-/* A tile's half-tiles, one per warp; the last may be without codes. */
-DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint32_t tile)
+/* Encodes the half-tiles of a tile, one per warp; the last one may have no codes. */
+DEVICE void encode_tile(const struct launch_append *a, const struct chunk *c, uint32_t tile)
 {
-    const struct plan_table *t = a->table;
+    const struct device_table *t = a->table;
     struct share mine = share_of(tile);
     uint32_t half = mine.row / 8;
     unsigned b = half < c->codes->n_half ? c->codes->bits[half] : 0, saturated = 0;
-    float *space = (float *) dynamic_shared; /* vectors, then levels */
-    uint8_t *codes = dynamic_shared + plan_coding_floats(t->d, t->rank_max) * sizeof(float) +
+    float *space = (float *) dynamic_shared; /* vectors, later levels */
+    uint8_t *codes = dynamic_shared + launch_coding_floats(t->d, t->rank_max) * sizeof(float) +
                      threadIdx.x / 32 * 8 * TOKENS;
     float z[ROWS][MINE] = {{0}};
 
@@ -218,7 +220,7 @@ DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint
             pack_word(codes, b, c->is_key, w);
 }
 
-DEVICE void pack(const struct plan_append *a, bool is_key)
+DEVICE void pack(const struct launch_append *a, bool is_key)
 {
     struct place at = place_of(a);
     struct chunk c;
@@ -236,41 +238,41 @@ DEVICE void pack(const struct plan_append *a, bool is_key)
         encode_tile(a, &c, blockIdx.z);
 }
 
-/* Grid of both: (items x KV heads, chunks, tiles of the side's widest head, one at least). */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_pack_keys(PARAMETER struct plan_append a)
+/* Grid of both kernels: (items x KV heads, chunks, tiles of the side's widest head, at least one). */
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_pack_keys(PARAMETER struct launch_append a)
 {
     pack(&a, true);
 }
 
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_pack_values(PARAMETER struct plan_append a)
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_pack_values(PARAMETER struct launch_append a)
 {
     pack(&a, false);
 }
 
-/* ---- to the tail ---- */
+/* ---- storing rows in the tail ---- */
 
-enum { SLICE_PAIRS = PLAN_SLICE / 2, PASS = PLAN_THREADS / SLICE_PAIRS, PASSES = 4 };
+enum { SLICE_PAIRS = LAUNCH_SLICE / 2, PASS = LAUNCH_THREADS / SLICE_PAIRS, PASSES = 4 };
 
-/* A block's share of a layer: some columns of one side and head, and of the new rows every @n_shares-th few.
- */
+/* The part of a layer that a block stores: some columns of one side and head, and every @n_shares-th group
+ * of the new rows. */
 struct slice {
-    uint32_t *rows; /* of the tail's buffer, as pairs of binary16, at this thread's columns */
+    uint32_t *rows; /* of the tail's buffer, as pairs of binary16, at the columns of this thread */
     uint32_t ld;    /* pairs between rows */
-    uint32_t col;   /* this thread's first column */
-    uint32_t row;   /* its first row of a pass */
+    uint32_t col;   /* first column of this thread */
+    uint32_t row;   /* first row of this thread in a pass */
     uint32_t kv_head, side, share;
-    bool any; /* this thread has columns */
+    bool any; /* whether this thread has columns */
 };
 
-DEVICE struct slice slice_of(const struct plan_append *a, const struct task *t, uint32_t kv_head)
+DEVICE struct slice slice_of(const struct launch_append *a, const struct task *t, uint32_t kv_head)
 {
-    const struct plan_table *table = a->table;
+    const struct device_table *table = a->table;
     struct slice s;
 
     s.kv_head = kv_head;
     s.side = blockIdx.z % 2;
     s.share = blockIdx.z / 2;
-    s.col = PLAN_SLICE * blockIdx.y + threadIdx.x % SLICE_PAIRS * 2;
+    s.col = LAUNCH_SLICE * blockIdx.y + threadIdx.x % SLICE_PAIRS * 2;
     s.row = threadIdx.x / SLICE_PAIRS;
     s.ld = table->d / 2;
     s.rows = (uint32_t *) (s.side ? t->seq.exact_v : t->seq.exact_k) +
@@ -279,7 +281,8 @@ DEVICE struct slice slice_of(const struct plan_append *a, const struct task *t, 
     return s;
 }
 
-/* @n rows from row @from to the front, some at a time and upwards: what is written over was read before. */
+/* Moves @n rows from row @from to the front, in ascending order, a few at a time: rows are read before they
+ * are overwritten. */
 DEVICE void move_to_front(const struct slice *s, uint32_t from, uint32_t n)
 {
     for (uint32_t first = 0; first < n; first += PASSES * PASS) {
@@ -299,11 +302,11 @@ DEVICE void move_to_front(const struct slice *s, uint32_t from, uint32_t n)
 }
 
 /* Element @i of an array of @dtype. */
-DEVICE float element(const void *x, enum plan_dtype dtype, size_t i)
+DEVICE float element(const void *x, enum launch_dtype dtype, size_t i)
 {
-    if (dtype == PLAN_F32)
+    if (dtype == LAUNCH_F32)
         return ((const float *) x)[i];
-    if (dtype == PLAN_F16)
+    if (dtype == LAUNCH_F16)
         return half_to_float(((const uint16_t *) x)[i]);
     return bfloat_to_float(((const uint16_t *) x)[i]);
 }
@@ -318,13 +321,13 @@ DEVICE bool is_finite_half(uint32_t x)
     return (x & 0x7c00) != 0x7c00;
 }
 
-/* Of the new rows @first .. @end - 1, which go to rows @to + number, every @n_shares-th few. */
-DEVICE void store_rows(const struct plan_append *a, const struct plan_append_item *item,
+/* Stores new rows @first .. @end - 1 to rows @to + number, every @n_shares-th group of them. */
+DEVICE void store_rows(const struct launch_append *a, const struct launch_append_item *item,
                        const struct slice *s, uint32_t first, uint32_t end, uint32_t to, uint32_t share,
                        uint32_t n_shares, uint32_t *faults)
 {
-    const struct plan_table *t = a->table;
-    const struct plan_head *head = t->heads + a->layer * t->n_kv_heads + s->kv_head;
+    const struct device_table *t = a->table;
+    const struct device_head *head = t->heads + a->layer * t->n_kv_heads + s->kv_head;
     const float *mean = (s->side ? head->mean_v : head->decode_mean_k) + s->col;
     const void *x = s->side ? item->v : item->k;
     bool finite = true;
@@ -338,11 +341,12 @@ DEVICE void store_rows(const struct plan_append *a, const struct plan_append_ite
         finite = finite && is_finite_half(pair) && is_finite_half(pair >> 16);
     }
     if (!finite)
-        raise(faults, PLAN_NOT_FINITE);
+        raise(faults, DEVICE_NOT_FINITE);
 }
 
-/* By the last of an item's @n_blocks, whichever that is: all others have read the lengths. */
-DEVICE void set_lengths(struct plan_seq *seq, const struct task *t, uint32_t n_blocks)
+/* Called by each of the @n_blocks blocks of an item. The last one sets the lengths: all others have read
+ * them by then. */
+DEVICE void set_lengths(struct device_seq *seq, const struct task *t, uint32_t n_blocks)
 {
     __syncthreads();
     if (threadIdx.x != 0 || !is_last(&seq->n_done, n_blocks))
@@ -355,16 +359,16 @@ DEVICE void set_lengths(struct plan_seq *seq, const struct task *t, uint32_t n_b
     seq->first_row = t->step.first_row;
 }
 
-/* Grid: (items x KV heads, slices of PLAN_SLICE columns, 2 sides x shares of the most new rows). */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_append_rows(PARAMETER struct plan_append a)
+/* Grid: (items x KV heads, slices of LAUNCH_SLICE columns, 2 sides x shares of the most new rows). */
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_append_rows(PARAMETER struct launch_append a)
 {
     struct place at = place_of(&a);
-    uint32_t n_new = at.item->n_new, n_shares = plan_append_shares(n_new), from, n_left, to, low, high;
+    uint32_t n_new = at.item->n_new, n_shares = launch_append_shares(n_new), from, n_left, to, low, high;
     struct slice s;
     struct task t;
 
     if (blockIdx.z / 2 >= n_shares)
-        return; /* not one of the item's blocks, which the last of them counts */
+        return; /* not one of the blocks of the item, which set_lengths() counts */
     t = task_of(&a, at.item);
     s = slice_of(&a, &t, at.kv_head);
     from = t.seq.first_row + TOKENS * t.step.n_pack;
@@ -373,12 +377,12 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_append_rows(PARAMETER struct pla
     low = lesser(from > n_left ? from - n_left : 0, n_new);
     high = lesser(from, n_new);
     if (!t.fits) {
-        raise(t.seq.faults, PLAN_NO_ROOM);
+        raise(t.seq.faults, DEVICE_NO_ROOM);
     } else if (t.step.first_row == from) {
         store_rows(&a, at.item, &s, 0, n_new, to, s.share, n_shares, t.seq.faults);
     } else {
         store_rows(&a, at.item, &s, 0, low, to, s.share, n_shares,
-                   t.seq.faults); /* low .. high - 1 go where old rows are read */
+                   t.seq.faults); /* rows low .. high - 1 are stored where old rows are read */
         store_rows(&a, at.item, &s, high, n_new, to, s.share, n_shares, t.seq.faults);
         if (s.share == 0) {
             move_to_front(&s, from, n_left);

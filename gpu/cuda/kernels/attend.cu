@@ -1,21 +1,27 @@
 /*
- * Attention over packed pages and exact rows, for any head dimension, rank and width: the general path. One
- * block of four warps takes one (sequence, KV head, split of the pages, tile of queries); its rows are whole
- * queries with all query heads of the KV head: one new token to decode, or as many queries of a prompt as 16
- * rows take, so that a page's keys are formed once for all of them. A second kernel merges splits and
- * decodes.
+ * Attention over packed pages and exact rows, for any head dimension, rank and width: the general kernels.
+ * One block of four warps takes one (sequence, KV head, split of the pages, tile of queries). Its rows are
+ * whole queries with all query heads of the KV head: one new token to decode, or as many queries of a prompt
+ * as 16 rows take, so that the keys of a page are decoded once for all of them. A second kernel merges splits
+ * and decodes values.
  *
- * Per page of 64 tokens, fragments as gpu/README.md draws them:
- *     queries   turned to the page's frame: one angle per plane and page, what rows differ by was turned once
- * before keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8 planes], turned by in-page
- * offsets scores    keys x queries in the page's frame, plus the key mean's in binary32 (a bias may have norm
- * 900) softmax   base 2, maxima and sums kept per row values    [16 coordinates, 16 tokens] levels x weights,
- * in rank space, K's codes too where V is predicted What fragments a block has room for is a parameter
- * (struct size): the launch picks the smallest kernel that a table fits. Every warp computes 16 tokens' keys;
- * coordinates of values are shared out over the warps.
+ * Per page of 64 tokens, with fragments as gpu/README.md draws them:
+ *     queries   rotated to the page's frame: one angle per plane and page; the rotations by which rows differ
+ *               are applied once before
+ *     keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8 planes], rotated by in-page
+ *               offsets
+ *     scores    keys x queries in the page's frame, plus the part of the key mean in binary32 (a bias may
+ *               have norm 900)
+ *     softmax   base 2, maxima and sums stored per row
+ *     values    [16 coordinates, 16 tokens] levels x weights, in rank space; codes of K too where V is
+ *               predicted
  *
- * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32; the error is bounded in
- * tests/unit/gpu/cuda/test_kernels.c, which runs this file on the CPU.
+ * How many fragments a block has registers for is a parameter (struct size): the launch picks the smallest
+ * kernel that a table fits. Every warp computes the keys of 16 tokens; coordinates of values are divided
+ * among the warps.
+ *
+ * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32. The tests derive a bound of
+ * the error.
  */
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/exact.h"
@@ -32,9 +38,9 @@ template <int K, int V, int R> struct size {
 
 /* ---- scores ---- */
 
-/* One tile of 8 planes for 16 tokens, as far as the codes go. */
+/* One tile of 8 planes for 16 tokens, from the codes alone. */
 template <class S>
-DEVICE void key_tile(const struct plan_head *head, uint32_t n_planes, const uint32_t (*levels)[4],
+DEVICE void key_tile(const struct device_head *head, uint32_t n_planes, const uint32_t (*levels)[4],
                      uint32_t hi, uint32_t plane, unsigned lane, float c[4])
 {
     const uint16_t *dec = head->dec_k + (hi * n_planes + plane + (lane >> 2)) * head->k.r + 2 * (lane & 3);
@@ -47,10 +53,11 @@ DEVICE void key_tile(const struct plan_head *head, uint32_t n_planes, const uint
                         *(const uint32_t *) (dec + 16 * i + 8));
 }
 
-/* Keys of 8 planes turned by in-page offsets, as two operands' quarters: lo and hi. */
+/* Keys of 8 planes rotated by in-page offsets, as quarters of two operands: lo and hi. */
 template <class S>
-DEVICE void turned_tile(const struct plan_table *t, const struct plan_head *head, const uint32_t (*levels)[4],
-                        uint32_t plane, unsigned first, unsigned lane, uint32_t lo[2], uint32_t hi[2])
+DEVICE void rotated_tile(const struct device_table *t, const struct device_head *head,
+                         const uint32_t (*levels)[4], uint32_t plane, unsigned first, unsigned lane,
+                         uint32_t lo[2], uint32_t hi[2])
 {
     float x[4], y[4];
 
@@ -60,10 +67,10 @@ DEVICE void turned_tile(const struct plan_table *t, const struct plan_head *head
         unsigned p = plane + 2 * (lane & 3) + (i & 1), token = first + (lane >> 2) + (i >> 1) * 8;
         float c = t->cosine[p * TOKENS + token] * head->dec_k_scale,
               sn = t->sine[p * TOKENS + token] * head->dec_k_scale;
-        float turned = x[i] * c - y[i] * sn;
+        float rotated = x[i] * c - y[i] * sn;
 
         y[i] = y[i] * c + x[i] * sn;
-        x[i] = turned;
+        x[i] = rotated;
     }
     for (unsigned i = 0; i < 2; i++) {
         lo[i] = pack_halves(x[2 * i], x[2 * i + 1]);
@@ -71,12 +78,13 @@ DEVICE void turned_tile(const struct plan_table *t, const struct plan_head *head
     }
 }
 
-/* Scores of this warp's 16 tokens of a page, all query heads: what codes give, without the mean. */
+/* Scores of the 16 tokens of this warp in a page, for all query heads: the part of the codes, without the
+ * mean. */
 template <class S>
-DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *head, const uint8_t *block,
+DEVICE void score_codes(const struct launch_attend *a, const struct device_head *head, const uint8_t *block,
                         struct shared s)
 {
-    const struct plan_table *t = a->table;
+    const struct device_table *t = a->table;
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = 16 * warp;
     uint32_t levels[S::KEY_STEPS][4];
     float c[S::ROW_TILES][4] = {{0}};
@@ -92,8 +100,8 @@ DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *hea
     for (uint32_t plane = 0; plane < t->n_planes; plane += 16) {
         uint32_t lo[4], hi[4];
 
-        turned_tile<S>(t, head, levels, plane, first, lane, lo, hi);
-        turned_tile<S>(t, head, levels, plane + 8, first, lane, lo + 2, hi + 2);
+        rotated_tile<S>(t, head, levels, plane, first, lane, lo, hi);
+        rotated_tile<S>(t, head, levels, plane + 8, first, lane, lo + 2, hi + 2);
         UNROLL
         for (unsigned n = 0; n < S::ROW_TILES; n++) {
             const uint16_t *q = s.query16 + (8 * n + (lane >> 2)) * 2 * t->n_planes + plane + 2 * (lane & 3);
@@ -138,7 +146,7 @@ DEVICE void add_tile(float c[S::ROW_TILES][4], const uint32_t levels[4], unsigne
 
 /* Coordinates 16 @tile .. of V. */
 template <class S>
-DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, const uint8_t *block,
+DEVICE void add_values(const struct device_table *t, const struct device_codes *v, const uint8_t *block,
                        uint32_t tile, float c[S::ROW_TILES][4], struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
@@ -154,7 +162,7 @@ DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, c
 
 /* Coordinates 16 @tile .. of K, tokens as columns. */
 template <class S>
-DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, const uint8_t *block,
+DEVICE void add_keys(const struct device_table *t, const struct device_codes *k, const uint8_t *block,
                      uint32_t tile, float c[S::ROW_TILES][4], struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
@@ -173,20 +181,20 @@ DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, con
     }
 }
 
-/* This warp's tiles of everything that values are decoded from: the predictors' keys one after the other,
- * then V. */
+/* The tiles of this warp of everything that values are decoded from: keys of the predictors one after the
+ * other, then V. */
 template <class S>
-DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head, const uint8_t *payload,
+DEVICE void accumulate(const struct launch_attend *a, const struct device_head *head, const uint8_t *payload,
                        float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
 {
-    const struct plan_table *t = a->table;
-    const struct plan_head *layer = t->heads + a->layer * t->n_kv_heads;
+    const struct device_table *t = a->table;
+    const struct device_head *layer = t->heads + a->layer * t->n_kv_heads;
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    uint32_t before = 0; /* tiles of the sources before this one */
+    uint32_t before = 0; /* tiles of the earlier sources */
 
     for (uint32_t i = 0; i <= head->n_predictors; i++) {
-        const struct plan_head *from = i < head->n_predictors ? layer + head->first_predictor + i : head;
-        const struct plan_codes *codes = i < head->n_predictors ? &from->k : &from->v;
+        const struct device_head *from = i < head->n_predictors ? layer + head->first_predictor + i : head;
+        const struct device_codes *codes = i < head->n_predictors ? &from->k : &from->v;
 
         UNROLL
         for (uint32_t x = 0; x < S::VALUE_TILES; x++) {
@@ -207,17 +215,17 @@ DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head
 /* ---- the kernels ---- */
 
 template <class S>
-DEVICE void attend_page(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq,
-                        uint32_t page, const struct rows *rows, float c[S::VALUE_TILES][S::ROW_TILES][4],
-                        struct shared s)
+DEVICE void attend_page(const struct launch_attend *a, const struct device_head *head,
+                        const struct device_seq *seq, uint32_t page, const struct rows *rows,
+                        float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
 {
-    const struct plan_table *t = a->table;
+    const struct device_table *t = a->table;
     const uint8_t *payload = seq->payloads[page];
     uint32_t first = page * TOKENS, n_sink = page == 0 ? t->n_sink : 0;
 
     if (!any_visible(a, rows, first, TOKENS))
         return;
-    turn_queries(t, head, rows, first, s);
+    rotate_queries(t, head, rows, first, s);
     score_codes<S>(a, head, payload + head->block, s);
     add_mean_scores(t, rows->n, s);
     if (n_sink > 0)
@@ -225,22 +233,22 @@ DEVICE void attend_page(const struct plan_attend *a, const struct plan_head *hea
     softmax(a, rows, first, TOKENS, n_sink, s);
     accumulate<S>(a, head, payload, c, s);
     add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n,
-              s); /* rescales also where there is none */
+              s); /* rescales the sums also if there is no tail */
 }
 
 template <class S>
-DEVICE void attend_tail(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq,
-                        uint32_t kv_head, uint32_t at, const struct rows *rows,
+DEVICE void attend_tail(const struct launch_attend *a, const struct device_head *head,
+                        const struct device_seq *seq, uint32_t kv_head, uint32_t at, const struct rows *rows,
                         float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
 {
-    const struct plan_table *t = a->table;
+    const struct device_table *t = a->table;
     uint32_t first = seq->n_pages * TOKENS + at, left = seq->n_exact - at,
              n = left < TOKENS ? left : (uint32_t) TOKENS;
     size_t exact = ((size_t) kv_head * seq->exact_ld + seq->first_row + at) * t->d;
 
     if (!any_visible(a, rows, first, n))
         return;
-    turn_queries(t, head, rows, first, s);
+    rotate_queries(t, head, rows, first, s);
     score_exact(t, head, seq->exact_k + exact, n, rows->n, s);
     softmax(a, rows, first, n, n, s);
     UNROLL
@@ -249,12 +257,10 @@ DEVICE void attend_tail(const struct plan_attend *a, const struct plan_head *hea
     add_exact(t, seq->exact_v + exact, n, rows->n, s);
 }
 
-/*
- * Per row: maximum, sum; then accumulators [columns_max][ROWS], of which warp w has tiles w, w + 4 .. of 16
- * columns; then exact values [ROWS][d].
- */
+/* Stores per row: maximum, sum; then accumulators [columns_max][ROWS], of which warp w has tiles w, w + 4
+ * .. of 16 columns; then exact values [ROWS][d]. */
 template <int VALUE_TILES, int ROW_TILES>
-DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows,
+DEVICE void store_partial(const struct device_table *t, uint32_t n_rows,
                           const float c[VALUE_TILES][ROW_TILES][4], const float *max, const float *sum,
                           const float *exact, float *ret)
 {
@@ -276,26 +282,26 @@ DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows,
         if (col < t->columns_max)
             acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
     }
-    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += LAUNCH_THREADS)
         exact_at[i] = exact[i];
 }
 
-/* Pages of a split are every n_splits-th run of equal length; the last has the tail. */
-template <class S> DEVICE void attend(const struct plan_attend *a)
+/* The pages of a split are one of n_splits runs of equal length; the last split also has the tail. */
+template <class S> DEVICE void attend(const struct launch_attend *a)
 {
-    const struct plan_table *t = a->table;
-    const struct plan_item *item = &a->items[blockIdx.z];
-    const struct plan_seq *seq = item->seq;
+    const struct device_table *t = a->table;
+    const struct launch_attend_item *item = &a->items[blockIdx.z];
+    const struct device_seq *seq = item->seq;
     uint32_t kv_head = blockIdx.x % t->n_kv_heads, tile = blockIdx.x / t->n_kv_heads;
     uint32_t share = (seq->n_pages + a->n_splits - 1) / a->n_splits, page = blockIdx.y * share;
-    const struct plan_head *head = t->heads + a->layer * t->n_kv_heads + kv_head;
+    const struct device_head *head = t->heads + a->layer * t->n_kv_heads + kv_head;
     struct rows rows = rows_of(t, item, tile, kv_head);
     struct shared s = carve(dynamic_shared, t);
     float c[S::VALUE_TILES][S::ROW_TILES][4] = {{{0}}};
 
-    if (tile * PLAN_TILE_QUERIES(t->group) >= item->n_q)
+    if (tile * LAUNCH_TILE_QUERIES(t->group) >= item->n_q)
         return;
-    for (uint32_t i = threadIdx.x; i < ROWS * t->d; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < ROWS * t->d; i += LAUNCH_THREADS)
         s.exact[i] = 0;
     if (threadIdx.x < ROWS) {
         s.max[threadIdx.x] = LEAST;
@@ -311,28 +317,28 @@ template <class S> DEVICE void attend(const struct plan_attend *a)
     __syncthreads();
     store_partial<S::VALUE_TILES, S::ROW_TILES>(t, rows.n, c, s.max, s.sum, s.exact,
                                                 partials_of(a, blockIdx.z, tile, kv_head) +
-                                                    blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
+                                                    blockIdx.y * LAUNCH_PARTIAL_FLOATS(t->columns_max, t->d));
 }
 
-/* Grid of all: (KV heads x tiles, splits, items). Their names and what they are for: PLAN_ATTEND_KERNELS. */
+/* Grid of all kernels: (KV heads x tiles, splits, items). ATTEND_KERNELS has their names and limits. */
 #define ATTEND_KERNEL(name, n_key_coords, n_columns, n_rows)                                                 \
-    KERNEL void __launch_bounds__(PLAN_THREADS) name(PARAMETER struct plan_attend a)                         \
+    KERNEL void __launch_bounds__(LAUNCH_THREADS) name(PARAMETER struct launch_attend a)                     \
     {                                                                                                        \
         attend<size<n_key_coords / 16, n_columns / 16 / WARPS, n_rows / 8>>(&a);                             \
     }
-PLAN_ATTEND_KERNELS(ATTEND_KERNEL)
+ATTEND_KERNELS(ATTEND_KERNEL)
 
-/* Grid: (query heads of a KV head x queries, KV heads, items). One output row: splits merged, decoded,
- * divided. */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(PARAMETER struct plan_attend a)
+/* Grid: (query heads of a KV head x queries, KV heads, items). Each block merges the splits of one output
+ * row, decodes and divides. */
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_merge(PARAMETER struct launch_attend a)
 {
-    const struct plan_table *t = a.table;
-    const struct plan_item *item = &a.items[blockIdx.z];
-    const struct plan_head *head = t->heads + a.layer * t->n_kv_heads + blockIdx.y;
+    const struct device_table *t = a.table;
+    const struct launch_attend_item *item = &a.items[blockIdx.z];
+    const struct device_head *head = t->heads + a.layer * t->n_kv_heads + blockIdx.y;
     uint32_t query = blockIdx.x / t->group, in_group = blockIdx.x % t->group,
-             tile = query / PLAN_TILE_QUERIES(t->group);
-    uint32_t row = query % PLAN_TILE_QUERIES(t->group) * t->group + in_group,
-             ld = PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
+             tile = query / LAUNCH_TILE_QUERIES(t->group);
+    uint32_t row = query % LAUNCH_TILE_QUERIES(t->group) * t->group + in_group,
+             ld = LAUNCH_PARTIAL_FLOATS(t->columns_max, t->d);
     const float *partials = partials_of(&a, blockIdx.z, tile, blockIdx.y);
     float *out = item->out + (((size_t) query * t->n_kv_heads + blockIdx.y) * t->group + in_group) * t->d;
     float *sums = (float *) dynamic_shared; /* [r_in] */
@@ -344,7 +350,7 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(PARAMETER struct plan_atte
         largest = fmaxf(largest, partials[i * ld + row]);
     for (uint32_t i = 0; i < a.n_splits; i++)
         total += partials[i * ld + ROWS + row] * exp2_fast(partials[i * ld + row] - largest);
-    for (uint32_t col = threadIdx.x; col < head->r_in; col += PLAN_THREADS) {
+    for (uint32_t col = threadIdx.x; col < head->r_in; col += LAUNCH_THREADS) {
         float sum = 0;
 
         for (uint32_t i = 0; i < a.n_splits; i++)
@@ -353,7 +359,7 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(PARAMETER struct plan_atte
         sums[col] = sum;
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < t->d; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < t->d; i += LAUNCH_THREADS) {
         const float *exact = partials + 2 * ROWS + t->columns_max * ROWS + row * t->d + i;
         float sum = 0;
 

@@ -1,23 +1,24 @@
 /*
  * Attention over packed pages for compute capability 8.0 and later: head dimensions 64, 128 and 256, any
- * widths, up to the ranks of PLAN_80_KERNELS; what these do not take, attend.cu does. One block of four warps
+ * widths, up to the ranks of ATTEND_80_KERNELS; attend.cu takes everything else. One block of four warps
  * takes one (item, tile of queries, KV head, split) and leaves a partial result for kvc_merge.
  *
- * Pages come in pairs of 64 tokens. While one is computed, the blocks of the next two are copied to shared
- * memory. A step: scores    each warp: levels x dec' of 16 tokens of either page -> keys, turned, x queries
- * (scores_80.h); the key mean's share; its maxima barrier; the slot of the pair before is free, copies to it
- * are begun weights   as bytes to shared memory (weights_80.h); queries turned to the next pair's frames
- *     barrier; the copies of the next pair have arrived
- *     values    each warp its columns: levels x weights (values_80.h)
+ * Pages are processed in pairs of 64 tokens. While one pair is computed, the blocks of the next two pairs are
+ * copied to shared memory. A step: scores    each warp: levels x dec' of 16 tokens of either page -> keys,
+ * rotated, x queries (scores_80.h); the part of the key mean; the maxima of the warp barrier   the slot of
+ * the pair before is free, copies to it are begun weights   as bytes to shared memory (weights_80.h); queries
+ * are rotated to the frames of the next pair barrier   the copies of the next pair have arrived values each
+ * warp its columns: levels x weights (values_80.h)
+ *
  * Sinks and the tail are exact and come last, in binary32 (exact.h): sinks with the split that has page 0,
- * the tail with the last one, which gets fewer pages for it.
+ * the tail with the last split, which gets fewer pages for it.
  */
 #include "gpu/cuda/kernels/exact.h"
 #include "gpu/cuda/kernels/softmax.h"
 #include "gpu/cuda/kernels/steps_80.h"
 #include "gpu/cuda/kernels/values_80.h"
 
-/* Values out of codes. */
+/* Values that are decoded from codes. */
 template <class S> struct packed_values {
     DEVICE_MEMBER bool wide(const struct job_80 *j) const
     {
@@ -52,7 +53,7 @@ template <class S, class F> DEVICE void for_sums(const struct job_80 *j, F chang
         change(&sums_at<S>(j->s, i, tile, lane)[y], i, tile, y);
 }
 
-/* @n <= 64 exact rows from position @first. */
+/* Attends to @n <= 64 exact rows from position @first. */
 template <class S>
 DEVICE void attend_exact(const struct job_80 *j, uint32_t first, uint32_t n, const uint16_t *keys,
                          const uint16_t *values, struct shared s)
@@ -61,7 +62,7 @@ DEVICE void attend_exact(const struct job_80 *j, uint32_t first, uint32_t n, con
 
     if (!any_visible(j->a, &j->rows, first, n))
         return;
-    turn_queries(j->t, j->head, &j->rows, first, s);
+    rotate_queries(j->t, j->head, &j->rows, first, s);
     score_exact(j->t, j->head, keys, n, j->rows.n, s);
     softmax(j->a, &j->rows, first, n, n, s);
     for_sums<S>(j, [&](float *sum, uint32_t, unsigned tile, unsigned y) {
@@ -90,7 +91,7 @@ template <class S> DEVICE void attend_all_exact(const struct job_80 *j, uint32_t
     __syncthreads();
 }
 
-/* The partial result, as kvc_merge reads it. */
+/* Stores the partial result in the layout that kvc_merge reads. */
 template <class S> DEVICE void store(const struct job_80 *j, struct shared exact, bool any_exact, float *ret)
 {
     float *acc = ret + 2 * ROWS, *exact_at = acc + j->t->columns_max * ROWS;
@@ -103,28 +104,28 @@ template <class S> DEVICE void store(const struct job_80 *j, struct shared exact
     for_sums<S>(j, [&](const float *sum, uint32_t i, unsigned tile, unsigned y) {
         acc[(16 * i + (lane >> 2) + (y >> 1) * 8) * ROWS + 8 * tile + 2 * (lane & 3) + (y & 1)] = *sum;
     });
-    for (uint32_t i = threadIdx.x; i < j->rows.n * j->t->d; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < j->rows.n * j->t->d; i += LAUNCH_THREADS)
         exact_at[i] = any_exact ? exact.exact[i] : 0;
 }
 
-template <class S> DEVICE void attend_80(const struct plan_attend *a)
+template <class S> DEVICE void attend_80(const struct launch_attend *a)
 {
-    const struct plan_table *t = a->table;
-    const struct plan_item *item = &a->items[blockIdx.z];
+    const struct device_table *t = a->table;
+    const struct launch_attend_item *item = &a->items[blockIdx.z];
     uint32_t kv_head = blockIdx.x % t->n_kv_heads, tile = blockIdx.x / t->n_kv_heads;
     struct packed_values<S> values;
     struct softmax_80<S> x;
     struct job_80 j;
 
-    if (tile * PLAN_TILE_QUERIES(t->group) >= item->n_q)
+    if (tile * LAUNCH_TILE_QUERIES(t->group) >= item->n_q)
         return;
     j = {a,
          t,
          item->seq,
          t->heads + a->layer * t->n_kv_heads + kv_head,
          rows_of(t, item, tile, kv_head),
-         {dynamic_shared, plan_80_shape(S::DIM, S::N_ROWS, t->key_rank_max, t->columns_max,
-                                        t->block_bytes_max, plan_exact_shared_bytes(t->d, t->n_planes))},
+         {dynamic_shared, attend_80_shape(S::DIM, S::N_ROWS, t->key_rank_max, t->columns_max,
+                                          t->block_bytes_max, launch_exact_shared_bytes(t->d, t->n_planes))},
          {0, 0, false, false},
          0};
     j.span = span_of(a, j.seq, &j.rows);
@@ -141,25 +142,25 @@ template <class S> DEVICE void attend_80(const struct plan_attend *a)
     }
     finish_softmax<S>(&j, &x, exact.max, exact.sum);
     for_sums<S>(&j, [&](float *sum, uint32_t, unsigned, unsigned) {
-        float all = S::BOTH ? *sum + value_across(*sum, 2) : *sum; /* upper and lower bytes */
+        float all = S::BOTH ? *sum + value_across(*sum, 2) : *sum; /* columns of upper and of lower bytes */
 
         *sum = all / WEIGHT_ONE;
     });
-    for (uint32_t i = threadIdx.x; any_exact && i < ROWS * t->d; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; any_exact && i < ROWS * t->d; i += LAUNCH_THREADS)
         exact.exact[i] = 0;
     __syncthreads();
     if (any_exact)
         attend_all_exact<S>(&j, kv_head, exact);
     store<S>(&j, exact, any_exact,
              partials_of(a, blockIdx.z, tile, kv_head) +
-                 blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
+                 blockIdx.y * LAUNCH_PARTIAL_FLOATS(t->columns_max, t->d));
 }
 
 /* Grid: (KV heads x tiles, splits, items). */
 #define ATTEND_80_KERNEL(name, d, n_key_coords, n_columns, n_rows)                                           \
-    KERNEL void __launch_bounds__(PLAN_THREADS, PLAN_80_BLOCKS(d, n_key_coords, n_rows))                     \
-        name(PARAMETER struct plan_attend a)                                                                 \
+    KERNEL void __launch_bounds__(LAUNCH_THREADS, ATTEND_80_BLOCKS(d, n_key_coords, n_rows))                 \
+        name(PARAMETER struct launch_attend a)                                                               \
     {                                                                                                        \
         attend_80<size_80<d, n_key_coords, n_columns, n_rows>>(&a);                                          \
     }
-PLAN_80_KERNELS(ATTEND_80_KERNEL)
+ATTEND_80_KERNELS(ATTEND_80_KERNEL)

@@ -1,11 +1,11 @@
 /*
- * What attend_80.cu's parts share: sizes that are constants of a kernel, a block's shared memory, how
- * fragments divide rows and tokens.
+ * What the parts of attend_80.cu share: sizes that are constants of a kernel, the shared memory of a block,
+ * how fragments divide rows and tokens.
  *
- * A block attends to two pages at a time. A warp has tokens 16 w .. 16 w + 15 of both, so that angles and K's
- * dec are read once for two. Where rows are 4 at most, the 8 columns of a fragment of scores are 4 rows of
- * one page and 4 of the other; else they are 8 rows, and there is a fragment per page and 8 rows. One of
- * either is a *set*.
+ * A block attends to two pages at a time. Warp w has the tokens 16 w .. 16 w + 15 of both, so that angles
+ * and dec of K are read once for two pages. If there are at most 4 rows, the 8 columns of a fragment of
+ * scores are 4 rows of one page and 4 rows of the other. Otherwise they are 8 rows, and there is one
+ * fragment per page and 8 rows. One such fragment is a *set*.
  */
 #pragma once
 
@@ -23,24 +23,25 @@ template <int D, int K, int V, int R> struct size_80 {
         BOTH = R == 4, /* pages in one set */
         ROW_TILES = R == 16 ? 2 : 1,
         SETS = BOTH ? 1 : 2 * ROW_TILES,
-        WEIGHT_TILES = BOTH ? 1 : 2 * ROW_TILES, /* of 8 columns: upper bytes of weights, lower ones */
+        WEIGHT_TILES = BOTH ? 1 : 2 * ROW_TILES, /* of 8 columns: upper bytes of weights, then lower ones */
         PAIRS = D / 4,                           /* of planes */
-        ITEMS = (R * PAIRS + PLAN_THREADS - 1) / PLAN_THREADS, /* pairs of planes that a thread turns */
+        /* pairs of planes that one thread rotates */
+        ITEMS = (R * PAIRS + LAUNCH_THREADS - 1) / LAUNCH_THREADS,
     };
 };
 
 /* A tile of 16 columns of values: two half-tiles of codes. */
 struct value_tile {
-    uint32_t offset[2]; /* of a page's payload, or of the head's own block */
+    uint32_t offset[2]; /* in the payload of a page, or in the head's own block */
     uint32_t bits[2];
-    bool is_there, is_key, is_elsewhere; /* codes of K; in another head's block */
+    bool is_there, is_key, is_elsewhere; /* is_key: codes of K; is_elsewhere: in the block of another head */
 };
 
 enum { TILE_THERE = 1, TILE_KEY = 2, TILE_ELSEWHERE = 4 };
 
 struct shared_80 {
     unsigned char *base;
-    struct plan_80_shape at;
+    struct attend_80_shape at;
 };
 
 DEVICE struct words4 narrow_table(struct shared_80 s, unsigned kind, unsigned b)
@@ -50,10 +51,10 @@ DEVICE struct words4 narrow_table(struct shared_80 s, unsigned kind, unsigned b)
 
 DEVICE const uint16_t *wide_table(struct shared_80 s, unsigned side)
 {
-    return (const uint16_t *) (s.base + s.at.wide) + side * PLAN_80_WIDE_LEVELS;
+    return (const uint16_t *) (s.base + s.at.wide) + side * ATTEND_80_WIDE_LEVELS;
 }
 
-/* Word of one of the three operands B of queries: four per lane and step. */
+/* Address of one of the three operands B of queries: four words per lane and step. */
 template <class S>
 DEVICE uint32_t *query_words(struct shared_80 s, unsigned operand, unsigned set, unsigned step, unsigned lane)
 {
@@ -61,8 +62,8 @@ DEVICE uint32_t *query_words(struct shared_80 s, unsigned operand, unsigned set,
            (((operand * S::SETS + set) * S::STEPS + step) * 32 + lane) * 4;
 }
 
-/* Four words of weights for lane @tt of column @n: [q][h], bytes are tokens 8 (4 q + i) + 2 tt + h. Swizzled
- * by bank. */
+/* Address of the four words of weights of lane @tt, column @n: [q][h], bytes are tokens 8 (4 q + i) + 2 tt
+ * + h. Swizzled by bank. */
 template <class S>
 DEVICE uint32_t *weight_words(struct shared_80 s, unsigned page, unsigned tile, unsigned n, unsigned tt)
 {
@@ -71,7 +72,7 @@ DEVICE uint32_t *weight_words(struct shared_80 s, unsigned page, unsigned tile, 
     return (uint32_t *) (s.base + s.at.weights) + ((page * S::WEIGHT_TILES + tile) * 32 + slot) * 4;
 }
 
-/* The row of a tile of 8, and the page, of this lane's column @i of set @set. */
+/* The row of a tile of 8, and the page, of column @i of set @set of this lane. */
 template <class S> DEVICE unsigned row_of(unsigned lane, unsigned set, unsigned i)
 {
     return S::BOTH ? 2 * (lane & 1) + i : 8 * (set % S::ROW_TILES) + 2 * (lane & 3) + i;

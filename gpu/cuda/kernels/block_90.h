@@ -1,15 +1,13 @@
-/* What a block of attend_90.cu keeps in shared memory, and filling in what stays the same for all of its
- * pieces. */
+/* The shared memory of a block of attend_90.cu, and how it is filled with what is the same for all pieces
+ * of the block. */
 #pragma once
 
 #include "gpu/cuda/kernels/levels_90.h"
 #include "gpu/cuda/kernels/work_90.h"
 
-/*
- * Sizes as constants, so that registers have constant indices: coordinates of a head, rows of a tile. Steps
- * are of 16 planes or 16 coordinates of K; tiles of 16 columns of values and warp, of 16 dimensions of exact
- * ones, of 8 rows.
- */
+/* Sizes as constants, so that registers have constant indices. D: coordinates of a head, R: rows of a tile.
+ * Steps are of 16 planes or of 16 coordinates of K. Tiles are of 16 columns of values per warp, of 16
+ * dimensions of exact values, of 8 rows. */
 template <int D, int R> struct size_90 {
     enum {
         DIMS = D,
@@ -20,17 +18,18 @@ template <int D, int R> struct size_90 {
         EXACT_TILES = D / 64,
         N_ROWS = R,
         ROW_TILES = R / 8,
-        TURNS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
-        QUERY_STAGES = PLAN_90_QUERY_STAGES(D),
-        BLOCKS = PLAN_90_BLOCKS(D, R),
+        /* cosines and sines stay in registers; if false, they are loaded for every piece */
+        ROTATIONS_STAY = D <= 128,
+        QUERY_STAGES = ATTEND_90_QUERY_STAGES(D),
+        BLOCKS = ATTEND_90_BLOCKS(D, R),
     };
 };
 
-/* The first warp of the first warpgroup fetches pages, its others turn queries; those of the second attend.
- */
+/* The first warp of the first warpgroup fetches pages and its other warps rotate queries; the second
+ * warpgroup attends. */
 enum {
     FETCHING = 32, /* threads */
-    FILLING = PLAN_90_THREADS - FETCHING,
+    FILLING = ATTEND_90_THREADS - FETCHING,
     ATTENDING = 128, /* threads */
     ATTENDING_WARPS = ATTENDING / 32,
     ATTENDING_BARRIER = 1,
@@ -38,35 +37,36 @@ enum {
 };
 
 struct block_90 {
-    struct plan_90_shape shape;
-    uint64_t *full, *empty;             /* [n_stages] of pages' blocks */
+    struct attend_90_shape shape;
+    uint64_t *full, *empty;             /* [n_stages] of page blocks */
     uint64_t *query_full, *query_empty; /* [S::QUERY_STAGES] */
-    struct levels_90 levels;            /* of K; V's are behind each */
-    uint32_t *key_tiles,
-        *column_tiles;      /* [PLAN_HALVES_MAX / 2][4], [4 (warps)][PLAN_HALVES_MAX / 4][4]: see tile_at() */
-    unsigned char *dec_k;   /* operand B of keys: blocks of 8 planes by 8 coordinates, planes of a step of
-                               coordinates first */
+    struct levels_90 levels;            /* of K; those of V follow each array */
+    /* [DEVICE_HALVES_MAX / 2][4], [4 (warps)][DEVICE_HALVES_MAX / 4][4]: see tile_at() */
+    uint32_t *key_tiles, *column_tiles;
+    /* operand B of keys: blocks of 8 planes by 8 coordinates, planes first within a step of coordinates */
+    unsigned char *dec_k;
     unsigned char *queries; /* [S::QUERY_STAGES], see attend_90.h */
     float
-        *start; /* [N_ROWS][2][planes] queries in the frame of the tile's first one, times scale and log2 e */
-    uint32_t *weights;   /* [2][N_ROWS][PLAN_90_WEIGHT_LD] */
-    float *rows;         /* [2][ATTENDING_WARPS][N_ROWS] what warps tell each other of rows */
+        /* [N_ROWS][2][planes] queries in the frame of the first query of the tile, times scale and log2 e */
+        *start;
+    uint32_t *weights;   /* [2][N_ROWS][ATTEND_90_WEIGHT_LD] */
+    float *rows;         /* [2][ATTENDING_WARPS][N_ROWS] values of rows that warps exchange */
     unsigned char *ring; /* [n_stages][stage_bytes] */
 };
 
-template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
+template <class S> DEVICE struct block_90 block_of(const struct device_table *t)
 {
     unsigned char *at = dynamic_shared;
     struct block_90 b;
 
-    b.shape = plan_90_shape(S::DIMS, S::N_ROWS, t->key_rank_max, t->block_bytes_max);
+    b.shape = attend_90_shape(S::DIMS, S::N_ROWS, t->key_rank_max, t->block_bytes_max);
     b.full = (uint64_t *) at;
-    b.empty = b.full + PLAN_90_STAGES_MAX;
-    b.query_full = b.empty + PLAN_90_STAGES_MAX;
-    b.query_empty = b.query_full + PLAN_90_QUERY_STAGES_MAX;
+    b.empty = b.full + ATTEND_90_STAGES_MAX;
+    b.query_full = b.empty + ATTEND_90_STAGES_MAX;
+    b.query_empty = b.query_full + ATTEND_90_QUERY_STAGES_MAX;
     b.levels = {at + b.shape.narrow, (const uint16_t *) (at + b.shape.wide)};
     b.key_tiles = (uint32_t *) (at + b.shape.tiles);
-    b.column_tiles = b.key_tiles + PLAN_HALVES_MAX / 2 * 4;
+    b.column_tiles = b.key_tiles + DEVICE_HALVES_MAX / 2 * 4;
     b.dec_k = at + b.shape.dec_k;
     b.queries = at + b.shape.queries;
     b.start = (float *) (at + b.shape.start);
@@ -76,18 +76,18 @@ template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
     return b;
 }
 
-DEVICE void fill_levels(const struct plan_table *t, struct block_90 b)
+DEVICE void fill_levels(const struct device_table *t, struct block_90 b)
 {
     enum { OF_SIDE = (NARROW_BITS + 1) * 4 };
 
     for (uint32_t i = threadIdx.x - FETCHING; i < 2 * OF_SIDE;
-         i += FILLING) /* K's have 128 added, V's follow K's without */
+         i += FILLING) /* levels of K have 128 added; those of V follow, without it */
         ((uint32_t *) b.levels.narrow)[i] = i < OF_SIDE ? t->narrow[i] : t->narrow[i + OF_SIDE] ^ 0x80808080;
     for (uint32_t i = threadIdx.x - FETCHING; i < WIDE_LEVELS; i += FILLING)
         ((uint32_t *) b.levels.wide)[i] = t->wide[i];
 }
 
-template <class S> DEVICE void fill_dec_k(const struct plan_head *head, struct block_90 b)
+template <class S> DEVICE void fill_dec_k(const struct device_head *head, struct block_90 b)
 {
     for (uint32_t i = threadIdx.x - FETCHING; i < S::DIMS * (head->k.r / 8u); i += FILLING) {
         uint32_t plane = i % S::DIMS, coords = i / S::DIMS;
@@ -98,10 +98,10 @@ template <class S> DEVICE void fill_dec_k(const struct plan_head *head, struct b
     async_fence();
 }
 
-/* All rows as they stand to the tile's first query; those that are none are zero. */
+/* All rows in the frame of the first query of the tile; rows that do not exist are zero. */
 template <class S> DEVICE void fill_start(const struct work *w, struct block_90 b)
 {
-    const struct plan_table *t = w->table;
+    const struct device_table *t = w->table;
 
     for (uint32_t i = threadIdx.x - FETCHING; i < S::N_ROWS * S::PLANES; i += FILLING) {
         uint32_t row = i / S::PLANES, p = i % S::PLANES, at = row * S::DIMS + p;
@@ -121,9 +121,9 @@ template <class S> DEVICE void fill_start(const struct work *w, struct block_90 
     }
 }
 
-/* ---- what a warp knows of its head ---- */
+/* ---- tiles and constants of a head ---- */
 
-DEVICE void put_tile(const struct plan_codes *codes, uint32_t tile, bool of_key, uint32_t *ret)
+DEVICE void put_tile(const struct device_codes *codes, uint32_t tile, bool of_key, uint32_t *ret)
 {
     uint32_t b0 = codes->bits[2 * tile], b1 = codes->bits[2 * tile + 1];
 
@@ -133,9 +133,9 @@ DEVICE void put_tile(const struct plan_codes *codes, uint32_t tile, bool of_key,
     ret[3] = b0 | b1 << 4 | (uint32_t) of_key << 8;
 }
 
-/* Tiles of K; and of columns, which are K's coordinates where V is predicted from them and V's behind: tile i
- * is warp i % 4's. */
-DEVICE void fill_tiles(const struct plan_head *head, struct block_90 b)
+/* Fills in the tiles of K, then those of columns: coordinates of K if V is predicted from them, then those
+ * of V. Tile i belongs to warp i % 4. */
+DEVICE void fill_tiles(const struct device_head *head, struct block_90 b)
 {
     uint32_t n_keys = head->k.n_half / 2u, n_predicting = head->n_predictors > 0 ? n_keys : 0,
              n_values = head->v.n_half / 2u;
@@ -143,7 +143,8 @@ DEVICE void fill_tiles(const struct plan_head *head, struct block_90 b)
     for (uint32_t i = threadIdx.x - FETCHING; i < n_keys; i += FILLING)
         put_tile(&head->k, i, true, b.key_tiles + 4 * i);
     for (uint32_t i = threadIdx.x - FETCHING; i < n_predicting + n_values; i += FILLING) {
-        uint32_t *at = b.column_tiles + 4 * (i % ATTENDING_WARPS * PLAN_HALVES_MAX / 4 + i / ATTENDING_WARPS);
+        uint32_t *at =
+            b.column_tiles + 4 * (i % ATTENDING_WARPS * DEVICE_HALVES_MAX / 4 + i / ATTENDING_WARPS);
 
         if (i < n_predicting)
             put_tile(&head->k, i, true, at);
@@ -152,13 +153,13 @@ DEVICE void fill_tiles(const struct plan_head *head, struct block_90 b)
     }
 }
 
-/* In registers. */
+/* Constants of a head, in registers. */
 struct head_90 {
-    uint32_t n_key_steps, mean_steps, n_tiles; /* of this warp's columns */
+    uint32_t n_key_steps, mean_steps, n_tiles; /* n_tiles: of the columns of this warp */
     float key_scale, mean_scale;
 };
 
-DEVICE struct head_90 head_of(const struct plan_head *h, unsigned warp)
+DEVICE struct head_90 head_of(const struct device_head *h, unsigned warp)
 {
     uint32_t n_tiles = (h->n_predictors > 0 ? h->k.n_half / 2u : 0) + h->v.n_half / 2u;
 
@@ -166,7 +167,7 @@ DEVICE struct head_90 head_of(const struct plan_head *h, unsigned warp)
             h->dec_k_scale, h->mean_scale};
 }
 
-/* By all threads of the block. */
+/* Called by all threads of the block. */
 template <class S> DEVICE void begin_barriers(struct block_90 b)
 {
     if (threadIdx.x == 0) {
@@ -183,8 +184,8 @@ template <class S> DEVICE void begin_barriers(struct block_90 b)
     __syncthreads();
 }
 
-/* By all threads but those that fetch, which need none of it; what they wrote is there for all of them
- * afterwards. */
+/* Called by all threads except those that fetch, which read none of it. On return all callers see what the
+ * others wrote. */
 template <class S> DEVICE void fill_block(const struct work *w, struct block_90 b)
 {
     fill_levels(w->table, b);
@@ -192,13 +193,13 @@ template <class S> DEVICE void fill_block(const struct work *w, struct block_90 
     fill_dec_k<S>(w->head, b);
     fill_start<S>(w, b);
     for (uint32_t i = threadIdx.x - FETCHING; i < S::QUERY_STAGES * b.shape.query_bytes / 4; i += FILLING)
-        ((uint32_t *) b.queries)[i] = 0; /* rows that are none stay so */
+        ((uint32_t *) b.queries)[i] = 0; /* rows that do not exist stay zero */
     threads_sync(FILLING_BARRIER, FILLING);
 }
 
 /* ---- stages ---- */
 
-/* Stages come around: which one, and the parity of waiting for it to be filled. */
+/* The stage that comes next in a ring, and the parity to wait with until it is filled. */
 struct stage {
     uint32_t n, at, parity;
 };
@@ -211,7 +212,7 @@ DEVICE void next_stage(struct stage *s)
     }
 }
 
-/* By all lanes; a lane's accesses before it are done. */
+/* Called by all lanes, after their accesses to what the barrier guards. */
 DEVICE void arrive_by_warp(uint64_t *barrier)
 {
     warp_sync();

@@ -1,12 +1,12 @@
-/* Codes and levels out of packed half-tiles, in the order of fragments and one by one (gpu/README.md,
+/* Codes and levels of packed half-tiles, in the order of fragments and one by one (gpu/README.md,
  * gpu/page_layout.h). */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
-/* Codes of one half-tile that belong to @lane in field @j: column 2t in the low half-word, 2t + 1 in the high
- * one. */
+/* Codes of one half-tile that belong to @lane in field @j: column 2t in the low half-word, 2t + 1 in the
+ * high half-word. */
 DEVICE uint32_t code_pair(const uint8_t *at, unsigned b, unsigned lane, unsigned j)
 {
     const uint32_t *words = (const uint32_t *) at;
@@ -35,8 +35,8 @@ DEVICE uint32_t level_pair(const uint16_t *levels, uint32_t codes)
     return (uint32_t) levels[codes & 0xffff] | (uint32_t) levels[codes >> 16] << 16;
 }
 
-/* Two levels that stand side by side in a fragment; an empty half-tile has zeros. */
-DEVICE uint32_t levels_at(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+/* Two levels that are neighbours in a fragment; zeros for an empty half-tile. */
+DEVICE uint32_t levels_at(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
                           unsigned half, unsigned lane, unsigned j)
 {
     unsigned b = codes->bits[half];
@@ -44,8 +44,8 @@ DEVICE uint32_t levels_at(const uint16_t *levels, const struct plan_codes *codes
     return b == 0 ? 0 : level_pair(levels + b * 256, code_pair(block + codes->offset[half], b, lane, j));
 }
 
-/* Level of K's (token, coordinate), for values that are predicted from it: there coordinates are rows. */
-DEVICE uint32_t key_level(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+/* Level of K at (token, coordinate), for values that are predicted from it: there coordinates are rows. */
+DEVICE uint32_t key_level(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
                           unsigned token, unsigned coord)
 {
     uint32_t pair =

@@ -1,32 +1,34 @@
 /*
- * Vectors and codes with the CPU's bits, for the kernels that pack and read: every element is the sum over 0,
- * 1, 2 ... of products and sums rounded to binary32, as gpu/codec.c and its matmul_ordered have it.
+ * Encodes and decodes vectors with the same bits as the CPU, for the kernels that pack and read: every
+ * element is the sum over 0, 1, 2 ... of products and sums rounded to binary32, as gpu/codec.c and its
+ * matmul_ordered compute it.
  *
- * A block takes one chunk of one KV head and one tile of 32 rows of a matrix, a warp eight of them, which are
- * a half-tile: half of its lanes four rows each, and a lane 4 of the 64 tokens. So four numbers of the
- * matrix, which lanes share, and four that stand in shared memory serve 16 sums: loads cost less than the
- * sums, which cannot be fused. In shared memory tokens stand side by side, and columns a little apart, so
- * that neither filling it by columns nor reading it by tokens meets banks that others use.
+ * A block takes one chunk of one KV head and one tile of 32 rows of a matrix. A warp takes eight rows,
+ * which are one half-tile: half of its lanes take four rows each, and a lane takes 4 of the 64 tokens. So
+ * four numbers of the matrix, which lanes share, and four numbers in shared memory serve 16 sums: loads
+ * cost less than the sums, which cannot be fused. In shared memory tokens are contiguous and columns are
+ * padded, so that neither filling by columns nor reading by tokens has bank conflicts.
  */
 #pragma once
 
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/device.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
 enum {
     TOKENS = 64,
-    ROWS = 4,                    /* of a thread */
-    LANE_TOKENS = 16,            /* lanes with the same rows; */
-    MINE = TOKENS / LANE_TOKENS, /* tokens of a thread, so many apart */
-    HALVES = PLAN_THREADS / 32,  /* half-tiles of a block */
+    ROWS = 4,                     /* of one thread */
+    LANE_TOKENS = 16,             /* lanes with the same rows */
+    MINE = TOKENS / LANE_TOKENS,  /* tokens of one thread, LANE_TOKENS apart */
+    HALVES = LAUNCH_THREADS / 32, /* half-tiles of a block */
     WIDTHS = 9,
     LEVELS = 256,
-    COLUMN_LD = TOKENS + 1,    /* floats between columns of vectors, which are written along a row */
-    LEVEL_LD = PLAN_CODING_LD, /* between columns of levels, which are written as fragments lie */
+    COLUMN_LD = TOKENS + 1, /* floats between columns of vectors, which are written along a row */
+    /* floats between columns of levels, which are written in the order of fragments */
+    LEVEL_LD = LAUNCH_CODING_LD,
 };
 
-/* What a thread sums up: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
+/* What a thread computes: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
 struct share {
     uint32_t token, row;
 };
@@ -35,14 +37,12 @@ DEVICE struct share share_of(uint32_t tile)
 {
     uint32_t lane = threadIdx.x % 32;
 
-    return {lane % LANE_TOKENS, PLAN_TILE_ROWS * tile + 8 * (threadIdx.x / 32) + lane / LANE_TOKENS * ROWS};
+    return {lane % LANE_TOKENS, LAUNCH_TILE_ROWS * tile + 8 * (threadIdx.x / 32) + lane / LANE_TOKENS * ROWS};
 }
 
-/*
- * sum[i][j] += m[i] x[j], in order, for rows m [n_rows >= 1][n], @ld apart, and columns x [n] of this
- * thread's tokens, @x_ld apart in shared memory. Rows from n_rows on repeat the last. @n is even and rows are
- * aligned to 8.
- */
+/* sum[i][j] += m[i] x[j], in order, for rows m [n_rows >= 1][n], @ld apart, and columns x [n] of the tokens
+ * of this thread, @x_ld apart in shared memory. Rows from n_rows on repeat the last one. @n is even and
+ * rows are aligned to 8. */
 DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x, uint32_t x_ld, uint32_t n,
                      float sum[ROWS][MINE])
 {
@@ -71,7 +71,7 @@ DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x,
     }
 }
 
-/* sum += term, or less it. */
+/* sum += term, or sum -= term if @less. */
 DEVICE void add_shares(float sum[ROWS][MINE], const float term[ROWS][MINE], bool less)
 {
     UNROLL
@@ -81,13 +81,14 @@ DEVICE void add_shares(float sum[ROWS][MINE], const float term[ROWS][MINE], bool
         sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
 }
 
-/* Levels of all of a head-side's coordinates of 64 tokens to shared [r][LEVEL_LD]. Ends with a barrier. */
-DEVICE void load_levels(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+/* Loads the levels of all coordinates of one head and side for 64 tokens to shared [r][LEVEL_LD]. Ends with
+ * a barrier. */
+DEVICE void load_levels(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
                         bool is_key, float *ret)
 {
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane >> 2, column = 2 * (lane & 3);
 
-    for (uint32_t i = warp; i < 8u * codes->n_half; i += PLAN_THREADS / 32) {
+    for (uint32_t i = warp; i < 8u * codes->n_half; i += LAUNCH_THREADS / 32) {
         uint32_t half = i / 8, j = i % 8, pair = levels_at(levels, codes, block, half, lane, j);
         float *at = ret + (8 * half + (is_key ? column : row)) * LEVEL_LD + 8 * j + (is_key ? row : column);
 
@@ -98,12 +99,12 @@ DEVICE void load_levels(const uint16_t *levels, const struct plan_codes *codes, 
 }
 
 /* Levels of one side. */
-DEVICE const uint16_t *levels_of(const struct plan_table *t, bool is_key)
+DEVICE const uint16_t *levels_of(const struct device_table *t, bool is_key)
 {
     return t->levels + (is_key ? 0 : WIDTHS * LEVELS);
 }
 
-/* Binary16 of x - mean as it was: the CPU's mean + row. */
+/* Restores a vector element from binary16 of x - mean: mean + row, as on the CPU. */
 DEVICE float exact_value(float mean, uint16_t x)
 {
     return add_rounded(mean, half_to_float(x));

@@ -1,18 +1,22 @@
 /*
- * CRC32C (Castagnoli) as algebra, for kernels and for who launches them. A state of 32 bits is a polynomial
- * over GF(2), its highest power in the lowest bit; taking in a word w (little-endian) is s = (s + w) x^32 mod
- * P, going over n zero bytes is s x^8n mod P. Both are linear, so pieces of a message can be summed in any
- * order, each multiplied by x^8 to the bytes behind it.
+ * CRC32C (Castagnoli) as algebra, for the kernels and for the host that launches them. A state of 32 bits
+ * is a polynomial over GF(2), its highest power in the lowest bit.
+ *
+ *     append a word w (little-endian):   s = (s + w) x^32 mod P
+ *     append n zero bytes:               s = s x^8n mod P
+ *
+ * Both are linear, so pieces of a message can be summed in any order, each multiplied by x^(8 n) for the n
+ * bytes behind it.
  */
 #pragma once
 
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
 #define CRC_POLYNOMIAL 0x82f63b78u
 #define CRC_ONE 0x80000000u
 
 /* a b mod P */
-PLAN_INLINE uint32_t crc_product(uint32_t a, uint32_t b)
+DEVICE_INLINE uint32_t crc_product(uint32_t a, uint32_t b)
 {
     uint32_t sum = 0;
 
@@ -24,7 +28,7 @@ PLAN_INLINE uint32_t crc_product(uint32_t a, uint32_t b)
 }
 
 /* s x^32n mod P; @powers: [i] = x^(32 2^i), as far as n has bits. */
-PLAN_INLINE uint32_t crc_shift(uint32_t s, uint64_t n, const uint32_t *powers)
+DEVICE_INLINE uint32_t crc_shift(uint32_t s, uint64_t n, const uint32_t *powers)
 {
     for (unsigned i = 0; n >> i != 0; i++)
         if (n >> i & 1)

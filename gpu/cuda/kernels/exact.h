@@ -1,15 +1,15 @@
-/* What attention kernels share: keys and values that are not packed (sinks, the tail), and the key mean's
- * share of scores. */
+/* What attention kernels share: keys and values that are not packed (sinks and the tail), and the part of a
+ * score that comes from the key mean. */
 #pragma once
 
 #include "gpu/cuda/kernels/queries.h"
 
-/* The key mean's share of every score. */
-DEVICE void add_mean_scores(const struct plan_table *t, uint32_t n_rows, struct shared s)
+/* Adds the part of the key mean to every score. */
+DEVICE void add_mean_scores(const struct device_table *t, uint32_t n_rows, struct shared s)
 {
     uint32_t n = t->n_planes;
 
-    for (uint32_t i = threadIdx.x; i < TOKENS * n_rows; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < TOKENS * n_rows; i += LAUNCH_THREADS) {
         uint32_t token = i % TOKENS, row = i / TOKENS;
         const float *terms = s.mean_terms + row * 2 * n;
         float sum = 0;
@@ -21,14 +21,14 @@ DEVICE void add_mean_scores(const struct plan_table *t, uint32_t n_rows, struct 
     __syncthreads();
 }
 
-/* Scores of @n_keys exact keys [d] of x - mean with the block's first position at offset 0: over what stood
- * there. */
-DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head, const uint16_t *keys,
+/* Computes the scores of @n_keys exact keys [d] of x - mean, with the first position of the block at offset
+ * 0; overwrites the scores of the last block. */
+DEVICE void score_exact(const struct device_table *t, const struct device_head *head, const uint16_t *keys,
                         uint32_t n_keys, uint32_t n_rows, struct shared s)
 {
     uint32_t n = t->n_planes;
 
-    for (uint32_t i = threadIdx.x; i < n_keys * n_rows; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < n_keys * n_rows; i += LAUNCH_THREADS) {
         uint32_t token = i / n_rows, row = i % n_rows;
         const float *q = s.query + row * 2 * n;
         float sum = 0;
@@ -45,11 +45,11 @@ DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head
     __syncthreads();
 }
 
-/* Weights of @n exact keys times their values, [d] of x - mean. */
-DEVICE void add_exact(const struct plan_table *t, const uint16_t *values, uint32_t n, uint32_t n_rows,
+/* Adds the weights of @n exact keys times their values, [d] of x - mean. */
+DEVICE void add_exact(const struct device_table *t, const uint16_t *values, uint32_t n, uint32_t n_rows,
                       struct shared s)
 {
-    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += LAUNCH_THREADS) {
         uint32_t row = i / t->d, col = i % t->d;
         float sum = s.exact[i] * s.factor[row];
 

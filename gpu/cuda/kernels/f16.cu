@@ -1,34 +1,34 @@
 /*
- * Attention of one new token per sequence on a binary16 cache: the baseline that benches hold packed
- * attention against. Plain, and bound by the memory's bandwidth: every key and value is read once, by loads
+ * Attention of one new token per sequence on a binary16 cache: the baseline that benches compare packed
+ * attention with. Plain, and bound by the bandwidth of the memory: every key and value is read once, by loads
  * of 16 bytes, for all query heads of its KV head together.
  *
- * Every warp is a share of the keys by itself, with its own softmax: no barriers, no shared memory. It takes
- * 16 keys at a time: scores   [16 query heads, 8 keys] x 2, over dimensions in the order in which a load of
- * 16 bytes brings them, which is the same for queries and keys and so changes nothing in a sum weights  are
- * the scores' fragments, rounded to binary16: already the left operand of values   [16 query heads, 8
- * dimensions], columns g = dimensions 8 g + i of 64 A second kernel merges the shares.
+ * Every warp takes its own share of the keys, with its own softmax: no barriers, no shared memory. It takes
+ * 16 keys at a time: scores    [16 query heads, 8 keys] x 2, over dimensions in the order in which a load of
+ * 16 bytes brings them, which is the same for queries and keys and so changes nothing in a sum weights   the
+ * fragments of the scores, rounded to binary16: already the left operand of the next product values    [16
+ * query heads, 8 dimensions], columns g = dimensions 8 g + i of 64 A second kernel merges the shares.
  */
 #include "gpu/cuda/kernels/device.h"
 #include "gpu/cuda/kernels/f16.h"
 
 #define LOG2_E 1.4426950408889634f
-#define LEAST (-1e30f) /* below every score; finite, so that differences are */
+#define LEAST (-1e30f) /* below every score; finite, so that differences are finite */
 
-/* 16 bytes of each of a tile's rows that this lane multiplies. */
+/* 16 bytes of each row of a tile that this lane multiplies. */
 template <int D> struct tile {
     struct words4 k[2][D / 32]; /* key 8 i + g, dimensions 32 j + 8 t .. */
     struct words4 v[4][D / 64]; /* keys 2t, 2t + 1, 2t + 8, 2t + 9, dimensions 64 j + 8 g .. */
 };
 
-/* Softmax and output so far; halves are rows g and g + 8 of the fragments. */
+/* Softmax and output so far; the two halves are rows g and g + 8 of the fragments. */
 template <int D> struct state {
     float max[2], sum[2];
     float out[D / 8][4];
 };
 
-/* Query heads as left operands in the order of the keys' loads, times scale and log2 e. Rows that are no
- * heads are zero. */
+/* Loads query heads as left operands in the order in which keys are loaded, times scale and log2 e. Rows
+ * without a head are zero. */
 template <int D>
 DEVICE void load_queries(const struct f16_attend *a, const float *q, unsigned lane, uint32_t ret[D / 16][4])
 {
@@ -44,7 +44,7 @@ DEVICE void load_queries(const struct f16_attend *a, const float *q, unsigned la
         }
 }
 
-/* Rows beyond the last are the last once more: read, but weightless. */
+/* Rows beyond the last read the last row again; their weights are zero. */
 template <int D>
 DEVICE void load_tile(const uint16_t *k, const uint16_t *v, uint32_t first, uint32_t last, unsigned lane,
                       struct tile<D> *ret)
@@ -69,8 +69,8 @@ DEVICE void load_tile(const uint16_t *k, const uint16_t *v, uint32_t first, uint
     }
 }
 
-/* Scores of two times 8 keys in base 2, then their weights against the new maxima; what was summed is brought
- * to those. */
+/* Scores of two times 8 keys in base 2, then their weights against the new maxima; earlier sums are scaled
+ * to those maxima. */
 template <int D> DEVICE void softmax(float c[2][4], struct state<D> *s)
 {
     for (unsigned half = 0; half < 2; half++) {
@@ -189,8 +189,8 @@ KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_256(PARAMETER struct f16_atte
     attend<256>(a);
 }
 
-/* Grid: (query heads of a KV head, KV heads, sequences). One output row. Shares without keys have LEAST and
- * 0. */
+/* Grid: (query heads of a KV head, KV heads, sequences). One output row. Shares without keys have maximum
+ * LEAST and sum 0. */
 KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_merge(PARAMETER struct f16_attend a)
 {
     size_t kv = (size_t) blockIdx.z * a.n_kv_heads + blockIdx.y, ld = F16_PARTIAL_FLOATS(a.d);

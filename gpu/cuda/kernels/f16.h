@@ -1,7 +1,5 @@
-/*
- * What host and kernels of the binary16 baseline (f16.cu) agree on: its parameters, by value. Plain structs,
- * the same in C, C++ and CUDA; pointers are device pointers. For benches: no part of the library.
- */
+/* The parameters of the kernels of the binary16 baseline (f16.cu), passed by value. Plain structs, the same
+ * in C, C++ and CUDA; pointers are device pointers. For benches: not part of the library. */
 #pragma once
 
 #include <stdint.h>
@@ -19,13 +17,13 @@ enum {
 struct f16_attend {
     uint32_t d; /* 64, 128, 256 */
     uint32_t group, n_kv_heads;
-    uint32_t n_keys;       /* of every sequence, > 0; all are seen */
+    uint32_t n_keys;       /* of every sequence, > 0; a query sees all of them */
     uint32_t ld;           /* rows of a (sequence, KV head) in k and v, >= n_keys */
     uint32_t n_splits;     /* blocks that share one (sequence, KV head) */
-    float scale;           /* of scores, log2 e not in it */
+    float scale;           /* of scores, without log2 e */
     const uint16_t *k, *v; /* [n_seqs][n_kv_heads][ld][d] binary16, keys after RoPE; aligned to 16 */
     const float *q;        /* [n_seqs][n_kv_heads * group][d] after RoPE */
-    float *out;            /* likewise */
+    float *out;            /* same shape as q */
     float *partials;       /* [n_seqs][n_kv_heads][n_splits * F16_WARPS][F16_PARTIAL_FLOATS(d)] */
 };
 

@@ -1,34 +1,35 @@
 /*
- * Scores of 64 keys in attend_90.cu. Keys of a page are levels times dec', a product of the warpgroup with
- * sums in binary16: every lane then has pairs of planes of two tokens, first and second coordinate of a plane
- * in the same lane. So they are turned by in-page offsets in registers and are operand A of the scores as
- * they stand. Exact rows are loaded into the same places.
+ * Scores of 64 keys in attend_90.cu. The keys of a page are levels times dec', a product of the warpgroup
+ * with binary16 sums. Every lane then has pairs of planes of two tokens, with the first and the second
+ * coordinate of a plane in the same lane. So keys are rotated by in-page offsets in registers and are
+ * operand A of the scores without being moved. Exact rows are loaded into the same registers.
  */
 #pragma once
 
 #include "gpu/cuda/kernels/block_90.h"
 
-/* Constants of a warp: cosines and sines of its 16 tokens, operand A of a step of planes. */
-template <class S> struct turns {
-    uint32_t at[S::TURNS_STAY ? S::STEPS : 1][2][4];
+/* Constants of a warp: cosines and sines of its 16 tokens, as operand A of a step of planes. */
+template <class S> struct rotations {
+    uint32_t at[S::ROTATIONS_STAY ? S::STEPS : 1][2][4];
 };
 
-/* @lost: what rounding lost of them instead. */
-DEVICE struct words4 load_turn(const struct plan_table *t, unsigned lost, unsigned step, unsigned kind)
+/* @residual: 1 loads the rounding residuals of the cosines and sines instead. */
+DEVICE struct words4 load_rotation(const struct device_table *t, unsigned residual, unsigned step,
+                                   unsigned kind)
 {
     unsigned steps = t->n_planes / 16, thread = threadIdx.x % ATTENDING;
 
-    return load_16_bytes(t->turns + (((lost * steps + step) * 2 + kind) * ATTENDING + thread) * 4);
+    return load_16_bytes(t->rotations + (((residual * steps + step) * 2 + kind) * ATTENDING + thread) * 4);
 }
 
-template <class S> DEVICE void load_turns(const struct plan_table *t, struct turns<S> *ret)
+template <class S> DEVICE void load_rotations(const struct device_table *t, struct rotations<S> *ret)
 {
-    if constexpr (S::TURNS_STAY) {
+    if constexpr (S::ROTATIONS_STAY) {
         UNROLL
         for (unsigned step = 0; step < S::STEPS; step++)
             UNROLL
         for (unsigned kind = 0; kind < 2; kind++) {
-            struct words4 w = load_turn(t, 0, step, kind);
+            struct words4 w = load_rotation(t, 0, step, kind);
 
             UNROLL
             for (unsigned i = 0; i < 4; i++)
@@ -38,15 +39,15 @@ template <class S> DEVICE void load_turns(const struct plan_table *t, struct tur
 }
 
 template <class S>
-DEVICE void get_turn(const struct plan_table *t, const struct turns<S> *turns, unsigned step, unsigned kind,
-                     uint32_t ret[4])
+DEVICE void get_rotation(const struct device_table *t, const struct rotations<S> *rotations, unsigned step,
+                         unsigned kind, uint32_t ret[4])
 {
-    if constexpr (S::TURNS_STAY) {
+    if constexpr (S::ROTATIONS_STAY) {
         UNROLL
         for (unsigned i = 0; i < 4; i++)
-            ret[i] = turns->at[step][kind][i];
+            ret[i] = rotations->at[step][kind][i];
     } else {
-        struct words4 w = load_turn(t, 0, step, kind);
+        struct words4 w = load_rotation(t, 0, step, kind);
 
         UNROLL
         for (unsigned i = 0; i < 4; i++)
@@ -56,7 +57,8 @@ DEVICE void get_turn(const struct plan_table *t, const struct turns<S> *turns, u
 
 /* ---- keys ---- */
 
-/* Levels of K in a page's block, 16 tokens of this warp, operand A of steps of 16 coordinates. */
+/* Loads the levels of K in the block of a page for the 16 tokens of this warp, operand A of steps of 16
+ * coordinates. */
 template <class S>
 DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
                             uint32_t levels[S::KEY_STEPS][4])
@@ -71,7 +73,7 @@ DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const
     }
 }
 
-/* Products of @N steps, one after the other into the same sums, queued; without any the sums are zero. */
+/* Queues products of @N steps, one after the other into the same sums; without any step the sums are zero. */
 template <class S, int N> struct key_steps {
     DEVICE void queue(const uint32_t (&levels)[S::KEY_STEPS][4], uint32_t dec_k,
                       uint32_t (&keys)[S::DIMS / 4])
@@ -81,7 +83,7 @@ template <class S, int N> struct key_steps {
                 N > 1);
     }
 
-    /* The first n <= N steps. */
+    /* Queues the first n <= N steps. */
     DEVICE void queue_some(unsigned n, const uint32_t (&levels)[S::KEY_STEPS][4], uint32_t dec_k,
                            uint32_t (&keys)[S::DIMS / 4])
     {
@@ -112,18 +114,18 @@ template <class S> struct key_steps<S, 0> {
 
 #define HALF_TWICE 0x38003800u /* binary16: 1 / 2 */
 
-/* A token's @kind of coordinates of planes @plane, + 1. */
-DEVICE uint32_t exact_pair(const struct plan_table *t, const uint16_t *row, uint32_t plane, unsigned kind)
+/* Coordinates @kind of planes @plane and @plane + 1 of one token. */
+DEVICE uint32_t exact_pair(const struct device_table *t, const uint16_t *row, uint32_t plane, unsigned kind)
 {
     if (plane + 1 < t->n_rot / 2 && t->n_rot % 4 == 0)
         return *(const uint32_t *) (row + plane_dim(t, plane, kind));
     return row[plane_dim(t, plane, kind)] | (uint32_t) row[plane_dim(t, plane + 1, kind)] << 16;
 }
 
-/* Exact keys where the products of codes leave theirs; half of them, so that none is too large for binary16
- * when it was turned. */
+/* Loads exact keys into the registers where products of codes leave theirs. The keys are halved, so that
+ * none is too large for binary16 after its rotation. */
 template <class S>
-DEVICE void load_exact_keys(const struct plan_table *t, const struct piece *p, uint32_t keys[S::DIMS / 4])
+DEVICE void load_exact_keys(const struct device_table *t, const struct piece *p, uint32_t keys[S::DIMS / 4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
@@ -146,7 +148,7 @@ DEVICE void load_exact_keys(const struct plan_table *t, const struct piece *p, u
 template <class S>
 DEVICE struct words4 query_of(const unsigned char *stage, unsigned set, unsigned step, unsigned n)
 {
-    return words_at((const uint32_t *) stage + (set * S::STEPS + step) * PLAN_90_STEP_WORDS(S::ROW_TILES) +
+    return words_at((const uint32_t *) stage + (set * S::STEPS + step) * ATTEND_90_STEP_WORDS(S::ROW_TILES) +
                     n * 128 + threadIdx.x % 32 * 4);
 }
 
@@ -163,39 +165,41 @@ DEVICE void add_products(float c[S::ROW_TILES][4], const uint32_t cosine[4], con
     }
 }
 
-/* The key mean's scores, over its scale. */
+/* Scores of the key mean, divided by its scale. */
 template <class S>
-DEVICE void score_mean(const struct plan_table *t, const struct head_90 *head, const struct turns<S> *turns,
-                       const unsigned char *stage, float c[S::ROW_TILES][4])
+DEVICE void score_mean(const struct device_table *t, const struct head_90 *head,
+                       const struct rotations<S> *rotations, const unsigned char *stage,
+                       float c[S::ROW_TILES][4])
 {
     UNROLL
     for (unsigned step = 0; step < S::STEPS; step++) {
         unsigned how = head->mean_steps >> 2 * step & 3;
         uint32_t cosine[4], sine[4];
 
-        if (how == PLAN_MEAN_NONE)
+        if (how == DEVICE_MEAN_NONE)
             continue;
-        get_turn<S>(t, turns, step, 0, cosine);
-        get_turn<S>(t, turns, step, 1, sine);
+        get_rotation<S>(t, rotations, step, 0, cosine);
+        get_rotation<S>(t, rotations, step, 1, sine);
         add_products<S>(c, cosine, sine, stage, 1, step);
-        if (how == PLAN_MEAN_ROUNDED)
+        if (how == DEVICE_MEAN_ROUNDED)
             continue;
         add_products<S>(c, cosine, sine, stage, 2, step);
-        add_products<S>(c, load_turn(t, 1, step, 0).word, load_turn(t, 1, step, 1).word, stage, 1, step);
+        add_products<S>(c, load_rotation(t, 1, step, 0).word, load_rotation(t, 1, step, 1).word, stage, 1,
+                        step);
     }
 }
 
-/* Keys, turned, times the queries; 1 stands for what it does in the keys. */
+/* Rotated keys times the queries, in the unit of the keys. */
 template <class S>
-DEVICE void score_keys(const struct plan_table *t, const struct turns<S> *turns, const unsigned char *stage,
-                       const uint32_t keys[S::DIMS / 4], float c[S::ROW_TILES][4])
+DEVICE void score_keys(const struct device_table *t, const struct rotations<S> *rotations,
+                       const unsigned char *stage, const uint32_t keys[S::DIMS / 4], float c[S::ROW_TILES][4])
 {
     UNROLL
     for (unsigned step = 0; step < S::STEPS; step++) {
         uint32_t cosine[4], sine[4], lo[4], hi[4];
 
-        get_turn<S>(t, turns, step, 0, cosine);
-        get_turn<S>(t, turns, step, 1, sine);
+        get_rotation<S>(t, rotations, step, 0, cosine);
+        get_rotation<S>(t, rotations, step, 1, sine);
         UNROLL
         for (unsigned i = 0; i < 4; i++) {
             uint32_t x = keys[4 * step + i], y = keys[S::PLANES / 4 + 4 * step + i];

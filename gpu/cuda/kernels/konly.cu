@@ -1,14 +1,14 @@
 /*
- * Attention on packed keys and binary16 values, d = 128, up to four query heads per KV head, one query: what
- * the paper compares. For benches; the product packs both. Keys, scores and weights are attend_80.cu's
- * (steps_80.h). Values come ahead with the keys, 16 bytes at a time, and are turned into operands A by
- * ldmatrix; a warp has 32 of the dimensions.
+ * Attention on packed keys and binary16 values, d = 128, up to four query heads per KV head, one query: the
+ * setting of the paper. For benches; the product packs both. Keys, scores and weights are those of
+ * attend_80.cu (steps_80.h). Values are prefetched with the keys, 16 bytes at a time, and ldmatrix
+ * transposes them into operands A; a warp has 32 of the dimensions.
  */
 #include "gpu/cuda/kernels/konly.h"
 #include "gpu/cuda/kernels/steps_80.h"
 
-/* Values as they are. A row's 16-byte pieces are swapped by its number, so that eight rows' lie in different
- * banks. */
+/* Values in binary16. The 16-byte pieces of a row are permuted by the row number, so that those of eight
+ * rows are in different banks. */
 template <class S> struct dense_values {
     float c[S::VALUE_TILES][1][4];
     const uint16_t *v; /* [ld][KONLY_D] of the head */
@@ -29,7 +29,7 @@ template <class S> struct dense_values {
         const uint16_t *from = v + (size_t) page_at(j, pair, page) * TOKENS * KONLY_D;
         unsigned char *to = page_of_ring(pair, page);
 
-        for (unsigned i = threadIdx.x; i < TOKENS * KONLY_D / 8; i += PLAN_THREADS) {
+        for (unsigned i = threadIdx.x; i < TOKENS * KONLY_D / 8; i += LAUNCH_THREADS) {
             unsigned token = i / (KONLY_D / 8), piece = i % (KONLY_D / 8);
 
             copy_begin(to + (token * (KONLY_D / 8) + (piece ^ (token & 7))) * 16, from + 8 * i);
@@ -47,12 +47,13 @@ template <class S> struct dense_values {
         for (unsigned page = 0; page < 2; page++)
             UNROLL
         for (unsigned k = 0; k < TOKENS / 16; k++) {
-            const uint16_t *w = weights + (page * KONLY_ROWS + (is_row ? n : 0)) * PLAN_80_WEIGHT_LD +
+            const uint16_t *w = weights + (page * KONLY_ROWS + (is_row ? n : 0)) * ATTEND_80_WEIGHT_LD +
                                 16 * k + 2 * (lane & 3);
             uint32_t low = is_row ? *(const uint32_t *) w : 0,
                      high = is_row ? *(const uint32_t *) (w + 8) : 0;
             unsigned token = 16 * k + (lane & 7) +
-                             (lane >> 4) * 8; /* matrices: 8 tokens, both halves of 16 dimensions; 8 more */
+                             /* matrices: 8 tokens, both halves of 16 dimensions; then 8 more tokens */
+                             (lane >> 4) * 8;
 
             UNROLL
             for (unsigned i = 0; i < S::VALUE_TILES; i++) {
@@ -81,9 +82,9 @@ DEVICE float *konly_partials(const struct konly_attend *k, uint32_t item, uint32
 
 template <class S> DEVICE void attend_konly(const struct konly_attend *k)
 {
-    const struct plan_attend *a = &k->attend;
-    const struct plan_table *t = a->table;
-    const struct plan_item *item = &a->items[blockIdx.z];
+    const struct launch_attend *a = &k->attend;
+    const struct device_table *t = a->table;
+    const struct launch_attend_item *item = &a->items[blockIdx.z];
     uint32_t kv_head = blockIdx.x;
     float *partial = konly_partials(k, blockIdx.z, kv_head, blockIdx.y);
     struct dense_values<S> values = {
@@ -96,7 +97,7 @@ template <class S> DEVICE void attend_konly(const struct konly_attend *k)
         item->seq,
         t->heads + a->layer * t->n_kv_heads + kv_head,
         rows_of(t, item, 0, kv_head),
-        {dynamic_shared, plan_80_shape(KONLY_D, KONLY_ROWS, t->key_rank_max, 0, t->block_bytes_max, 0)},
+        {dynamic_shared, attend_80_shape(KONLY_D, KONLY_ROWS, t->key_rank_max, 0, t->block_bytes_max, 0)},
         {0, 0, false, false},
         0};
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -119,16 +120,16 @@ template <class S> DEVICE void attend_konly(const struct konly_attend *k)
 
 /* Grid: (KV heads, splits, items). */
 #define KONLY_KERNEL(name, n_key_coords)                                                                     \
-    KERNEL void __launch_bounds__(PLAN_THREADS, 2) name(PARAMETER struct konly_attend k)                     \
+    KERNEL void __launch_bounds__(LAUNCH_THREADS, 2) name(PARAMETER struct konly_attend k)                   \
     {                                                                                                        \
         attend_konly<size_80<KONLY_D, n_key_coords, KONLY_D, KONLY_ROWS>>(&k);                               \
     }
 KONLY_ATTEND_KERNELS(KONLY_KERNEL)
 
 /* Grid: (query heads of a KV head, KV heads, items). One output row. */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_konly_merge(PARAMETER struct konly_attend k)
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_konly_merge(PARAMETER struct konly_attend k)
 {
-    const struct plan_table *t = k.attend.table;
+    const struct device_table *t = k.attend.table;
     const float *partials = konly_partials(&k, blockIdx.z, blockIdx.y, 0);
     uint32_t row = blockIdx.x, n = k.attend.n_splits;
     float largest = LEAST, total = 0, sum = 0;

@@ -1,8 +1,6 @@
-/*
- * Levels of packed half-tiles in the order of attend_90.cu's fragments, looked up as nibbles.h does it. What
- * it looks up is a byte, level + 128, which behind 0x64 is the binary16 number level + 1152; sums in binary32
- * may take that as it is if as much is taken off them for every weight.
- */
+/* Levels of packed half-tiles in the order of the fragments of attend_90.cu, looked up as in nibbles.h. The
+ * lookup gives a byte, level + 128; with 0x64 as upper byte it is the binary16 number level + 1152.
+ * Binary32 sums may use that number directly if 1152 is subtracted from them for every weight. */
 #pragma once
 
 #include "gpu/cuda/kernels/attend_90.h"
@@ -11,14 +9,14 @@
 
 #define PLUS_1152_TWICE 0x64806480u
 
-/* Two half-tiles in a block of a head, 16 coordinates. */
+/* Two half-tiles in the block of a head, 16 coordinates. */
 struct tile_90 {
     uint32_t offset[2], b[2];
-    uint32_t both; /* 1 .. 4: the width of both; 0: they differ, or are wider or empty */
+    uint32_t both; /* 1 .. 4: the width of both; 0: widths differ, or one is wider than 4 or empty */
     bool of_key;
 };
 
-/* @tiles: of K or of this warp's columns. */
+/* @tiles: of K, or of the columns of this warp. */
 DEVICE struct tile_90 tile_at(const uint32_t *tiles, uint32_t i)
 {
     struct words4 w = words_at(tiles + 4 * i);
@@ -42,8 +40,8 @@ DEVICE struct words4 narrow_table(struct levels_90 l, unsigned side, unsigned b)
     return words_at(l.narrow + (side * (NARROW_BITS + 1) + b) * 16);
 }
 
-/* The bytes that @which names, 4 being the one before them, to a pair of levels, or with @raised of levels +
- * 1152. */
+/* The bytes that the nibbles of @which name, where 4 names the byte 0x64, as a pair of levels; if @raised,
+ * as a pair of levels + 1152. */
 DEVICE uint32_t pair_of(uint32_t bytes, uint32_t which, bool raised)
 {
     return raised ? pick_bytes(bytes, BEFORE_BYTES, which) : pair_of_bytes(bytes, which);
@@ -51,7 +49,7 @@ DEVICE uint32_t pair_of(uint32_t bytes, uint32_t which, bool raised)
 
 /* ---- keys: two fields of a lane ---- */
 
-/* Codes of @b = 1 .. 4 bits of fields @j, even, and @j + 1 as nibbles: h = 0 of both, then h = 1. */
+/* Codes of @b = 1 .. 4 bits of fields @j (even) and @j + 1 as nibbles: h = 0 of both, then h = 1. */
 DEVICE uint32_t key_nibbles(const uint8_t *at, unsigned b, unsigned lane, unsigned j)
 {
     const uint32_t *words = (const uint32_t *) at;
@@ -73,8 +71,8 @@ DEVICE uint32_t key_nibbles(const uint8_t *at, unsigned b, unsigned lane, unsign
     return r;
 }
 
-/* Levels of fields @j, even, and @j + 1 by a table: pairs of columns 2t, 2t + 1, tokens 8 j + g and 8 j + 8 +
- * g. */
+/* Levels of fields @j (even) and @j + 1 from a table: pairs of columns 2t, 2t + 1, tokens 8 j + g and 8 j +
+ * 8 + g. */
 DEVICE void narrow_key(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, unsigned j,
                        uint32_t ret[2])
 {
@@ -98,7 +96,8 @@ DEVICE void key_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned
     }
 }
 
-/* Both half-tiles at a width that the compiler knows, where most of their time would go into finding out. */
+/* Both half-tiles at a width that the compiler knows. Finding the width at run time would take most of the
+ * time. */
 template <int B>
 DEVICE void key_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j,
                         uint32_t ret[4])
@@ -128,10 +127,11 @@ DEVICE void key_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t,
 /* ---- whole half-tiles of a lane ---- */
 
 /*
- * All 16 levels of a lane by a table: ret[2 s + h] is the pair of fields 2 s and 2 s + 1, both of half h.
- * @of_key: of K as if it were V. There a lane has tokens as fields and a pair of coordinates as halves, eight
- * lanes the tokens of a field; so half-words, each with all its fields, change places as in a matrix that is
- * transposed. @raised: all by 1152.
+ * All 16 levels of a lane from a table: ret[2 s + h] is the pair of fields 2 s and 2 s + 1, both of half h.
+ *
+ * @of_key: read K as if it were V. In K a lane has tokens as fields and a pair of coordinates as halves, and
+ * eight lanes have the tokens of a field. So half-words, each with all its fields, are exchanged as in a
+ * transposed matrix. @raised: add 1152 to all levels.
  */
 DEVICE void narrow_half(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, bool of_key,
                         bool raised, uint32_t ret[8])
@@ -186,7 +186,9 @@ DEVICE void column_tile_of(struct levels_90 l, const uint8_t *codes, struct tile
     narrow_half(table, codes + t.offset[1], B, lane, false, true, ret[1]);
 }
 
-/* 16 coordinates of all tokens; of K only where V is predicted. Returns whether they are raised by 1152. */
+/*
+ * 16 coordinates of all tokens; of K only if V is predicted. Returns whether the levels are raised by 1152.
+ */
 DEVICE bool column_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane,
                         uint32_t ret[2][8])
 {

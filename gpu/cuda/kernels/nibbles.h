@@ -1,10 +1,10 @@
 /*
- * Codes of packed half-tiles to levels, many at a time (gpu/README.md draws half-tiles). Levels are a table,
- * not a line. Up to four bits they are whole numbers of one step (alloc/table.h), so a level is a byte and 16
- * bytes are all of them: prmt looks up four codes, which stand in its selector's nibbles, in eight bytes; two
- * of them and a choice by bit 3 take 16. As operands of products of bytes they are done then; a byte behind
- * 0x64 is the binary16 number 1024 + byte. Wider levels are binary16 numbers in shared memory, at most two
- * words to a bank up to seven bits, looked up one by one.
+ * Looks up the levels of codes of packed half-tiles, many at a time (gpu/README.md draws half-tiles).
+ * Levels follow no formula, so they need a table. Up to four bits they are whole multiples of one step
+ * (alloc/table.h), so a level is a byte and a table is 16 bytes. prmt looks up four codes, the nibbles of
+ * its selector, in eight bytes; two prmt and a choice by bit 3 take 16 bytes. Products of bytes use the
+ * result directly. With 0x64 as upper byte it is the binary16 number 1024 + byte. Wider levels are binary16
+ * numbers in shared memory, at most two words to a bank up to seven bits, looked up one by one.
  */
 #pragma once
 
@@ -13,13 +13,13 @@
 
 enum {
     NARROW_BITS = 4,
-    WIDE_LEVELS = 512, /* of all widths: those of b bits begin at 2^b */
+    WIDE_LEVELS = 512, /* of all widths: the levels of b bits begin at 2^b */
 };
 
-#define MINUS_1152_TWICE 0xe480e480u /* binary16: takes 1024 and 128 off */
+#define MINUS_1152_TWICE 0xe480e480u /* binary16: subtracts 1024 and 128 */
 #define BEFORE_BYTES 0x64646464u
 
-/* Levels of four codes of @b <= 4 bits, in the lower four nibbles, out of the 16 bytes @levels. */
+/* Levels of four codes of @b <= 4 bits, in the lower four nibbles, from the 16 bytes @levels. */
 DEVICE uint32_t narrow_levels(struct words4 levels, unsigned b, uint32_t nibbles)
 {
     uint32_t low, high;
@@ -31,7 +31,7 @@ DEVICE uint32_t narrow_levels(struct words4 levels, unsigned b, uint32_t nibbles
     return pick_bytes(low, high, (nibbles >> 1 & 0x4444) | 0x3210);
 }
 
-/* The same of eight codes: of the lower half-word, then of the upper one. */
+/* The same for eight codes: of the lower half-word, then of the upper one. */
 DEVICE void narrow_levels_of_8(struct words4 levels, unsigned b, uint32_t nibbles, uint32_t *ret_lower,
                                uint32_t *ret_upper)
 {
@@ -47,13 +47,14 @@ DEVICE void narrow_levels_of_8(struct words4 levels, unsigned b, uint32_t nibble
         pick_bytes(*ret_upper, pick_bytes(levels.word[2], levels.word[3], within >> 16), which >> 16);
 }
 
-/* Bytes of levels + 128 that @which names, 4 being the byte before them, to a pair of levels in binary16. */
+/* The bytes of levels + 128 that the nibbles of @which name, where 4 names the byte 0x64, as a pair of
+ * levels in binary16. */
 DEVICE uint32_t pair_of_bytes(uint32_t bytes, uint32_t which)
 {
     return add_pairs(pick_bytes(bytes, BEFORE_BYTES, which), MINUS_1152_TWICE);
 }
 
-/* Two bits each in the lower byte of both half-words to nibbles. */
+/* Spreads fields of two bits in the lower byte of both half-words to nibbles. */
 DEVICE uint32_t spread_2(uint32_t x)
 {
     x &= 0x00ff00ff;
@@ -61,7 +62,7 @@ DEVICE uint32_t spread_2(uint32_t x)
     return (x | x << 2) & 0x33333333;
 }
 
-/* One bit each in the lower nibble of both half-words to nibbles. */
+/* Spreads fields of one bit in the lower nibble of both half-words to nibbles. */
 DEVICE uint32_t spread_1(uint32_t x)
 {
     x &= 0x000f000f;
@@ -87,7 +88,7 @@ DEVICE uint32_t nibbles_of(const uint8_t *at, unsigned b, unsigned lane, unsigne
     return x;
 }
 
-/* A pair of codes of @b bits, in half-words, to levels in binary16. */
+/* Levels in binary16 of a pair of codes of @b bits, in half-words. */
 DEVICE uint32_t wide_pair(const uint16_t *levels, unsigned b, uint32_t codes)
 {
     return level_pair(levels + (1u << b), codes);

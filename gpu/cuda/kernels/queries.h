@@ -1,30 +1,29 @@
-/*
- * What attention kernels share: a block's rows, the shared memory that they stand in, queries turned to the
- * frame of a block of 64 keys, and which keys a query sees.
- */
+/* What attention kernels share: the rows of a block, the shared memory for them, queries rotated to the
+ * frame of a block of 64 keys, and which keys a query sees. */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"
-#include "gpu/cuda/kernels/plan.h"
+#include "gpu/cuda/kernels/launch.h"
 
 enum {
     TOKENS = 64,
-    WARPS = PLAN_THREADS / 32,
-    ROWS = PLAN_GROUP_MAX,
+    WARPS = LAUNCH_THREADS / 32,
+    ROWS = DEVICE_GROUP_MAX,
     SCORE_LD = ROWS + 1,
     WEIGHT_LD = TOKENS + 8,
 };
 
 #define LOG2_E 1.4426950408889634f
-#define LEAST (-1e30f) /* below every score; finite, so that differences are */
+#define LEAST (-1e30f) /* below every score; finite, so that differences are finite */
 
-/* What a block keeps in shared memory. */
+/* The shared memory of a block. */
 struct shared {
     float
-        *start; /* [ROWS][2][n_planes] queries in the frame of the tile's first one, times scale and log2 e */
-    float *phase;      /* [2][n_planes] cosine and sine from there to the block of keys */
+        /* [ROWS][2][n_planes] queries in the frame of the first query of the tile, times scale and log2 e */
+        *start;
+    float *phase;      /* [2][n_planes] cosine and sine of the rotation from there to the block of keys */
     float *query;      /* [ROWS][2][n_planes] in the frame of the block of keys */
-    uint16_t *query16; /* the same in binary16 */
+    uint16_t *query16; /* query in binary16 */
     float *mean_terms; /* [ROWS][2][n_planes] factors of cosine and sine in the score of the key mean */
     float *scores;     /* [TOKENS][SCORE_LD] scores, then weights */
     uint16_t *weights; /* [ROWS][WEIGHT_LD] binary16, zero for exact keys */
@@ -32,15 +31,15 @@ struct shared {
     float *exact;              /* [ROWS][d] weights times exact values */
 };
 
-/* The queries of a block: row i is query head i % group of the tile's query i / group. */
+/* The queries of a block: row i is query head i % group of query i / group of the tile. */
 struct rows {
-    const float *q; /* the first one's */
+    const float *q; /* of the first query */
     size_t stride;  /* floats between queries */
     uint32_t n, group;
     uint32_t position; /* of the first query */
 };
 
-DEVICE struct shared carve(unsigned char *at, const struct plan_table *t)
+DEVICE struct shared carve(unsigned char *at, const struct device_table *t)
 {
     struct shared s;
     uint32_t planes = ROWS * 2 * t->n_planes;
@@ -59,12 +58,12 @@ DEVICE struct shared carve(unsigned char *at, const struct plan_table *t)
     return s;
 }
 
-/* The rows of tile @tile of a sequence's queries, of which there is one at least. */
-DEVICE struct rows rows_of(const struct plan_table *t, const struct plan_item *item, uint32_t tile,
+/* The rows of tile @tile of the queries of a sequence; the tile has at least one query. */
+DEVICE struct rows rows_of(const struct device_table *t, const struct launch_attend_item *item, uint32_t tile,
                            uint32_t kv_head)
 {
-    uint32_t first = tile * PLAN_TILE_QUERIES(t->group), left = item->n_q - first;
-    uint32_t n = left < PLAN_TILE_QUERIES(t->group) ? left : PLAN_TILE_QUERIES(t->group);
+    uint32_t first = tile * LAUNCH_TILE_QUERIES(t->group), left = item->n_q - first;
+    uint32_t n = left < LAUNCH_TILE_QUERIES(t->group) ? left : LAUNCH_TILE_QUERIES(t->group);
     uint32_t length = TOKENS * item->seq->n_pages + item->seq->n_exact;
     size_t stride = (size_t) t->n_kv_heads * t->group * t->d;
 
@@ -73,16 +72,16 @@ DEVICE struct rows rows_of(const struct plan_table *t, const struct plan_item *i
 }
 
 /* The partial result of split 0; those of the other splits follow. */
-DEVICE float *partials_of(const struct plan_attend *a, uint32_t item, uint32_t tile, uint32_t kv_head)
+DEVICE float *partials_of(const struct launch_attend *a, uint32_t item, uint32_t tile, uint32_t kv_head)
 {
-    const struct plan_table *t = a->table;
-    size_t at = ((size_t) item * PLAN_TILES(t->group, a->n_q) + tile) * t->n_kv_heads + kv_head;
+    const struct device_table *t = a->table;
+    size_t at = ((size_t) item * LAUNCH_TILES(t->group, a->n_q) + tile) * t->n_kv_heads + kv_head;
 
-    return a->partials + at * a->n_splits * PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
+    return a->partials + at * a->n_splits * LAUNCH_PARTIAL_FLOATS(t->columns_max, t->d);
 }
 
-/* Dimension of plane @i, its first or second. */
-DEVICE uint32_t plane_dim(const struct plan_table *t, uint32_t i, uint32_t hi)
+/* Dimension of plane @i: its first (@hi 0) or second one. */
+DEVICE uint32_t plane_dim(const struct device_table *t, uint32_t i, uint32_t hi)
 {
     uint32_t half = t->n_rot / 2;
 
@@ -91,23 +90,23 @@ DEVICE uint32_t plane_dim(const struct plan_table *t, uint32_t i, uint32_t hi)
 
 /* ---- queries ---- */
 
-/* Cosine and sine of what plane @p turns by over @positions; reduced in binary64, so that positions may be
- * long. */
-DEVICE void phase_of(const struct plan_table *t, uint32_t p, double positions, float *ret_cosine,
+/* Cosine and sine of the rotation of plane @p over @positions; reduced in binary64, so that @positions may
+ * be large. */
+DEVICE void phase_of(const struct device_table *t, uint32_t p, double positions, float *ret_cosine,
                      float *ret_sine)
 {
-    double turns = t->freq[p] * positions * 0.15915494309189535;
+    double revolutions = t->freq[p] * positions * 0.15915494309189535;
 
-    cos_sin_of_turns((float) (turns - floor(turns)), ret_cosine, ret_sine);
+    cos_sin_of_revolutions((float) (revolutions - floor(revolutions)), ret_cosine, ret_sine);
 }
 
-/* All rows as they stand to the tile's first query. Planes and rows that are none are zero, here and in every
- * frame. */
-DEVICE void load_queries(const struct plan_table *t, const struct rows *rows, struct shared s)
+/* Loads all rows in the frame of the first query of the tile. Planes and rows that do not exist are zero,
+ * here and in every frame. */
+DEVICE void load_queries(const struct device_table *t, const struct rows *rows, struct shared s)
 {
     uint32_t n = t->n_planes;
 
-    for (uint32_t i = threadIdx.x; i < ROWS * n; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < ROWS * n; i += LAUNCH_THREADS) {
         uint32_t row = i / n, p = i % n, at = row * 2 * n + p;
         float lo = 0, hi = 0;
 
@@ -127,16 +126,17 @@ DEVICE void load_queries(const struct plan_table *t, const struct rows *rows, st
     }
 }
 
-/* Queries turned to the frame of the keys that begin at position @first, and the terms of the key mean. */
-DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *head, const struct rows *rows,
-                         uint32_t first, struct shared s)
+/* Rotates queries to the frame of the keys that begin at position @first, and computes the terms of the key
+ * mean. */
+DEVICE void rotate_queries(const struct device_table *t, const struct device_head *head,
+                           const struct rows *rows, uint32_t first, struct shared s)
 {
     uint32_t n = t->n_planes;
 
-    for (uint32_t p = threadIdx.x; p < n; p += PLAN_THREADS)
+    for (uint32_t p = threadIdx.x; p < n; p += LAUNCH_THREADS)
         phase_of(t, p, (double) rows->position - (double) first, &s.phase[p], &s.phase[n + p]);
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < rows->n * n; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < rows->n * n; i += LAUNCH_THREADS) {
         uint32_t row = i / n, p = i % n, at = row * 2 * n + p;
         float c = s.phase[p], sn = s.phase[n + p], x = s.start[at], y = s.start[at + n];
         float lo = x * c - y * sn, hi = y * c + x * sn;
@@ -151,18 +151,20 @@ DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *hea
     __syncthreads();
 }
 
-/* Of @n keys from position @first, those that the query at @position sees: from .. to - 1. */
-DEVICE void visible(const struct plan_attend *a, uint32_t position, uint32_t first, uint32_t n,
+/* The range from .. to - 1 of @n keys from position @first that the query at @position sees. */
+DEVICE void visible(const struct launch_attend *a, uint32_t position, uint32_t first, uint32_t n,
                     uint32_t *from, uint32_t *to)
 {
     uint32_t beyond = position + 1, low = a->window > 0 && beyond > a->window ? beyond - a->window : 0;
 
+    uint32_t seen = beyond <= first ? 0 : beyond - first;
+
     *from = low > first ? low - first : 0;
-    *to = beyond <= first ? 0 : beyond - first < n ? beyond - first : n;
+    *to = seen < n ? seen : n;
 }
 
-/* Whether any row sees any of them. */
-DEVICE bool any_visible(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n)
+/* Whether any row sees any of these keys. */
+DEVICE bool any_visible(const struct launch_attend *a, const struct rows *rows, uint32_t first, uint32_t n)
 {
     uint32_t from, to, unused;
 

@@ -1,9 +1,9 @@
-/* Reading a sequence back, with the CPU's bits (client/sequence/seq_read.c): decoded vectors of pages, exact
- * ones of sinks and tail. */
+/* Reads a sequence back with the same bits as the CPU (client/sequence/seq_read.c): vectors of pages are
+ * decoded, those of sinks and tail are exact. */
 #include "gpu/cuda/kernels/coding.h"
 
-/* x += what @codes give by their columns of dec, [n_rows][r] at @dec. */
-DEVICE void add_decoded(const struct plan_table *t, const struct plan_codes *codes, const uint8_t *block,
+/* x += the columns of dec, [n_rows][r] at @dec, times the levels of @codes. */
+DEVICE void add_decoded(const struct device_table *t, const struct device_codes *codes, const uint8_t *block,
                         bool is_key, const float *dec, size_t ld, uint32_t n_rows, uint32_t token,
                         float x[ROWS][MINE])
 {
@@ -14,16 +14,17 @@ DEVICE void add_decoded(const struct plan_table *t, const struct plan_codes *cod
     load_levels(levels_of(t, is_key), codes, block, is_key, levels);
     if (n_rows > 0)
         multiply(dec, ld, n_rows, levels + token, LEVEL_LD, codes->r, sum);
-    __syncthreads(); /* before others come to stand there */
+    __syncthreads(); /* before others overwrite it */
     add_shares(x, sum, false);
 }
 
-/* Of a page: mean + the predictors' part, head by head, + the codec's own. */
-DEVICE void decode(const struct plan_read *p, const struct plan_head *head, const uint8_t *payload,
+/* Decodes a page: mean, plus the part of the predictors, head by head, plus the part of the codec's own
+ * codes. */
+DEVICE void decode(const struct launch_read *p, const struct device_head *head, const uint8_t *payload,
                    struct share mine, uint32_t n_rows, float x[ROWS][MINE])
 {
-    const struct plan_table *t = p->table;
-    const struct plan_head *from = t->heads + p->layer * t->n_kv_heads + head->first_predictor;
+    const struct device_table *t = p->table;
+    const struct device_head *from = t->heads + p->layer * t->n_kv_heads + head->first_predictor;
     bool is_key = p->side == 0;
     size_t ld = is_key ? head->k.r : head->r_in;
     const float *dec = (is_key ? head->decode_k : head->dec_v) + mine.row * ld;
@@ -36,11 +37,11 @@ DEVICE void decode(const struct plan_read *p, const struct plan_head *head, cons
                 x);
 }
 
-/* Binary16 of x - mean of the token at position @at, from dimension 0; NULL: it is not exact. */
-DEVICE const uint16_t *exact_row(const struct plan_read *p, const struct plan_head *head, uint32_t at)
+/* Binary16 of x - mean of the token at position @at, from dimension 0; NULL if the token is not exact. */
+DEVICE const uint16_t *exact_row(const struct launch_read *p, const struct device_head *head, uint32_t at)
 {
-    const struct plan_table *t = p->table;
-    const struct plan_seq *seq = p->seq;
+    const struct device_table *t = p->table;
+    const struct device_seq *seq = p->seq;
     uint32_t packed = TOKENS * seq->n_pages;
 
     if (at >= packed)
@@ -52,11 +53,11 @@ DEVICE const uint16_t *exact_row(const struct plan_read *p, const struct plan_he
     return nullptr;
 }
 
-/* Grid: (chunks of 64 positions that the range touches, KV heads, tiles of PLAN_TILE_ROWS dimensions). */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_read(PARAMETER struct plan_read p)
+/* Grid: (chunks of 64 positions that the range touches, KV heads, tiles of LAUNCH_TILE_ROWS dimensions). */
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_read(PARAMETER struct launch_read p)
 {
-    const struct plan_table *t = p.table;
-    const struct plan_head *head = t->heads + p.layer * t->n_kv_heads + blockIdx.y;
+    const struct device_table *t = p.table;
+    const struct device_head *head = t->heads + p.layer * t->n_kv_heads + blockIdx.y;
     uint32_t chunk = p.first / TOKENS + blockIdx.x;
     struct share mine = share_of(blockIdx.z);
     uint32_t left = mine.row < t->d ? t->d - mine.row : 0, n_rows = left < ROWS ? left : (uint32_t) ROWS;

@@ -1,16 +1,19 @@
 /*
- * Queries and scores of attend_80.cu: queries turned from page to page, keys out of codes, their scores, the
- * key mean's share.
+ * Queries and scores of attend_80.cu: rotates queries from page to page, decodes keys, computes their
+ * scores and the part of the key mean.
  *
- * Angles are loaded where they are needed: in registers for all planes they would cost a third of the blocks
- * that run at once.
+ * Angles are loaded where they are needed: keeping them in registers for all planes would cost a third of
+ * the blocks that run at once.
  *
- * The mean's share of a score is a sum over planes of (q_lo m_lo + q_hi m_hi) cos + (q_hi m_lo - q_lo m_hi)
- * sin, angles those of the token's offset. A mean may have norm 900, so one rounding to binary16 is too
- * coarse; both factors are split into what binary16 takes and the rest, and of the four products the three
- * that matter are computed, with sums in binary32; only the first where the host found the mean no larger
- * than what codes add to it, none where it is zero. Means are divided by a power of two, so that factors are
- * about as large as queries.
+ * The part of the key mean in a score, with the angles of the token's offset in its page:
+ *
+ *     sum over planes of (q_lo m_lo + q_hi m_hi) cos + (q_hi m_lo - q_lo m_hi) sin
+ *
+ * A mean may have norm 900, so one rounding to binary16 is too coarse. Both factors are split into a
+ * binary16 number and its rounding residual, and of the four products the three that matter are computed,
+ * with binary32 sums. Only the first product is computed where the host found the mean no larger than what
+ * codes add to it, and none where the mean is zero. Means are divided by a power of two, so that factors
+ * are about as large as queries.
  */
 #pragma once
 
@@ -18,26 +21,28 @@
 
 /* ---- queries ---- */
 
-/* Pairs of planes of some rows, in the frame of the next page to be put: rows first_row + i row_step, planes
- * p and p + 1. */
-template <class S> struct turning_80 {
+/* Pairs of planes of some rows, in the frame of the next page to be stored: rows first_row + i row_step,
+ * planes p and p + 1. */
+template <class S> struct rotation_80 {
     float lo[S::ITEMS][2], hi[S::ITEMS][2];
-    float cosine[2], sine[2]; /* of a page */
+    float cosine[2], sine[2]; /* of the rotation by one page */
     float mean_lo[2], mean_hi[2];
     uint32_t plane;
 };
 
-enum { TURNS_MAX = 128 }; /* pages after which queries are formed anew: a turn errs by 2^-25 of a radian */
+enum {
+    ROTATIONS_MAX = 128
+}; /* pages after which queries are computed anew: one rotation errs by 2^-25 of a radian */
 
 template <class S> DEVICE unsigned row_of_item(unsigned item)
 {
-    return threadIdx.x / S::PAIRS + item * (PLAN_THREADS / S::PAIRS);
+    return threadIdx.x / S::PAIRS + item * (LAUNCH_THREADS / S::PAIRS);
 }
 
-/* In the frame of page @page. Rows that are none are zero. */
+/* Computes the queries in the frame of page @page. Rows that do not exist are zero. */
 template <class S>
-DEVICE void begin_queries(const struct plan_table *t, const struct rows *rows, uint32_t page,
-                          struct turning_80<S> *q)
+DEVICE void begin_queries(const struct device_table *t, const struct rows *rows, uint32_t page,
+                          struct rotation_80<S> *q)
 {
     float scale = t->attn_scale * LOG2_E;
 
@@ -66,19 +71,20 @@ DEVICE void begin_queries(const struct plan_table *t, const struct rows *rows, u
 }
 
 template <class S>
-DEVICE void init_queries(const struct plan_table *t, const struct plan_head *head, struct turning_80<S> *q)
+DEVICE void init_queries(const struct device_table *t, const struct device_head *head,
+                         struct rotation_80<S> *q)
 {
     q->plane = 2 * (threadIdx.x % S::PAIRS);
     UNROLL
     for (unsigned i = 0; i < 2; i++) {
-        q->cosine[i] = t->page_turn[2 * (q->plane + i)];
-        q->sine[i] = t->page_turn[2 * (q->plane + i) + 1];
+        q->cosine[i] = t->page_rotation[2 * (q->plane + i)];
+        q->sine[i] = t->page_rotation[2 * (q->plane + i) + 1];
         q->mean_lo[i] = head->mean_k[q->plane + i] / head->mean_scale;
         q->mean_hi[i] = head->mean_k[t->n_planes + q->plane + i] / head->mean_scale;
     }
 }
 
-/* Two numbers to binary16 and what that lost. */
+/* Rounds two numbers to a pair of binary16, and their rounding residuals to another. */
 DEVICE void split_pair(float x, float y, uint32_t *ret_pair, uint32_t *ret_rest)
 {
     uint32_t pair = pack_halves(x, y);
@@ -87,8 +93,9 @@ DEVICE void split_pair(float x, float y, uint32_t *ret_pair, uint32_t *ret_rest)
     *ret_rest = pack_halves(x - half_to_float((uint16_t) pair), y - half_to_float((uint16_t) (pair >> 16)));
 }
 
-/* The queries as they stand to page @page (0, 1) of a pair, as operands B; then turned to the next one. */
-template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, struct turning_80<S> *q)
+/* Stores the queries in the frame of page @page (0, 1) of a pair as operands B, then rotates them to the
+ * next page. */
+template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, struct rotation_80<S> *q)
 {
     UNROLL
     for (unsigned item = 0; item < S::ITEMS; item++) {
@@ -102,7 +109,7 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
             continue; /* of a small head dimension */
         uint32_t *queries = query_words<S>(s, 0, set, q->plane / 16, lane) + at;
         uint32_t *factors = query_words<S>(s, 1, set, q->plane / 16, lane) + at;
-        uint32_t *rests = query_words<S>(s, 2, set, q->plane / 16, lane) + at;
+        uint32_t *residuals = query_words<S>(s, 2, set, q->plane / 16, lane) + at;
 
         queries[0] = pack_halves(lo[0], lo[1]);
         queries[2] = pack_halves(hi[0], hi[1]);
@@ -111,8 +118,8 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
             c[i] = lo[i] * q->mean_lo[i] + hi[i] * q->mean_hi[i];
             sn[i] = hi[i] * q->mean_lo[i] - lo[i] * q->mean_hi[i];
         }
-        split_pair(c[0], c[1], &factors[0], &rests[0]);
-        split_pair(sn[0], sn[1], &factors[2], &rests[2]);
+        split_pair(c[0], c[1], &factors[0], &residuals[0]);
+        split_pair(sn[0], sn[1], &factors[2], &residuals[2]);
         UNROLL
         for (unsigned i = 0; i < 2; i++) {
             float x = lo[i], y = hi[i];
@@ -125,33 +132,34 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
 
 /* ---- keys ---- */
 
-/* Cosines and sines of this warp's tokens and 16 planes as operands A; @rest: what binary16 lost of them. */
+/* Cosines and sines of the tokens of this warp and 16 planes as operands A; @residual: their rounding
+ * residuals. */
 struct angles_80 {
     struct words4 cosine, sine;
 };
 
-DEVICE struct angles_80 angles_of(const struct plan_table *t, unsigned rest, unsigned warp, unsigned step,
-                                  unsigned lane)
+DEVICE struct angles_80 angles_of(const struct device_table *t, unsigned residual, unsigned warp,
+                                  unsigned step, unsigned lane)
 {
     const uint32_t *at =
-        t->turns + ((rest * (t->n_planes / 16) + step) * 2 * PLAN_THREADS + 32 * warp + lane) * 4;
+        t->rotations + ((residual * (t->n_planes / 16) + step) * 2 * LAUNCH_THREADS + 32 * warp + lane) * 4;
 
-    return {load_16_bytes(at), load_16_bytes(at + 4 * PLAN_THREADS)};
+    return {load_16_bytes(at), load_16_bytes(at + 4 * LAUNCH_THREADS)};
 }
 
-/* Levels of a half-tile of K for this warp's tokens: columns 2t, 2t + 1 of tokens 16 w + g, then of 16 w + 8
- * + g. */
+/* Levels of a half-tile of K for the tokens of this warp: columns 2t, 2t + 1 of tokens 16 w + g, then of 16
+ * w + 8 + g. */
 DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsigned warp, unsigned lane,
                        uint32_t *ret_first, uint32_t *ret_second)
 {
-    uint32_t which = warp & 1 ? 0x4431 : 0x4420, levels; /* fields 2w, 2w + 1 of the word that has them */
+    uint32_t which = warp & 1 ? 0x4431 : 0x4420, levels; /* fields 2w, 2w + 1 of their word */
 
     if (b > NARROW_BITS) {
         *ret_first = wide_pair(wide_table(s, 0), b, code_pair(at, b, lane, 2 * warp));
         *ret_second = wide_pair(wide_table(s, 0), b, code_pair(at, b, lane, 2 * warp + 1));
         return;
     }
-    if (b == NARROW_BITS) { /* without further questions */
+    if (b == NARROW_BITS) { /* the common case, without further branches */
         levels = narrow_levels(narrow_table(s, 0, b), NARROW_BITS,
                                pick_bytes(nibbles_of(at, NARROW_BITS, lane, warp >> 1), 0, which));
     } else if (b > 0) {
@@ -165,30 +173,28 @@ DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsign
     *ret_second = pair_of_bytes(levels, 0x4341);
 }
 
-/*
- * Levels of all half-tiles of K of a page, as operands A. They pass through shared memory, a lane's own part
- * of it, so that the code that looks levels up is there once and not for each half-tile that a kernel has
- * registers for.
- */
+/* Levels of all half-tiles of K of a page, as operands A. They pass through shared memory, in a part that
+ * only the lane uses, so that the code of the lookup exists once and not for each half-tile that a kernel
+ * has registers for. */
 template <class S>
 DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 s, unsigned warp,
                         unsigned lane, uint32_t ret[S::KEY_STEPS][4])
 {
     const uint32_t *halves = (const uint32_t *) (s.base + s.at.halves);
     unsigned n_steps = n_half / 2,
-             of_warp = n_steps < PLAN_80_LEVEL_STEPS ? n_steps : (unsigned) PLAN_80_LEVEL_STEPS;
+             of_warp = n_steps < ATTEND_80_LEVEL_STEPS ? n_steps : (unsigned) ATTEND_80_LEVEL_STEPS;
     uint32_t *own = (uint32_t *) (s.base + s.at.levels) + (warp * of_warp * 32 + lane) * 4;
 
     UNROLL
-    for (unsigned first = 0; first < S::KEY_STEPS; first += PLAN_80_LEVEL_STEPS) {
+    for (unsigned first = 0; first < S::KEY_STEPS; first += ATTEND_80_LEVEL_STEPS) {
         NOT_UNROLLED
-        for (unsigned half = 2 * first; half < n_half && half < 2 * (first + PLAN_80_LEVEL_STEPS); half++) {
+        for (unsigned half = 2 * first; half < n_half && half < 2 * (first + ATTEND_80_LEVEL_STEPS); half++) {
             uint32_t *to = own + (half / 2 - first) * 128 + half % 2 * 2;
 
             key_levels(s, block + (halves[half] & 0xffffff), halves[half] >> 24, warp, lane, &to[0], &to[1]);
         }
         UNROLL
-        for (unsigned i = 0; i < PLAN_80_LEVEL_STEPS; i++) {
+        for (unsigned i = 0; i < ATTEND_80_LEVEL_STEPS; i++) {
             if (first + i >= n_steps)
                 break;
             struct words4 w = words_at(own + 128 * i);
@@ -200,10 +206,8 @@ DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 
     }
 }
 
-/*
- * Keys of 16 planes and both pages, turned by their offsets in the page, as operands A: of planes' first
- * dimensions, then of their second ones.
- */
+/* Keys of 16 planes and both pages, rotated by their offsets in the page, as operands A: of the first
+ * dimensions of the planes, then of the second ones. */
 template <class S>
 DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_steps, unsigned step,
                            const uint32_t (&levels)[2][S::KEY_STEPS][4], struct angles_80 angles,
@@ -239,7 +243,7 @@ DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_steps, unsigned step,
     }
 }
 
-/* Scores of codes of 16 planes, times head->dec_k_scale. */
+/* Scores of codes of 16 planes, divided by head->dec_k_scale. */
 template <class S>
 DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
                         const uint32_t (&levels)[2][S::KEY_STEPS][4], struct angles_80 angles, unsigned lane,
@@ -254,24 +258,24 @@ DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         unsigned set = S::BOTH ? 0 : page * S::ROW_TILES + tile;
         struct words4 q = words_at(query_words<S>(s, 0, set, step, lane));
-        bool mine = !S::BOTH || lane >> 4 == page; /* columns that are this page's */
+        bool mine = !S::BOTH || lane >> 4 == page; /* columns of this page */
 
         mma_16x8x16(c[set], lo[page], mine ? q.word[0] : 0, mine ? q.word[1] : 0);
         mma_16x8x16(c[set], hi[page], mine ? q.word[2] : 0, mine ? q.word[3] : 0);
     }
 }
 
-/* Scores of the key mean of 16 planes, times head->mean_scale; as exactly as the host found that they must be
- * (PLAN_MEAN_*). */
+/* Scores of the key mean of 16 planes, divided by head->mean_scale, as exactly as head->mean_steps demands
+ * (DEVICE_MEAN_*). */
 template <class S>
-DEVICE void score_mean(const struct plan_table *t, const struct plan_head *head, unsigned step,
+DEVICE void score_mean(const struct device_table *t, const struct device_head *head, unsigned step,
                        struct angles_80 angles, unsigned warp, unsigned lane, struct shared_80 s,
                        float c[S::SETS][4])
 {
     uint32_t how = head->mean_steps >> 2 * step & 3;
-    struct angles_80 lost;
+    struct angles_80 residual;
 
-    if (how == PLAN_MEAN_NONE)
+    if (how == DEVICE_MEAN_NONE)
         return;
     UNROLL
     for (unsigned set = 0; set < S::SETS; set++) {
@@ -280,24 +284,24 @@ DEVICE void score_mean(const struct plan_table *t, const struct plan_head *head,
         mma_16x8x16(c[set], angles.cosine.word, factor.word[0], factor.word[1]);
         mma_16x8x16(c[set], angles.sine.word, factor.word[2], factor.word[3]);
     }
-    if (how == PLAN_MEAN_ROUNDED)
+    if (how == DEVICE_MEAN_ROUNDED)
         return;
-    lost = angles_of(t, 1, warp, step, lane);
+    residual = angles_of(t, 1, warp, step, lane);
     UNROLL
     for (unsigned set = 0; set < S::SETS; set++) {
         struct words4 factor = words_at(query_words<S>(s, 1, set, step, lane));
-        struct words4 rest = words_at(query_words<S>(s, 2, set, step, lane));
+        struct words4 factor_residual = words_at(query_words<S>(s, 2, set, step, lane));
 
-        mma_16x8x16(c[set], angles.cosine.word, rest.word[0], rest.word[1]);
-        mma_16x8x16(c[set], angles.sine.word, rest.word[2], rest.word[3]);
-        mma_16x8x16(c[set], lost.cosine.word, factor.word[0], factor.word[1]);
-        mma_16x8x16(c[set], lost.sine.word, factor.word[2], factor.word[3]);
+        mma_16x8x16(c[set], angles.cosine.word, factor_residual.word[0], factor_residual.word[1]);
+        mma_16x8x16(c[set], angles.sine.word, factor_residual.word[2], factor_residual.word[3]);
+        mma_16x8x16(c[set], residual.cosine.word, factor.word[0], factor.word[1]);
+        mma_16x8x16(c[set], residual.sine.word, factor.word[2], factor.word[3]);
     }
 }
 
-/* Scores of this warp's tokens of a pair of pages. */
+/* Scores of the tokens of this warp in a pair of pages. */
 template <class S>
-DEVICE void score_pair(const struct plan_table *t, const struct plan_head *head, const uint8_t *blocks,
+DEVICE void score_pair(const struct device_table *t, const struct device_head *head, const uint8_t *blocks,
                        struct shared_80 s, unsigned warp, unsigned lane, float ret[S::SETS][4])
 {
     const uint32_t *dec = (const uint32_t *) (s.base + s.at.dec_k);

@@ -1,14 +1,16 @@
-/* What attention kernels share: scores of 64 keys to weights, base 2, with running maxima and sums. */
+/*
+ * What attention kernels share: turns scores of 64 keys into weights, base 2, with running maxima and sums.
+ */
 #pragma once
 
 #include "gpu/cuda/kernels/queries.h"
 
 /*
- * Of @n keys from position @first, every row's visible ones; the first @n_exact weights are for exact values.
- * Eight threads per row. Weights are rounded to binary16 before they are summed, so that they and their sum
- * agree.
+ * Computes the weights of the keys that each row sees, out of @n keys from position @first; the first
+ * @n_exact weights are for exact values. Eight threads per row. Weights are rounded to binary16 before they
+ * are summed, so that they agree with their sum.
  */
-DEVICE void softmax(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n,
+DEVICE void softmax(const struct launch_attend *a, const struct rows *rows, uint32_t first, uint32_t n,
                     uint32_t n_exact, struct shared s)
 {
     unsigned row = threadIdx.x / 8, sub = threadIdx.x % 8;

@@ -1,34 +1,34 @@
-/*
- * The steps of attend_80.cu, pair by pair of pages, whatever values are: konly.cu, the bench of packed keys
- * beside binary16 values, has them too.
- */
+/* The steps of attend_80.cu, by pairs of pages, for any kind of values. konly.cu, the bench of packed keys
+ * beside binary16 values, uses them too. */
 #pragma once
 
 #include "gpu/cuda/kernels/scores_80.h"
 #include "gpu/cuda/kernels/weights_80.h"
 
-/* What a block attends to: pages from, to - 1. */
+/* Pages from .. to - 1 that a block attends to. */
 struct span {
     uint32_t from, to;
     bool has_sinks, has_tail;
 };
 
-/* Everything that does not change from pair to pair. */
+/* Everything that does not change between pairs. */
 struct job_80 {
-    const struct plan_attend *a;
-    const struct plan_table *t;
-    const struct plan_seq *seq;
-    const struct plan_head *head;
+    const struct launch_attend *a;
+    const struct device_table *t;
+    const struct device_seq *seq;
+    const struct device_head *head;
     struct rows rows;
     struct shared_80 s;
     struct span span;
     uint32_t n_pairs;
 };
 
-/* Work is divided by pages and what exact rows are worth in pages; pages that no row sees are left out. */
-DEVICE struct span span_of(const struct plan_attend *a, const struct plan_seq *seq, const struct rows *rows)
+/* Divides the work by pages, where ATTEND_80_EXACT_ROWS exact rows count as one page; leaves out pages that
+ * no row sees. */
+DEVICE struct span span_of(const struct launch_attend *a, const struct device_seq *seq,
+                           const struct rows *rows)
 {
-    uint32_t all = seq->n_pages + seq->n_exact / PLAN_80_EXACT_ROWS,
+    uint32_t all = seq->n_pages + seq->n_exact / ATTEND_80_EXACT_ROWS,
              share = (all + a->n_splits - 1) / a->n_splits;
     uint32_t low, unused, high = (rows->position + (rows->n - 1) / rows->group) / TOKENS + 1;
     struct span x = {blockIdx.y * share, blockIdx.y * share + share, false, blockIdx.y + 1 == a->n_splits};
@@ -42,20 +42,20 @@ DEVICE struct span span_of(const struct plan_attend *a, const struct plan_seq *s
     return x;
 }
 
-/* Tables to shared memory; copies of dec are begun. */
+/* Writes tables to shared memory and begins to copy dec. */
 DEVICE void load_tables(const struct job_80 *j)
 {
-    const struct plan_table *t = j->t;
+    const struct device_table *t = j->t;
     struct shared_80 s = j->s;
     uint32_t n_dec = t->n_planes / 8 * (j->head->k.n_half / 2u) * 32; /* of 16 bytes */
 
-    for (uint32_t i = threadIdx.x; i < n_dec; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < n_dec; i += LAUNCH_THREADS)
         copy_begin(s.base + s.at.dec_k + 16 * i, j->head->dec_k_fragments + 4 * i);
-    for (uint32_t i = threadIdx.x; i < j->head->k.n_half; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < j->head->k.n_half; i += LAUNCH_THREADS)
         ((uint32_t *) (s.base + s.at.halves))[i] = j->head->k.offset[i] | (uint32_t) j->head->k.bits[i] << 24;
-    for (uint32_t i = threadIdx.x; i < 3 * 5 * 4; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < 3 * 5 * 4; i += LAUNCH_THREADS)
         ((uint32_t *) (s.base + s.at.narrow))[i] = t->narrow[i];
-    for (uint32_t i = threadIdx.x; i < PLAN_80_WIDE_LEVELS; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < ATTEND_80_WIDE_LEVELS; i += LAUNCH_THREADS)
         ((uint32_t *) (s.base + s.at.wide))[i] = t->wide[i];
 }
 
@@ -63,10 +63,12 @@ DEVICE uint32_t page_at(const struct job_80 *j, uint32_t pair, unsigned i)
 {
     uint32_t page = j->span.from + 2 * pair + i;
 
-    return page < j->span.to ? page : j->span.to - 1; /* behind the last: once more, unseen */
+    /* behind the last page: the last page again, which no row sees */
+    return page < j->span.to ? page : j->span.to - 1;
 }
 
-/* Copies of a pair's blocks, and what values want, are begun, as a group; an empty one behind the last. */
+/* Begins to copy the blocks of a pair, and what values need, as one group; behind the last pair the group
+ * is empty. */
 template <class V> DEVICE void fetch(const struct job_80 *j, uint32_t pair, const V *values)
 {
     uint8_t *to = j->s.base + j->s.at.ring + pair % j->s.at.n_stages * 2 * j->s.at.block_bytes;
@@ -75,34 +77,34 @@ template <class V> DEVICE void fetch(const struct job_80 *j, uint32_t pair, cons
         for (unsigned page = 0; page < 2; page++) {
             const uint8_t *from = j->seq->payloads[page_at(j, pair, page)] + j->head->block;
 
-            for (uint32_t at = 16 * threadIdx.x; at < j->head->block_bytes; at += 16 * PLAN_THREADS)
+            for (uint32_t at = 16 * threadIdx.x; at < j->head->block_bytes; at += 16 * LAUNCH_THREADS)
                 copy_begin(to + page * j->s.at.block_bytes + at, from + at);
             values->fetch(j, pair, page);
         }
     copies_group();
 }
 
-/* The next pair has arrived: all groups but those behind it. */
+/* Waits until the next pair has arrived: all groups but those after it. */
 DEVICE void wait_for_next(const struct job_80 *j)
 {
     if (j->s.at.n_stages == 2)
         copies_wait<0>();
     else
-        copies_wait<PLAN_80_STAGES_MAX - 2>();
+        copies_wait<ATTEND_80_STAGES_MAX - 2>();
 }
 
 /*
  * All pairs of a block. @values has
  *     fetch(job, pair, page)   begins more copies for a page
- *     wide(job)                whether it wants weights in binary16 too
- *     add(job, pair, softmax)  weights, which are in shared memory, times values, on what was summed before
+ *     wide(job)                whether it needs weights in binary16 too
+ *     add(job, pair, softmax)  adds weights, which are in shared memory, times values to the sums
  */
 template <class S, class V>
 DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *values)
 {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     struct shared_80 s = j->s;
-    struct turning_80<S> queries;
+    struct rotation_80<S> queries;
 
     for (uint32_t pair = 0; pair + 1 < s.at.n_stages; pair++)
         fetch(j, pair, values);
@@ -121,7 +123,7 @@ DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *val
         __syncthreads();
         fetch(j, pair + s.at.n_stages - 1, values);
         weigh<S>(warp, lane, values->wide(j), scores, x, s);
-        if ((pair + 1) % (TURNS_MAX / 2) == 0)
+        if ((pair + 1) % (ROTATIONS_MAX / 2) == 0)
             begin_queries<S>(j->t, &j->rows, j->span.from + 2 * (pair + 1), &queries);
         put_queries<S>(s, 0, &queries);
         put_queries<S>(s, 1, &queries);
@@ -133,7 +135,7 @@ DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *val
     __syncthreads();
 }
 
-/* This block's maxima and sums of weights, in units of 1, of all rows: after the last pair. */
+/* Maxima and sums of weights of all rows of this block, in units of 1; after the last pair. */
 template <class S>
 DEVICE void finish_softmax(const struct job_80 *j, const struct softmax_80<S> *x, float *ret_max,
                            float *ret_sum)
@@ -157,7 +159,7 @@ DEVICE void finish_softmax(const struct job_80 *j, const struct softmax_80<S> *x
         }
     }
     __syncthreads();
-    for (uint32_t row = threadIdx.x; row < ROWS; row += PLAN_THREADS) {
+    for (uint32_t row = threadIdx.x; row < ROWS; row += LAUNCH_THREADS) {
         float sum = 0;
 
         for (unsigned w = 0; w < WARPS && row < S::N_ROWS; w++)

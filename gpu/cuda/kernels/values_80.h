@@ -1,25 +1,23 @@
-/*
- * Values of attend_80.cu, in rank space: [16 columns, 32 tokens] levels x weights, both bytes. Codes of K
- * that values are predicted from are V's once lanes have exchanged their words: tokens are columns then.
- * Tiles with a half-tile of more than four bits are products of binary16.
- */
+/* Values of attend_80.cu, in rank space: [16 columns, 32 tokens] levels x weights, both as bytes. Codes of
+ * K that values are predicted from have the layout of V after lanes have exchanged their words: tokens are
+ * columns then. Tiles with a half-tile of more than four bits are products of binary16. */
 #pragma once
 
 #include "gpu/cuda/kernels/weights_80.h"
 
-/* Where the codes of every tile lie: the predictors' keys one after the other, then V. */
-DEVICE void put_tiles(const struct plan_table *t, uint32_t layer_number, const struct plan_head *head,
+/* Finds where the codes of every tile are: keys of the predictors one after the other, then V. */
+DEVICE void put_tiles(const struct device_table *t, uint32_t layer_number, const struct device_head *head,
                       struct shared_80 s)
 {
-    const struct plan_head *layer = t->heads + layer_number * t->n_kv_heads;
+    const struct device_head *layer = t->heads + layer_number * t->n_kv_heads;
 
-    for (uint32_t tile = threadIdx.x; tile < t->columns_max / 16; tile += PLAN_THREADS) {
+    for (uint32_t tile = threadIdx.x; tile < t->columns_max / 16; tile += LAUNCH_THREADS) {
         uint32_t *words = (uint32_t *) (s.base + s.at.tiles) + 4 * tile, within = tile, what = 0;
 
         for (uint32_t i = 0; i <= head->n_predictors && what == 0; i++) {
             bool is_key = i < head->n_predictors;
-            const struct plan_head *from = is_key ? layer + head->first_predictor + i : head;
-            const struct plan_codes *codes = is_key ? &from->k : &from->v;
+            const struct device_head *from = is_key ? layer + head->first_predictor + i : head;
+            const struct device_codes *codes = is_key ? &from->k : &from->v;
 
             if (within >= codes->n_half / 2u) {
                 within -= codes->n_half / 2u;
@@ -34,7 +32,7 @@ DEVICE void put_tiles(const struct plan_table *t, uint32_t layer_number, const s
     }
 }
 
-DEVICE struct value_tile tile_at(const struct plan_table *t, struct shared_80 s, uint32_t tile)
+DEVICE struct value_tile tile_at(const struct device_table *t, struct shared_80 s, uint32_t tile)
 {
     struct value_tile v = {{0, 0}, {0, 0}, false, false, false};
 
@@ -50,7 +48,7 @@ DEVICE struct value_tile tile_at(const struct plan_table *t, struct shared_80 s,
     return v;
 }
 
-/* Levels of four bits and less of a lane: coordinates g of half-tile 0 and 1, tokens 2t + 8j, then 2t + 1 +
+/* Levels of at most four bits of a lane: coordinates g of half-tiles 0 and 1, tokens 2t + 8j, then 2t + 1 +
  * 8j, j = 4q .. */
 DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *block, unsigned lane,
                         unsigned q, uint32_t ret[4])
@@ -62,7 +60,7 @@ DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const ui
         struct words4 table = narrow_table(s, v->is_key ? 1 : 2, b);
         uint32_t nibbles;
 
-        if (b == NARROW_BITS) { /* without further questions */
+        if (b == NARROW_BITS) { /* the common case, without further branches */
             nibbles = nibbles_of(at, NARROW_BITS, lane, q);
             nibbles = v->is_key ? transpose_8x8(nibbles) : nibbles;
             narrow_levels_of_8(table, NARROW_BITS, nibbles, &ret[half], &ret[half + 2]);
@@ -76,7 +74,7 @@ DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const ui
     }
 }
 
-/* Of the head's own blocks, which stand one behind the other at @stage. */
+/* From the blocks of this head, which follow each other at @stage. */
 template <class S>
 DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *stage, unsigned lane,
                       const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
@@ -104,9 +102,8 @@ DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
         UNROLL
     for (unsigned i = 0; i < 4; i++) {
-        float sum =
-            S::BOTH ? (float) sums[0][i]
-                    : (float) (sums[S::BOTH ? 0 : 2 * tile][i] * 256 + sums[S::BOTH ? 0 : 2 * tile + 1][i]);
+        unsigned upper = S::BOTH ? 0 : 2 * tile, lower = S::BOTH ? 0 : 2 * tile + 1;
+        float sum = S::BOTH ? (float) sums[0][i] : (float) (sums[upper][i] * 256 + sums[lower][i]);
 
         c[tile][i] += sum * (S::BOTH && (lane & 2) == 0 ? 256 * x->add[tile][i & 1] : x->add[tile][i & 1]);
     }
@@ -126,7 +123,7 @@ DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const
     return wide_pair(wide_table(s, v->is_key ? 0 : 1), b, v->is_key ? transpose_8x8(codes) : codes);
 }
 
-/* Of any blocks, one of either page. */
+/* From the block of any head, one block in each page. */
 template <class S>
 DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uint8_t *first,
                        const uint8_t *second, unsigned lane, const struct softmax_80<S> *x,
@@ -149,7 +146,7 @@ DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uin
             unsigned n = lane >> 2;
             bool is_row = !S::BOTH || n < 4;
             const uint16_t *w = weights +
-                                (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * PLAN_80_WEIGHT_LD +
+                                (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * ATTEND_80_WEIGHT_LD +
                                 16 * k + 2 * (lane & 3);
             uint32_t low = *(const uint32_t *) w, high = *(const uint32_t *) (w + 8);
 
@@ -163,18 +160,16 @@ DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uin
         c[tile][i] += sums[tile][i] * (WEIGHT_ONE * x->add[tile][i & 1]);
 }
 
-/* Sums of tile @tile of columns, 8 rows @row_tile, this lane's. */
+/* Sums of tile @tile of columns, row tile @row_tile of 8 rows, for this lane. */
 template <class S> DEVICE float *sums_at(struct shared_80 s, uint32_t tile, unsigned row_tile, unsigned lane)
 {
     return (float *) (s.base + s.at.sums) + ((tile * S::ROW_TILES + row_tile) * 32 + lane) * 4;
 }
 
-/*
- * This warp's columns of a pair of pages: what was summed before is brought to the new maxima, then weights
- * times levels. Sums are in shared memory, so that the code is there once.
- */
+/* The columns of this warp in a pair of pages: earlier sums are scaled to the new maxima, then weights
+ * times levels are added. Sums are in shared memory, so that the code exists once. */
 template <class S>
-DEVICE void add_values(const struct plan_table *t, struct shared_80 s, const uint8_t *stage,
+DEVICE void add_values(const struct device_table *t, struct shared_80 s, const uint8_t *stage,
                        const uint8_t *const payloads[2], unsigned warp, unsigned lane,
                        const struct softmax_80<S> *x)
 {
@@ -192,7 +187,7 @@ DEVICE void add_values(const struct plan_table *t, struct shared_80 s, const uin
             c[tile][y] = sums_at<S>(s, i, tile, lane)[y] * x->keep[tile][y & 1];
         if (v.is_elsewhere)
             add_halves<S>(s, &v, payloads[0], payloads[1], lane, x,
-                          c); /* rare: any width, from where it lies */
+                          c); /* rare: any width, read from its place */
         else if (v.bits[0] <= NARROW_BITS && v.bits[1] <= NARROW_BITS)
             add_bytes<S>(s, &v, stage, lane, x, c);
         else

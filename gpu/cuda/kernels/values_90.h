@@ -1,21 +1,21 @@
 /*
- * Weights and values in attend_90.cu. Every warp weighs its own 16 tokens, for all rows, and adds up the
- * columns of values that are its own, for all 64: weights pass through shared memory. All warps use one
- * reference per row, BELOW the largest score that it has seen, and raise it, together, only when a score lies
- * RAISE beyond it: weights are binary16, which is as exact at 2^15 as at 1, and smallest ones, of many keys
- * beside a large one, are then still exact at 2^-21 of it. Sums are binary32.
+ * Weights and values in attend_90.cu. Every warp computes the weights of its own 16 tokens for all rows,
+ * and sums its own columns of values for all 64 tokens; weights pass through shared memory.
+ *
+ * All warps use one reference per row, BELOW the largest score of the row so far. They raise it, together,
+ * only when a score is more than RAISE above it: weights are binary16, which is as exact at 2^15 as at 1.
+ * So the smallest weights, of many keys beside a large one, are still exact to 2^-21 of the largest. Sums
+ * are binary32.
  */
 #pragma once
 
 #include "gpu/cuda/kernels/block_90.h"
 
 #define BELOW 7.0f
-#define RAISE 15.0f /* 2^15 is below binary16's largest */
+#define RAISE 15.0f /* 2^15 is below the largest binary16 number */
 
-/*
- * What a lane keeps. Of rows 8 n + 2 t + i: the reference, the sum of its tokens' weights; of tiles of
- * columns warp + 4 x, sums of weights times levels.
- */
+/* What a lane stores. For rows 8 n + 2 t + i: the reference and the sum of the weights of its tokens. For
+ * tiles warp + 4 x of columns: sums of weights times levels. */
 template <class S> struct sums_90 {
     float reference[S::ROW_TILES][2], total[S::ROW_TILES][2];
     float columns[S::VALUE_TILES][S::ROW_TILES][4];
@@ -23,7 +23,7 @@ template <class S> struct sums_90 {
 
 /* ---- weights ---- */
 
-/* Scores of keys that a row does not see are below all others. */
+/* Sets scores of keys that a row does not see below all others. */
 template <class S>
 DEVICE void hide(const struct work *w, const struct piece *p, float scores[S::ROW_TILES][4])
 {
@@ -41,7 +41,7 @@ DEVICE void hide(const struct work *w, const struct piece *p, float scores[S::RO
     }
 }
 
-/* Weights in binary16, tokens g and g + 8 side by side, to where add_columns() looks for them. */
+/* Stores weights in binary16, tokens g and g + 8 as a pair, where load_weights() reads them. */
 template <class S>
 DEVICE void store_weights(const float reference[S::ROW_TILES][2], const float scores[S::ROW_TILES][4],
                           uint32_t *weights, uint32_t ret[S::ROW_TILES][2])
@@ -54,12 +54,12 @@ DEVICE void store_weights(const float reference[S::ROW_TILES][2], const float sc
     for (unsigned i = 0; i < 2; i++) {
         ret[n][i] = pack_halves(exp2_fast(scores[n][i] - reference[n][i]),
                                 exp2_fast(scores[n][2 + i] - reference[n][i]));
-        weights[(8 * n + 2 * (lane % 4) + i) * PLAN_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] =
+        weights[(8 * n + 2 * (lane % 4) + i) * ATTEND_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] =
             ret[n][i];
     }
 }
 
-/* @n tiles of sums of rows, times a factor per row. */
+/* Multiplies @n tiles of sums by a factor per row. */
 template <class S>
 DEVICE void scale_tiles(float (*tiles)[S::ROW_TILES][4], unsigned n_tiles,
                         const float factor[S::ROW_TILES][2])
@@ -73,7 +73,8 @@ DEVICE void scale_tiles(float (*tiles)[S::ROW_TILES][4], unsigned n_tiles,
         tiles[x][n][i] *= factor[n][i & 1];
 }
 
-/* Raises every row's reference to what these scores want; factors of what was summed under the old ones. */
+/* Raises the reference of each row that these scores demand; ret_factor rescales the sums accumulated under
+ * the old reference. */
 template <class S>
 DEVICE void raise_largest(struct block_90 b, const float scores[S::ROW_TILES][4],
                           float reference[S::ROW_TILES][2], float ret_factor[S::ROW_TILES][2])
@@ -105,10 +106,8 @@ DEVICE void raise_largest(struct block_90 b, const float scores[S::ROW_TILES][4]
     }
 }
 
-/*
- * Scores to weights, for all warps to read. @exact: sums of exact values, [n_exact] tiles; what stands there
- * and in @s is scaled where a reference rises.
- */
+/* Scores to weights, for all warps to read. @exact: sums of exact values, [n_exact] tiles; they and the
+ * sums in @s are rescaled where a reference rises. */
 template <class S>
 DEVICE void weigh(struct block_90 b, const float scores[S::ROW_TILES][4], struct sums_90<S> *s,
                   float (*exact)[S::ROW_TILES][4], unsigned n_exact, uint32_t *weights)
@@ -145,7 +144,7 @@ DEVICE void weigh(struct block_90 b, const float scores[S::ROW_TILES][4], struct
 
 /* ---- values ---- */
 
-/* A lane's share of all weights as operand B: [2 s + h] are tokens 16 s + 2 t + h and 8 more. */
+/* The part of all weights that a lane needs as operand B: [2 s + h] are tokens 16 s + 2 t + h and 8 more. */
 template <class S> DEVICE void load_weights(const uint32_t *weights, uint32_t ret[S::ROW_TILES][8])
 {
     unsigned lane = threadIdx.x % 32;
@@ -154,7 +153,7 @@ template <class S> DEVICE void load_weights(const uint32_t *weights, uint32_t re
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
     for (unsigned x = 0; x < 2; x++) {
-        struct words4 w = words_at(weights + (8 * n + lane / 4) * PLAN_90_WEIGHT_LD + lane % 4 * 8 + 4 * x);
+        struct words4 w = words_at(weights + (8 * n + lane / 4) * ATTEND_90_WEIGHT_LD + lane % 4 * 8 + 4 * x);
 
         UNROLL
         for (unsigned i = 0; i < 4; i++)
@@ -162,10 +161,8 @@ template <class S> DEVICE void load_weights(const uint32_t *weights, uint32_t re
     }
 }
 
-/*
- * 16 columns times the weights of 64 tokens: levels of two half-tiles. @in_order: a lane's pairs are tokens 2
- * t, 2 t + 1 of a field, as exact rows have them; else the same token of two fields.
- */
+/* 16 columns times the weights of 64 tokens, for the levels of two half-tiles. @in_order: the pairs of a
+ * lane are tokens 2 t, 2 t + 1 of a field, as in exact rows; else they are the same token of two fields. */
 template <class S>
 DEVICE void add_tile_90(const uint32_t levels[2][8], const uint32_t weights[S::ROW_TILES][8], bool in_order,
                         float c[S::ROW_TILES][4])
@@ -186,7 +183,7 @@ DEVICE void add_tile_90(const uint32_t levels[2][8], const uint32_t weights[S::R
     }
 }
 
-/* 1152 times the weights of 64 tokens: what levels that are raised by it sum to more. */
+/* 1152 times the weights of 64 tokens: how much levels that are raised by 1152 add to the sums. */
 template <class S> DEVICE void sum_raised(const uint32_t weights[S::ROW_TILES][8], float c[S::ROW_TILES][4])
 {
     uint32_t levels[2][8];
@@ -206,7 +203,7 @@ template <class S> DEVICE void lower_tile(const float raised[S::ROW_TILES][4], f
         c[n][i] -= raised[n][i];
 }
 
-/* This warp's columns of a page: coordinates of K where V is predicted from them, then V's. */
+/* The columns of this warp in a page: coordinates of K if V is predicted from them, then those of V. */
 template <class S>
 DEVICE void add_columns(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
                         const uint32_t *weights, struct sums_90<S> *sums)
@@ -223,15 +220,15 @@ DEVICE void add_columns(const struct head_90 *head, struct block_90 b, const uin
 
         if (x >= head->n_tiles)
             break;
-        if (column_tile(b.levels, codes, tile_at(b.column_tiles + warp * PLAN_HALVES_MAX, x), lane, levels))
+        if (column_tile(b.levels, codes, tile_at(b.column_tiles + warp * DEVICE_HALVES_MAX, x), lane, levels))
             lower_tile<S>(raised, sums->columns[x]);
         add_tile_90<S>(levels, w, false, sums->columns[x]);
     }
 }
 
-/* This warp's dimensions of exact values, 16 by 16. */
+/* The dimensions of exact values of this warp, 16 at a time. */
 template <class S>
-DEVICE void add_exact_values(const struct plan_table *t, const struct piece *p, const uint32_t *weights,
+DEVICE void add_exact_values(const struct device_table *t, const struct piece *p, const uint32_t *weights,
                              float (*exact)[S::ROW_TILES][4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;

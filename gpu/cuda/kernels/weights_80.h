@@ -1,29 +1,29 @@
 /*
- * Softmax of attend_80.cu, base 2, over the 128 tokens of a pair of pages at a time. A weight is a whole
- * number of 1 / 65535 of the largest one of its row there, and its two bytes are two columns of a product of
- * bytes: so sums of values are exact until they are added to those of the pages before. What is summed is the
- * rounded weights, so that they and their sum agree.
+ * Softmax of attend_80.cu, base 2, over the 128 tokens of a pair of pages. A weight is a whole multiple of
+ * 1 / 65535 of the largest weight of its row in the pair. Its two bytes are two columns of a product of
+ * bytes, so sums of values are exact until they are added to those of earlier pages. The rounded weights
+ * are what is summed, so that they agree with their sum.
  */
 #pragma once
 
 #include "gpu/cuda/kernels/block_80.h"
 
 #define WEIGHT_ONE 65535.0f
-#define WHOLE 8388608.0f /* 2^23: added, a weight stands in the lowest bits, rounded */
+#define WHOLE 8388608.0f /* 2^23: adding it leaves the weight, rounded, in the lowest bits */
 
-/* Of this lane's rows: positions that they see, and the softmax so far. */
+/* For the rows of this lane: positions that they see, and the softmax so far. */
 template <class S> struct softmax_80 {
     uint32_t first[S::ROW_TILES][2], last[S::ROW_TILES][2];
     float max[S::ROW_TILES][2],
-        sum[S::ROW_TILES][2]; /* the sum over this lane's tokens, of the weights as whole numbers */
+        sum[S::ROW_TILES][2]; /* sum of the weights of this lane's tokens, as whole numbers */
     float keep[S::ROW_TILES][2],
-        add[S::ROW_TILES][2]; /* what sums before are worth, and those of this pair of pages */
+        add[S::ROW_TILES][2]; /* factors of the earlier sums and of the sums of this pair of pages */
 };
 
 /* Packed keys that rows see begin behind @n_sink and end before page @end. */
 template <class S>
-DEVICE void begin_softmax(const struct plan_attend *a, const struct rows *rows, uint32_t n_sink, uint32_t end,
-                          unsigned lane, struct softmax_80<S> *x)
+DEVICE void begin_softmax(const struct launch_attend *a, const struct rows *rows, uint32_t n_sink,
+                          uint32_t end, unsigned lane, struct softmax_80<S> *x)
 {
     UNROLL
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
@@ -32,22 +32,24 @@ DEVICE void begin_softmax(const struct plan_attend *a, const struct rows *rows, 
         uint32_t row = row_of<S>(lane, tile, i), position = rows->position + row / rows->group, from, to;
 
         visible(a, position, 0, end * TOKENS, &from, &to);
-        x->first[tile][i] = row < rows->n ? (from > n_sink ? from : n_sink) : 1;
+        from = from > n_sink ? from : n_sink;
+        x->first[tile][i] = row < rows->n ? from : 1;
         x->last[tile][i] = row < rows->n && to > 0 ? to - 1 : 0;
         if (to == 0)
-            x->first[tile][i] = 1; /* nothing */
+            x->first[tile][i] = 1; /* sees no key */
         x->max[tile][i] = LEAST;
         x->sum[tile][i] = 0;
     }
 }
 
-/* Token of a page that element @i of a fragment of scores is of. */
+/* Token of a page that element @i of a fragment of scores belongs to. */
 DEVICE unsigned token_of(unsigned warp, unsigned lane, unsigned i)
 {
     return 16 * warp + (lane >> 2) + (i >> 1) * 8;
 }
 
-/* Scores that are not seen become LEAST; the largest of each row goes to shared memory, this warp's. */
+/* Sets scores that are not seen to LEAST and writes the largest score of each row in this warp to shared
+ * memory. */
 template <class S>
 DEVICE void find_maxima(uint32_t first_token, unsigned warp, unsigned lane, const struct softmax_80<S> *x,
                         float c[S::SETS][4], struct shared_80 s)
@@ -83,7 +85,7 @@ DEVICE void find_maxima(uint32_t first_token, unsigned warp, unsigned lane, cons
     }
 }
 
-/* The weights of two tokens of a row: whole numbers above 2^23, in two bytes each. */
+/* The weights of two tokens of a row: whole numbers above 2^23, as two bytes each. */
 template <class S>
 DEVICE void put_weights(struct shared_80 s, unsigned warp, unsigned lane, unsigned set, unsigned i, float x,
                         float y)
@@ -92,17 +94,14 @@ DEVICE void put_weights(struct shared_80 s, unsigned warp, unsigned lane, unsign
     unsigned row = row_of<S>(lane, set, i), page = page_of<S>(lane, set), tt = lane >> 3, h = lane >> 2 & 1;
     unsigned upper = S::BOTH ? 0 : 2 * (row / 8), lower = S::BOTH ? 0 : upper + 1, n = row % 8,
              n_lower = S::BOTH ? row + 4 : n;
-    unsigned word = 2 * (warp >> 1) + h,
-             half = warp & 1; /* tokens 8 (2 w) and 8 (2 w + 1) stand side by side */
+    unsigned word = 2 * (warp >> 1) + h, half = warp & 1; /* tokens 8 (2 w) and 8 (2 w + 1) are neighbours */
 
     ((uint16_t *) &weight_words<S>(s, page, upper, n, tt)[word])[half] = (uint16_t) (bytes >> 16);
     ((uint16_t *) &weight_words<S>(s, page, lower, n_lower, tt)[word])[half] = (uint16_t) bytes;
 }
 
-/*
- * Scores to weights, after all warps' maxima; @wide: in binary16 too, for levels that are. What was summed
- * before is to be multiplied by keep, what these weights sum to by add.
- */
+/* Scores to weights, after the maxima of all warps; @wide: in binary16 too, for wide levels. Earlier sums
+ * must be multiplied by keep, the sums of these weights by add. */
 template <class S>
 DEVICE void weigh(unsigned warp, unsigned lane, bool wide, const float c[S::SETS][4], struct softmax_80<S> *x,
                   struct shared_80 s)
@@ -144,7 +143,7 @@ DEVICE void weigh(unsigned warp, unsigned lane, bool wide, const float c[S::SETS
         put_weights<S>(s, warp, lane, set, i, whole[0], whole[1]);
         if (wide) {
             uint16_t *row =
-                halves + (page_of<S>(lane, set) * S::N_ROWS + row_of<S>(lane, set, i)) * PLAN_80_WEIGHT_LD;
+                halves + (page_of<S>(lane, set) * S::N_ROWS + row_of<S>(lane, set, i)) * ATTEND_80_WEIGHT_LD;
             uint32_t pair = pack_halves(w[0], w[1]);
 
             row[token_of(warp, lane, 0)] = (uint16_t) pair;

@@ -1,7 +1,6 @@
-/*
- * What a block of attend_90.cu goes through, in the same order by all its warps: its split's pages that
- * anybody sees, then what of sinks and tail is its to do, 64 exact rows at most at a time.
- */
+/* The pieces of work of a block of attend_90.cu, which all its warps go through in the same order: the
+ * pages of its split that any row sees, then its part of the sinks and the tail, at most 64 exact rows at a
+ * time. */
 #pragma once
 
 #include "gpu/cuda/kernels/attend_90.h"
@@ -9,26 +8,26 @@
 #include "gpu/cuda/kernels/queries.h"
 
 struct work {
-    const struct plan_table *table;
-    const struct plan_head *head;
-    const struct plan_seq *seq;
+    const struct device_table *table;
+    const struct device_head *head;
+    const struct device_seq *seq;
     struct rows rows;
     uint32_t kv_head, window;
-    uint32_t page, n_pages;   /* the first, and how many */
-    uint32_t n_sinks;         /* 1: sinks are among it */
+    uint32_t page, n_pages;   /* first page, and number of pages */
+    uint32_t n_sinks;         /* 1 if the sinks belong to this block */
     uint32_t chunk, n_chunks; /* of 64 rows of the tail */
-    uint32_t n;               /* all */
+    uint32_t n;               /* number of all pieces */
 };
 
-/* One piece: pages and exact rows are turned and scored alike. */
+/* One piece. Pages and exact rows are rotated and scored alike. */
 struct piece {
-    uint32_t first, n; /* position, keys */
-    uint32_t page;     /* where sinks lie, too */
+    uint32_t first, n; /* position of the first key, number of keys */
+    uint32_t page;     /* also set for sinks, which it contains */
     bool exact;
     const uint16_t *k, *v; /* [n][d] of exact rows */
 };
 
-/* What the rows see together: from .. to - 1. */
+/* The union of what the rows see: from .. to - 1. */
 DEVICE void seen_by_any(const struct work *w, uint32_t *from, uint32_t *to)
 {
     uint32_t beyond = w->rows.position + 1;
@@ -42,10 +41,10 @@ DEVICE uint32_t least(uint32_t x, uint32_t y)
     return x < y ? x : y;
 }
 
-DEVICE struct work work_of(const struct plan_attend *a, const struct plan_item *item, uint32_t tile,
-                           uint32_t kv_head)
+DEVICE struct work work_of(const struct launch_attend *a, const struct launch_attend_item *item,
+                           uint32_t tile, uint32_t kv_head)
 {
-    const struct plan_seq *seq = item->seq;
+    const struct device_seq *seq = item->seq;
     uint32_t n_pages = seq->n_pages, n_exact = seq->n_exact,
              share = (n_pages + a->n_splits - 1) / a->n_splits;
     uint32_t begin = least(blockIdx.y * share, n_pages), end = least(begin + share, n_pages), from, to, last;
@@ -60,8 +59,8 @@ DEVICE struct work work_of(const struct plan_attend *a, const struct plan_item *
     w.page = begin > from / TOKENS ? begin : from / TOKENS;
     last = least(end, (to + TOKENS - 1) / TOKENS);
     w.n_pages = last > w.page ? last - w.page : 0;
-    w.n_sinks =
-        begin == 0 && end > 0 && from < a->table->n_sink; /* sinks end where their page ends or before */
+    /* sinks end where their page ends or earlier */
+    w.n_sinks = begin == 0 && end > 0 && from < a->table->n_sink;
     if (blockIdx.y + 1 == a->n_splits && to > TOKENS * n_pages) {
         uint32_t n_seen = least(to - TOKENS * n_pages, n_exact);
 
@@ -75,7 +74,7 @@ DEVICE struct work work_of(const struct plan_attend *a, const struct plan_item *
 
 DEVICE struct piece piece_of(const struct work *w, uint32_t i)
 {
-    const struct plan_table *t = w->table;
+    const struct device_table *t = w->table;
 
     if (i < w->n_pages)
         return {(w->page + i) * TOKENS, TOKENS, w->page + i, false, 0, 0};
@@ -101,7 +100,7 @@ DEVICE struct piece piece_of(const struct work *w, uint32_t i)
     }
 }
 
-/* Whether some row does not see all of a piece, or codes stand where sinks are. */
+/* Whether some row does not see all of a piece, or the piece has codes at the places of sinks. */
 DEVICE bool is_ragged(const struct work *w, const struct piece *p)
 {
     uint32_t last = w->rows.position + (w->rows.n - 1) / w->rows.group;

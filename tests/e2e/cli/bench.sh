@@ -15,7 +15,7 @@ expect_json "bench solve --json" cpu results
 
 expect "bench attend" 0 "$KVCOBRA" bench attend --repeat 2 --mib 1 --json
 expect_json "bench attend --json" cpu rows
-expect_true "bench attend: what was measured agrees with binary16" \
+expect_true "bench attend: measured kernels agree with binary16" \
     "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
 positive "bench attend" rows
 
@@ -27,7 +27,7 @@ expect_json "bench service load --json" cpu load asked
 expect_true "load: a sample per client and round" "j['load']['samples'] == 60 and j['load']['page_bytes'] > 32768"
 expect_true "load: numbers are in order" "all(0 < t['min'] <= t['median'] <= t['p99'] for t in j['load']['us'].values())"
 expect_true "load: verdicts follow" "len(j['asked']) == 4 and all(a['met'] == (a['got'] < a['asked']) for a in j['asked'])"
-expect_true "load: ratios are of what is shown" \
+expect_true "load: ratios are those of the printed times" \
     "abs(j['asked'][0]['got'] * j['load']['us']['exchange']['median'] / j['load']['us']['lease']['median'] - 1) < 1e-6"
 expect "bench service memory" 0 service memory --json
 # 8 MiB of slots of 256 bytes; then a tenth of that, or one message per client if that is more
@@ -41,7 +41,7 @@ expect_true "memory: sums" "all(abs(m['bytes_per_page'] * m['pages'] - m['slot_r
 expect_true "memory: not less than the minimum" "all(m['slot_record_bytes'] >= 48 * m['pages'] and m['index_bytes'] >= 28 * m['pages']
     and m['resident_bytes'] >= m['slot_record_bytes'] for m in (j['memory']['filled'], j['memory']['churned']))"
 expect "bench service swap" 0 service swap --clients 3 --json
-expect_true "swap: all of them, with sequences on the way" "j['swap']['swaps'] >= 10 and j['swap']['sequences'] > 0"
+expect_true "swap: all swaps, while sequences run" "j['swap']['swaps'] >= 10 and j['swap']['sequences'] > 0"
 expect_true "swap: four reads of each sequence, none wrong, nothing failed" \
     "j['swap']['reads'] == 4 * j['swap']['sequences'] and j['swap']['wrong'] == j['swap']['failed'] == 0 and not j['swap']['failure']"
 expect_true "swap: whole chunks are published" "j['swap']['published_tokens'] > 0 and \
@@ -57,7 +57,7 @@ if "$KVCOBRAD" --check-config "$dir/keep.conf" 2>"$dir/err" >/dev/null; then
     expect "bench service restart" 0 service restart --json
     expect_true "restart: every page found, every hold kept" "j['restart']['restarts'] == 2 and \
 j['restart']['pages'] == j['restart']['found'] == j['restart']['held'] == 2000"
-    expect_true "restart: the sample is what was written" "j['restart']['sampled'] == j['restart']['identical'] == 4"
+    expect_true "restart: the sample has the written bytes" "j['restart']['sampled'] == j['restart']['identical'] == 4"
     expect_true "restart: generations grow" "j['restart']['lower_generations'] == 0 and len(j['asked']) == 5"
 else
     skip "bench service restart: $(cat "$dir/err")"
@@ -67,7 +67,7 @@ expect "bench service, in words" 0 service --clients 1 $scenarios
 for scenario in $scenarios; do
     if grep -q "^$scenario: " "$dir/out"; then ok "$scenario in words"; else not_ok "$scenario in words"; fi
 done
-expect "a scenario that is none" 2 service lod
+expect "an unknown scenario" 2 service lod
 expect_sentence "bench service without a daemon" "$dir/none" "$KVCOBRA" bench service --quick --daemon "$dir/none"
 
 model=$dir/model.gguf
@@ -83,11 +83,11 @@ expect_json "bench generate --json" cpu kernel steps contexts prefill first_toke
 expect_true "bench generate: a row per context" "[r['tokens'] for r in j['contexts']] == [64, 200]"
 expect_true "bench generate: every token was read once" "j['prefill']['tokens'] == 200 - 2 * 8 - 2"
 expect_true "bench generate: appending is part of a step" "all(0 < r['append_share'] < 1 for r in j['contexts'])"
-expect_true "bench generate: no daemon, no first tokens" "j['first_token'] is None"
+expect_true "bench generate: without a daemon no first tokens" "j['first_token'] is None"
 positive "bench generate" contexts
 expect "kernels by name" 0 env KVCOBRA_TEST_KERNEL=reference "$KVCOBRA" bench generate "$model" --table "$dir/3.table" \
     --text "$dir/a.txt" --contexts 100 --steps 4 --json
-expect_true "the reference runs, and says so" "j['kernel'] == 'reference'"
+expect_true "the reference runs and is named" "j['kernel'] == 'reference'"
 expect "bench generate, in words" 0 bench --contexts 100 --steps 4
 expect_sentence "a context beyond the model's" 1000000 bench --contexts 1000000
 expect "a daemon that is not there" 1 bench --contexts 100 --steps 4 --socket "$dir/none.sock" --prompt-bytes 200
@@ -95,7 +95,7 @@ if grep -q none.sock "$dir/err"; then ok "it is named"; else not_ok "it is named
 expect "contexts that do not grow" 2 bench --contexts 200,100
 expect "more steps than tokens" 2 bench --contexts 64,100 --steps 36
 expect "no table" 2 "$KVCOBRA" bench generate "$model" --text "$dir/a.txt"
-expect "nothing is left of a name" 2 "$KVCOBRA" bench gnerate
+expect "an unknown bench" 2 "$KVCOBRA" bench gnerate
 
 mkfifo "$dir/ready"
 "$KVCOBRAD" --socket "$dir/k.sock" --operator-socket "$dir/o.sock" --pool-bytes 64M --quota-bytes 64M --arena-bytes 8M \
@@ -108,6 +108,6 @@ expect "a prompt too short to share" 1 bench --contexts 100 --steps 4 --socket "
 expect "bench generate with a daemon" 0 bench --contexts 100 --steps 4 --socket "$dir/k.sock" --prompt-bytes 200 --repeat 2 \
     --json
 expect_json "bench generate --socket --json" first_token
-expect_true "the first process found nothing, the second what the first read" \
+expect_true "the first process found nothing, the second found the prompt of the first" \
     "64 <= j['first_token']['matched_tokens'] < j['first_token']['prompt_tokens'] and j['first_token']['pairs'] == 2"
 finish

@@ -10,12 +10,12 @@ service() {
 }
 uuid=GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0
 expect "swap on a GPU" 0 service swap --gpu first --json
-expect_true "the GPU is named, and that it is none" "j['gpu']['uuid'] == '$uuid' and j['gpu']['stand_in'] is True"
-expect_true "swap: all of them, with sequences on the way, four reads of each" \
+expect_true "the GPU is named, and marked as the stand-in" "j['gpu']['uuid'] == '$uuid' and j['gpu']['stand_in'] is True"
+expect_true "swap: all swaps, while sequences run, with four reads of each" \
     "j['swap']['swaps'] >= 10 and 4 * j['swap']['sequences'] == j['swap']['reads'] > 0"
 expect_true "swap: none wrong, nothing failed" \
     "j['swap']['wrong'] == j['swap']['failed'] == 0 and not j['swap']['failure'] and len(j['asked']) == 3"
-expect_true "swap: pages went to the pool, whole chunks" \
+expect_true "swap: whole chunks are published" \
     "j['swap']['published_tokens'] > 0 and j['swap']['published_tokens'] % 64 == 0"
 expect_true "swap: numbers are in order" \
     "all(0 < l['median'] <= l['p99'] <= l['p999'] <= l['max'] for s in j['swap']['us'].values() for l in [s, *s['of'].values()])"
@@ -26,7 +26,7 @@ if "$KVCOBRAD" --check-config "$dir/keep.conf" 2>"$dir/err" >/dev/null; then
     expect "restart with extents of a GPU kept" 0 service restart --gpu "$uuid" --json
     expect_true "restart: every page found, every hold kept" "j['restart']['restarts'] == 2 and \
 j['restart']['pages'] == j['restart']['found'] == j['restart']['held'] == 2000"
-    expect_true "restart: the sample is what was written" "j['restart']['sampled'] == j['restart']['identical'] == 4"
+    expect_true "restart: the sample has the written bytes" "j['restart']['sampled'] == j['restart']['identical'] == 4"
     expect_true "restart: generations grow" "j['restart']['lower_generations'] == 0 and len(j['asked']) == 5"
     expect_true "restart: the GPU answers after the daemon" \
         "0 < j['restart']['ms']['serving']['min'] < j['restart']['ms']['gpu']['min']"
@@ -40,16 +40,16 @@ expect "without --gpu the host's memory" 0 service swap --json
 expect_true "and no GPU is named" "'gpu' not in j and j['swap']['failed'] == 0"
 
 expect_sentence "no such GPU" "$uuid" service swap --gpu GPU-00000000-0000-0000-0000-000000000000
-expect_sentence "no GPU's name" "nvidia-smi -L" service swap --gpu one
+expect_sentence "not the name of a GPU" "nvidia-smi -L" service swap --gpu one
 expect_sentence "no GPU" "CUDA" env STANDIN_DEVICES=0 "$KVCOBRA" bench service swap --gpu first
 expect_sentence "no driver" "libcuda.so.1" env LD_LIBRARY_PATH= "$KVCOBRA" bench service swap --gpu first
 expect_sentence "no mover" "$dir/none" service swap --gpu first --mover "$dir/none"
 expect "the daemon's scenarios have no GPU" 2 service load --gpu first
-expect "a mover for nothing" 2 service swap --mover "$KVCOBRAD"
+expect "a mover without a GPU" 2 service swap --mover "$KVCOBRAD"
 # an install: programs in bin and libexec of any prefix
 mkdir -p "$dir/bin" "$dir/libexec"
 cp "$KVCOBRA" "$dir/bin/kvcobra"
-expect_sentence "a program without its mover says where it looked" "../libexec" env \
+expect_sentence "a program without its mover names the folders" "../libexec" env \
     LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$(dirname "$KVCOBRA")/../client" "$dir/bin/kvcobra" bench service swap --gpu first \
     --daemon "$KVCOBRAD"
 cp "$(dirname "$KVCOBRA")/../mover/kvcobra-mover" "$dir/libexec/"

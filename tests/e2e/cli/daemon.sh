@@ -25,23 +25,23 @@ expect "no tables yet" 0 "$KVCOBRA" table list --socket "$operator"
 expect "no tables as JSON" 0 "$KVCOBRA" table list --socket "$operator" --json
 expect_true "an empty list" "j == []"
 expect_sentence "no active table" "table" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
-expect_sentence "activating an unknown table" "abcdef" "$KVCOBRA" table activate abcdef --socket "$operator"
-expect_sentence "staging a broken table" "$dir/broken.table" "$KVCOBRA" table stage "$dir/broken.table" \
+expect_sentence "activating an unknown digest" "abcdef" "$KVCOBRA" table activate abcdef --socket "$operator"
+expect_sentence "staging a damaged table" "$dir/broken.table" "$KVCOBRA" table stage "$dir/broken.table" \
     --socket "$operator"
 expect_sentence "staging on the clients' socket" "$dir/3.table" "$KVCOBRA" table stage "$dir/3.table" \
     --socket "$socket"
 
 expect "stage" 0 "$KVCOBRA" table stage "$dir/3.table" --socket "$operator"
 expect "stage again" 0 "$KVCOBRA" table stage "$dir/3.table" --socket "$operator" --json
-expect_true "says so" "j['already'] and len(j['digest']) == 64"
+expect_true "it was staged already" "j['already'] and len(j['digest']) == 64"
 digest=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["digest"])' "$dir/out")
 expect "activate by the first digits" 0 "$KVCOBRA" table activate "$(echo "$digest" | cut -c 1-8)" --socket "$operator"
 expect "activate by file, again" 0 "$KVCOBRA" table activate "$dir/3.table" --socket "$operator" --json
-expect_true "says so too" "j['already'] and j['digest'] == '$digest'"
+expect_true "it was active already" "j['already'] and j['digest'] == '$digest'"
 expect "list" 0 "$KVCOBRA" table list --socket "$operator" --json
 expect_true "the table is active" "[t['digest'] for t in j if t['state'] == 'active'] == ['$digest']"
-expect "list for people" 0 "$KVCOBRA" table list --socket "$operator"
-grep -q active "$dir/out" && ok "says active" || not_ok "says active"
+expect "list as text" 0 "$KVCOBRA" table list --socket "$operator"
+grep -q active "$dir/out" && ok "the text has the state" || not_ok "the text has the state"
 
 generate() {
     "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$socket" --tokens 8 --ignore-eos --json "$@"
@@ -49,22 +49,22 @@ generate() {
 expect "first reader" 0 generate
 # 1500 tokens, the newest 64 at least stay private: 22 chunks are the most that can be published
 expect_true "finds nothing, publishes" "j['matched_tokens'] == 0 and j['published_tokens'] == 22 * 64"
-expect_true "nothing went wrong" "j['not_published_because'] == '' and j['generated_tokens'] == 8"
+expect_true "no error is reported" "j['not_published_because'] == '' and j['generated_tokens'] == 8"
 expect "second reader" 0 generate
 expect_true "finds what the first one published" "j['matched_tokens'] == 22 * 64"
 expect_true "shares its bytes" "j['shared_bytes'] > 0"
 expect_true "generates as many tokens" "j['generated_tokens'] == 8"
 
-expect "status for people" 0 "$KVCOBRA" status --socket "$operator"
-grep -q "tokens that still fit" "$dir/out" && ok "says how much still fits" || not_ok "says how much still fits"
+expect "status as text" 0 "$KVCOBRA" status --socket "$operator"
+grep -q "tokens that still fit" "$dir/out" && ok "the text has the room in tokens" || not_ok "the text has the room in tokens"
 expect "status as JSON" 0 "$KVCOBRA" status --socket "$operator" --json
 expect_json "status --json" pid pool_bytes waste_bytes tenants spaces
-expect_true "the pages are there" "sum(t['pages'] for t in j['tenants']) == 22"
-expect_true "with a table and room" "j['spaces'] and all(s['tokens_free'] > 0 for s in j['spaces'])"
+expect_true "the pages are listed" "sum(t['pages'] for t in j['tenants']) == 22"
+expect_true "spaces have room" "j['spaces'] and all(s['tokens_free'] > 0 for s in j['spaces'])"
 
 expect "stage another" 0 "$KVCOBRA" table stage "$dir/2.table" --socket "$operator"
 expect "activate it" 0 "$KVCOBRA" table activate "$dir/2.table" --socket "$operator" --json
-expect_true "it is another revision" "not j['already'] and j['revision'] >= 2"
+expect_true "the revision is higher" "not j['already'] and j['revision'] >= 2"
 expect_sentence "an old revision" "$dir/3.table" "$KVCOBRA" table activate "$dir/3.table" --revision 1 \
     --socket "$operator"
 expect "evict by the first digits" 0 "$KVCOBRA" evict --table "$(echo "$digest" | cut -c 1-6)" --yes --socket "$operator" --json
@@ -74,18 +74,18 @@ expect "reader after the swap, which says how the table fits" 0 generate --repor
 expect_true "has pages of its own table" "j['matched_tokens'] == 0 and j['generated_tokens'] == 8"
 expect "the table's fit" 0 "$KVCOBRA" table list --socket "$operator" --json
 # whole chunks but the first; a report goes out every 2 s at most, so not all of them may be in it yet
-expect_true "says how many tokens it was measured on" "[64 <= t['live']['tokens'] <= 21 * 64 for t in j if t['state'] == 'active'] == [True]"
-expect_true "and by how much they were wrong" "[0 < t['live']['error']['k'] < 1 for t in j if t['state'] == 'active'] == [True]"
+expect_true "the fit has its number of tokens" "[64 <= t['live']['tokens'] <= 21 * 64 for t in j if t['state'] == 'active'] == [True]"
+expect_true "the fit has the errors" "[0 < t['live']['error']['k'] < 1 for t in j if t['state'] == 'active'] == [True]"
 expect "a report without a daemon" 2 "$KVCOBRA" generate "$model" --prompt x --report 10
 expect "moments without a report" 2 "$KVCOBRA" generate "$model" --prompt x --socket "$socket" --moments
-expect "and the next one finds them" 0 generate
-expect_true "all of them" "j['matched_tokens'] == 22 * 64"
+expect "the next reader" 0 generate
+expect_true "finds all pages" "j['matched_tokens'] == 22 * 64"
 
 kill -TERM "$daemon_pid"
 got=0
 wait "$daemon_pid" || got=$?
 daemon_pid=
 [ "$got" -eq 0 ] && ok "the daemon ends cleanly" || not_ok "the daemon ends cleanly"
-[ ! -e "$socket" ] && [ ! -e "$operator" ] && ok "and takes its sockets away" || not_ok "and takes its sockets away"
-expect_sentence "a daemon that has ended" "$socket" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
+[ ! -e "$socket" ] && [ ! -e "$operator" ] && ok "the sockets are removed" || not_ok "the sockets are removed"
+expect_sentence "the daemon has ended" "$socket" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
 finish

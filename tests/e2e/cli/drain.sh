@@ -23,7 +23,7 @@ expect_true "nothing happened" "not j['draining']"
 expect "drain and wait" 0 "$KVCOBRA" drain --yes --wait --socket "$operator" --json
 expect_true "it is idle" "j['draining'] and j['idle'] and j['held_pages'] == 0"
 expect "status" 0 "$KVCOBRA" status --socket "$operator"
-grep -q "^draining" "$dir/out" && ok "says so" || not_ok "says so"
+grep -q "^draining" "$dir/out" && ok "status has it" || not_ok "status has it"
 expect_sentence "a new client" "draining" "$KVCOBRA" generate "$model" --prompt x --tokens 4 --socket "$dir/kvcobra.sock"
 expect "again" 0 "$KVCOBRA" drain --yes --socket "$operator"
 grep -q "can be stopped" "$dir/out" && ok "says that it can be stopped" || not_ok "says that it can be stopped"

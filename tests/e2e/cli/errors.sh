@@ -1,5 +1,5 @@
 #!/bin/sh
-# What goes wrong outside: exit status 1, one sentence that names the thing, and every existing file as it was.
+# Errors of files, texts and daemons: exit status 1, one sentence that names the thing, and no existing file is changed.
 KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -44,7 +44,7 @@ for bytes in 0 40 1000 $((size / 2)) $((size - 1)); do
     expect_sentence "statistics of $bytes bytes" "$dir/cut.stats" "$KVCOBRA" solve "$dir/cut.stats" --bpd 3 \
         -o "$dir/x.table"
 done
-# at every boundary of a section: offsets and sizes stand in the headers (alloc/README.md)
+# at every boundary of a section: the headers have offsets and sizes (alloc/README.md)
 cuts() {
     python3 - "$1" "$2" "$3" <<'PY'
 import struct, sys
@@ -69,7 +69,7 @@ every_cut() {
 }
 every_cut "statistics" "$dir/m.stats" "$(cuts "$dir/m.stats" 296 11)" "$KVCOBRA" solve "$dir/cut" --bpd 3 -o "$dir/x.table"
 every_cut "a table" "$dir/m.table" "$(cuts "$dir/m.table" 96 6)" "$KVCOBRA" inspect "$dir/cut"
-[ ! -e "$dir/x.table" ] && ok "and no table of them" || not_ok "and no table of them"
+[ ! -e "$dir/x.table" ] && ok "no table is made of them" || not_ok "no table is made of them"
 
 expect_sentence "no text" "$dir/none.txt" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/none.txt"
 expect_sentence "an empty text" "$dir/empty" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/empty"
@@ -88,10 +88,10 @@ refused_text "calibrate: an empty text" "$dir/blank.txt is empty" --text "$dir/b
 refused_text "calibrate: a text shorter than a window" "give more text or a smaller --window" --text "$dir/lines.txt"
 refused_text "calibrate: lines too short to count" "give more text" --text "$dir/lines.txt" --lines
 refused_text "calibrate: one text of two is missing" "$dir/none.txt" --text "$text" --text "$dir/none.txt"
-[ ! -e "$dir/refused.stats" ] && ok "and no statistics of them" || not_ok "and no statistics of them"
+[ ! -e "$dir/refused.stats" ] && ok "no statistics are made of them" || not_ok "no statistics are made of them"
 expect "calibrate on a text shorter than the budget" 0 "$KVCOBRA" calibrate "$model" --text "$text" --tokens 1000000 \
     --window 256 -o "$dir/short.stats"
-grep -q "the text is short: statistics of [0-9]* tokens instead of 1000000" "$dir/err" && ok "it says so" || not_ok "it says so"
+grep -q "the text is short: statistics of [0-9]* tokens instead of 1000000" "$dir/err" && ok "a sentence tells it" || not_ok "a sentence tells it"
 expect "attention without depth weights" 0 "$KVCOBRA" calibrate "$model" --text "$text" --tokens 1024 --window 256 \
     --metric attention --no-depth-weights -o "$dir/attention.stats"
 expect_sentence "metric attention of statistics without it" "lack metric attention" "$KVCOBRA" solve "$dir/m.stats" \
@@ -121,13 +121,13 @@ expect_sentence "a prompt beyond the model's" "tokens" "$KVCOBRA" generate "$mod
 expect_sentence "a prompt that is not UTF-8" "not UTF-8" "$KVCOBRA" generate "$model" --prompt "$(printf 'caf\351')"
 expect_sentence "an empty prompt" "prompt" "$KVCOBRA" generate "$model" --prompt ""
 expect_sentence "a budget too small" "floor" "$KVCOBRA" solve "$dir/m.stats" --bpd 1 --floor 2 -o "$dir/x.table"
-[ ! -e "$dir/x.table" ] && ok "and no table of it" || not_ok "and no table of it"
+[ ! -e "$dir/x.table" ] && ok "no table is made of it" || not_ok "no table is made of it"
 
 # outputs
 echo precious >"$dir/kept.table"
 expect_sentence "a folder that is not there" "$dir/nowhere/x.table" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 \
     -o "$dir/nowhere/x.table"
-# a pipe stands for every device here: as root, -o /dev/null must not make a file of it
+# a pipe stands for every device: as root, -o /dev/null must not be replaced by a file
 mkfifo "$dir/pipe"
 ln -s kept.table "$dir/link"
 for output in "$dir/nowhere/x" "$dir/pipe" "$dir/link" "$dir"; do
@@ -136,7 +136,7 @@ for output in "$dir/nowhere/x" "$dir/pipe" "$dir/link" "$dir"; do
     expect_sentence "merge -o $output" "$output" "$KVCOBRA" merge "$dir/m.stats" "$dir/none.stats" -o "$output"
     expect_sentence "inspect --html $output" "$output" "$KVCOBRA" inspect "$dir/m.table" --html "$output"
 done
-[ -p "$dir/pipe" ] && [ -L "$dir/link" ] && ok "pipe and link are as they were" || not_ok "pipe and link are as they were"
+[ -p "$dir/pipe" ] && [ -L "$dir/link" ] && ok "pipe and link are unchanged" || not_ok "pipe and link are unchanged"
 ln "$dir/m.stats" "$dir/alias"
 expect_sentence "solve over its statistics" "m.stats is an input" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/m.stats"
 expect_sentence "under another name" "alias is an input" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/alias"
@@ -152,9 +152,9 @@ if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=64k tmpfs "$dir/full" 2>/dev/n
     trap 'umount "$dir/full" 2>/dev/null || true; cleanup' EXIT
     echo precious >"$dir/full/x.table"
     expect_sentence "a full disk" "$dir/full/x.table" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/full/x.table"
-    [ "$(cat "$dir/full/x.table")" = precious ] && ok "the file that was there is as it was" ||
-        not_ok "the file that was there is as it was"
-    [ "$(find "$dir/full" -type f | wc -l)" -eq 1 ] && ok "and nothing is beside it" || not_ok "and nothing is beside it"
+    [ "$(cat "$dir/full/x.table")" = precious ] && ok "the existing file is unchanged" ||
+        not_ok "the existing file is unchanged"
+    [ "$(find "$dir/full" -type f | wc -l)" -eq 1 ] && ok "no other file is left" || not_ok "no other file is left"
     expect_sentence "a full disk for statistics" "$dir/full/x.stats" "$KVCOBRA" calibrate "$model" --text "$text" \
         --tokens 1024 --window 256 -o "$dir/full/x.stats" --quiet
     umount "$dir/full"
@@ -193,16 +193,12 @@ for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\xff" * 60000):
     c.close()
 PY
 stranger=$!
-for i in 1 2 3 4 5 6 7 8 9 10; do # python3 takes a while to start
-    [ -S "$dir/stranger.sock" ] && break
-    [ "$i" -lt 10 ] || not_ok "the stranger did not start"
-    python3 -c 'import time; time.sleep(0.3)'
-done
+wait_for "the other program's socket" [ -S "$dir/stranger.sock" ]
 for what in "another protocol" "one that hangs up" "one that sends too much"; do
-    expect_sentence "$what" "$dir/stranger.sock" timeout 20 "$KVCOBRA" status --socket "$dir/stranger.sock"
+    expect_sentence "$what" "$dir/stranger.sock" timeout 60 "$KVCOBRA" status --socket "$dir/stranger.sock"
 done
 kill "$stranger" 2>/dev/null || true
 wait "$stranger" 2>/dev/null || true
 
-[ "$(cat "$dir/kept.table")" = precious ] && ok "existing files are as they were" || not_ok "existing files are as they were"
+[ "$(cat "$dir/kept.table")" = precious ] && ok "existing files are unchanged" || not_ok "existing files are unchanged"
 finish

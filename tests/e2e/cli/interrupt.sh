@@ -26,13 +26,13 @@ def catches():
 for _ in range(times):
     while not catches():
         if child.poll() is not None:
-            sys.exit("it was over before it could be stopped")
+            sys.exit("it ended before the signal was sent")
         time.sleep(0.002)
         if times == 2 and _ == 1: # the first one took the handler away
             break
     child.send_signal(number)
 try:
-    code = child.wait(timeout=60)
+    code = child.wait(timeout=300)
 except subprocess.TimeoutExpired:
     child.kill()
     sys.exit("it does not stop")
@@ -40,7 +40,7 @@ sys.exit(0 if code == 1 or (times == 2 and code == -number) else f"it ended with
 PY
 }
 
-# what is in the folder, on one line
+# the files of the folder on one line
 listing() {
     (cd "$dir/output" && echo *)
 }
@@ -59,23 +59,23 @@ for signal in INT TERM; do
         not_ok "SIG$signal: it says how to continue"
     [ "$(cat "$dir/output/x.stats")" = precious ] && ok "SIG$signal: the old file stays" ||
         not_ok "SIG$signal: the old file stays"
-    [ "$(listing)" = "x.stats x.stats.partial" ] && ok "SIG$signal: what is done is kept" ||
-        not_ok "SIG$signal: what is done is kept, not $(listing)"
-    expect "SIG$signal: other options are no continuation" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text \
+    [ "$(listing)" = "x.stats x.stats.partial" ] && ok "SIG$signal: the finished part is kept" ||
+        not_ok "SIG$signal: the finished part is kept, not $(listing)"
+    expect "SIG$signal: other options cannot resume" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text \
         "$dir/long.txt" --tokens 12000 --window 256 -o "$dir/output/x.stats" --resume
     expect "SIG$signal: it is resumed" 0 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 \
         --window 512 --samples 3000 --metric output,attention -o "$dir/output/x.stats" --resume
     expect "SIG$signal: the same bytes as in one go" 0 cmp "$dir/whole.stats" "$dir/output/x.stats"
-    [ "$(listing)" = x.stats ] && ok "SIG$signal: nothing is left beside" || not_ok "SIG$signal: left beside: $(listing)"
+    [ "$(listing)" = x.stats ] && ok "SIG$signal: no other file is left" || not_ok "SIG$signal: other files: $(listing)"
 done
-expect "nothing to resume" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 --window 512 \
+expect "no file to resume" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 --window 512 \
     -o "$dir/output/x.stats" --resume
 
 rm "$dir/output/x.stats"
 interrupt INT 2 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 500000 --window 4096 \
     -o "$dir/output/x.stats" && ok "twice: it ends" || not_ok "twice: it ends"
 case $(listing) in
-'*' | x.stats.partial) ok "twice: nothing half-written" ;;
-*) not_ok "twice: half-written: $(listing)" ;;
+'*' | x.stats.partial) ok "twice: no incomplete file" ;;
+*) not_ok "twice: an incomplete file: $(listing)" ;;
 esac
 finish

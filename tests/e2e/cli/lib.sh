@@ -1,5 +1,5 @@
-# Sourced by the tests beside it: cases, counts, a folder of their own. They end with `finish`. All are called as
-# NAME.sh KVCOBRA [KVCOBRAD TINY_MODEL SOURCE_ROOT].
+# Sourced by the tests of this folder, which meson calls as NAME.sh KVCOBRA [KVCOBRAD TINY_MODEL SOURCE_ROOT]: cases, counts,
+# and a folder of their own. A test ends with `finish`.
 set -eu
 
 passed=0
@@ -25,7 +25,7 @@ ok() {
 not_ok() {
     failed=$((failed + 1))
     echo "FAIL $*"
-    [ -z "${shown:-}" ] || return 0 # what the command printed is above already
+    [ -z "${shown:-}" ] || return 0 # the output of the command is above already
     shown=yes
     for stream in out err; do
         [ ! -s "$dir/$stream" ] || sed -n "1,20s/^/    $stream: /p" "$dir/$stream"
@@ -52,7 +52,7 @@ expect() {
     fi
 }
 
-# expect_sentence NAME WORD COMMAND...: status 1, nothing on stdout, one line on stderr, ours, that contains WORD
+# expect_sentence NAME WORD COMMAND...: status 1, nothing on stdout, and on stderr one line of kvcobra that contains WORD
 expect_sentence() {
     name=$1
     word=$2
@@ -65,7 +65,7 @@ expect_sentence() {
     elif [ -s "$dir/out" ]; then
         not_ok "$name: something on stdout"
     elif [ "$(wc -l <"$dir/err")" -ne 1 ] || ! grep -q '^kvcobra: ' "$dir/err"; then
-        not_ok "$name: not one sentence of ours"
+        not_ok "$name: not one sentence of kvcobra"
     elif ! grep -qF -- "$word" "$dir/err"; then
         not_ok "$name: the sentence does not name $word"
     else
@@ -73,7 +73,7 @@ expect_sentence() {
     fi
 }
 
-# That the last command's stdout is one JSON document with these keys at the top.
+# expect_json NAME KEY...: stdout of the last command is one JSON document with these keys at its top
 expect_json() {
     name=$1
     shift
@@ -92,15 +92,29 @@ PY
     fi
 }
 
-# assert NAME PYTHON-EXPRESSION: over j, the JSON of the last command's stdout
+# expect_true NAME EXPRESSION: of Python, over j, the JSON that the last command wrote
 expect_true() {
     if python3 -c 'import json, math, sys
 j = json.load(open(sys.argv[1], encoding="utf-8"))
 sys.exit(not eval(sys.argv[2]))' "$dir/out" "$2"; then
         ok "$1"
     else
-        not_ok "$1: not so: $2"
+        not_ok "$1: false: $2"
     fi
+}
+
+# wait_for WHAT COMMAND...: until COMMAND succeeds, at most a minute, which is far more than a busy machine needs
+wait_for() {
+    what=$1
+    shift
+    wait_end=$(($(date +%s) + 60))
+    until "$@" 2>/dev/null; do
+        if [ "$(date +%s)" -ge "$wait_end" ]; then
+            not_ok "waiting for $what"
+            return
+        fi
+        python3 -c 'import time; time.sleep(0.02)'
+    done
 }
 
 finish() {

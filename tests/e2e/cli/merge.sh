@@ -1,5 +1,5 @@
 #!/bin/sh
-# Statistics of several runs add up: in any order to the same bytes, and what does not belong together is named.
+# Statistics of several runs can be merged: in any order to the same bytes. An error names statistics that do not fit together.
 KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -23,12 +23,12 @@ done
 for kind in stats moments; do
     expect "merge three $kind" 0 "$KVCOBRA" merge "$dir/a.$kind" "$dir/b.$kind" "$dir/c.$kind" -o "$dir/abc.$kind" --json
     expect_json "merge --json" tokens samples
-    # 3000 tokens take 12 windows, of which 252 tokens each are no sinks
+    # 3000 tokens take 12 windows, each with 252 tokens that are no sinks
     expect_true "all tokens of all files" "(j['tokens'], j['files']) == (3 * 12 * 252, 3)"
-    expect "the other way round" 0 "$KVCOBRA" merge "$dir/c.$kind" "$dir/a.$kind" "$dir/b.$kind" -o "$dir/cab.$kind"
+    expect "merge in another order" 0 "$KVCOBRA" merge "$dir/c.$kind" "$dir/a.$kind" "$dir/b.$kind" -o "$dir/cab.$kind"
     expect "the same bytes in any order" 0 cmp "$dir/abc.$kind" "$dir/cab.$kind"
 done
-expect "a table of the sum" 0 "$KVCOBRA" solve "$dir/abc.stats" --bpd 3 -o "$dir/abc.table"
+expect "a table of the merged statistics" 0 "$KVCOBRA" solve "$dir/abc.stats" --bpd 3 -o "$dir/abc.table"
 expect "its texts" 0 "$KVCOBRA" inspect "$dir/abc.table" --json
 expect_true "a table names the texts behind it" \
     "sorted(t['sha256'] for t in j['provenance']['statistics']['texts']) == sorted(__import__('hashlib').sha256(open(f'$dir/{x}.txt', 'rb').read()).hexdigest() for x in 'abc')"
@@ -44,13 +44,13 @@ refused() {
     name=$1 words=$2
     shift 2
     expect "$name is refused" 1 "$KVCOBRA" merge "$@" -o "$dir/never"
-    grep -q "$words" "$dir/err" && ok "$name: the sentence says why" || not_ok "$name: the sentence says why"
+    grep -q "$words" "$dir/err" && ok "$name: the sentence names the reason" || not_ok "$name: the sentence names the reason"
     [ ! -e "$dir/never" ] && ok "$name: nothing is written" || not_ok "$name: nothing is written"
 }
 refused "the same file twice" "have the same contents, which would count twice" "$dir/a.stats" "$dir/a.stats"
 refused "the same moments twice" "have the same contents, which would count twice" "$dir/a.moments" "$dir/b.moments" "$dir/a.moments"
 calibrate longer.stats --text "$dir/a.txt" --tokens 2000 --samples 2000
-refused "the same text twice" "is counted already" "$dir/a.stats" "$dir/longer.stats"
+refused "the same text twice" "was added before" "$dir/a.stats" "$dir/longer.stats"
 calibrate seed.stats --text "$dir/b.txt" --seed 7 --samples 2000
 refused "another seed" "different seeds" "$dir/a.stats" "$dir/seed.stats"
 calibrate attention.stats --text "$dir/b.txt" --metric attention --no-depth-weights --samples 2000

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The daemon's figures for monitoring: over a Unix socket and over loopback, valid, true, and refused elsewhere.
-KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
+# Metrics over a Unix socket and over loopback: valid pages, true values, the man page; other addresses are refused.
+KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4 MAN=$5
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 command -v curl >/dev/null 2>&1 || finish
@@ -23,21 +23,21 @@ stop() {
     [ "$got" -eq 0 ] && ok "the daemon ends cleanly" || not_ok "the daemon ends cleanly"
 }
 
-ask() {
-    curl --silent --show-error --max-time 20 --unix-socket "$dir/metrics.sock" "$@"
+request() {
+    curl --silent --show-error --max-time 60 --unix-socket "$dir/metrics.sock" "$@"
 }
 
-holds() {
+check_page() {
     what=$1
     shift
-    expect "$what: asked" 0 ask --fail http://localhost/metrics
+    expect "$what: request" 0 request --fail http://localhost/metrics
     cp "$dir/out" "$dir/page"
-    expect "$what" 0 python3 "$check" "$dir/page" "$@"
+    expect "$what" 0 python3 "$check" "$dir/page" "$MAN" "$@"
 }
 
 serve --metrics-socket "$dir/metrics.sock"
-[ "$(stat -c %a "$dir/metrics.sock")" = 600 ] && ok "for nobody else" || not_ok "for nobody else"
-holds "an empty daemon" "m['kvcobra_pages{device=\"cpu\"}'] == 0" "m['kvcobra_pool_capacity_bytes{device=\"cpu\"}'] == 64 << 20" \
+[ "$(stat -c %a "$dir/metrics.sock")" = 600 ] && ok "the socket has mode 0600" || not_ok "the socket has mode 0600"
+check_page "an empty daemon" "m['kvcobra_pages{device=\"cpu\"}'] == 0" "m['kvcobra_pool_capacity_bytes{device=\"cpu\"}'] == 64 << 20" \
     "m['kvcobra_tables{state=\"active\"}'] == 0" "m['kvcobra_request_seconds_count{message=\"hello\"}'] == 0" \
     "m['kvcobra_restarts_total'] == 0" "len(names) > 30"
 
@@ -47,14 +47,14 @@ model=$dir/model.gguf
 "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/3.table" >/dev/null
 "$KVCOBRA" table stage "$dir/3.table" --socket "$dir/operator.sock" >/dev/null
 "$KVCOBRA" table activate "$dir/3.table" --socket "$dir/operator.sock" >/dev/null
-expect "an error to count" 1 "$KVCOBRA" quota nobody --max 1G --yes --socket "$dir/operator.sock"
+expect "an error to count" 1 "$KVCOBRA" quota unknown --max 1G --yes --socket "$dir/operator.sock"
 head -c 1500 "$ROOT/README.md" >"$dir/prompt.txt"
 for run in first second; do
     expect "$run reader" 0 "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$dir/kvcobra.sock" \
         --tokens 8 --ignore-eos --json
 done
-# 1500 tokens, the newest 64 at least stay private: 22 chunks; the second reader leases what the first one published
-holds "pages, tenants, tables" "m['kvcobra_pages{device=\"cpu\"}'] == 22" \
+# 1500 tokens, of which at least the newest 64 are private: 22 chunks; the second reader leases the pages of the first
+check_page "pages, tenants, tables" "m['kvcobra_pages{device=\"cpu\"}'] == 22" \
     "sum(v for k, v in m.items() if k.startswith('kvcobra_tenant_pages{')) == 22" \
     "sum(v for k, v in m.items() if k.startswith('kvcobra_table_pages{')) == 22" \
     "sum(v for k, v in m.items() if k.startswith('kvcobra_table_tokens{')) == 22 * 64" \
@@ -67,56 +67,74 @@ holds "pages, tenants, tables" "m['kvcobra_pages{device=\"cpu\"}'] == 22" \
     "m['kvcobra_errors_total{errno=\"ENOENT\"}'] == 1" \
     "any(v > 0 for k, v in m.items() if k.startswith('kvcobra_table_free_tokens{'))"
 
-status_of() {
-    ask --output "$dir/body" --write-out '%{http_code}' "$@"
+# programs read these keys: the table of values must not rename one
+keys() {
+    expect_true "keys of $1" "' '.join(sorted($2)) == '$3'"
 }
-[ "$(status_of http://localhost/)" = 404 ] && ok "only /metrics" || not_ok "only /metrics"
-[ "$(status_of http://localhost/metrics/../x)" = 404 ] && ok "no other path" || not_ok "no other path"
-[ "$(status_of --request DELETE http://localhost/metrics)" = 405 ] && ok "only reading" || not_ok "only reading"
-[ "$(status_of --data-binary @"$model" http://localhost/metrics)" = 405 ] && ok "a body is not kept" || not_ok "a body is not kept"
+expect "status as JSON" 0 "$KVCOBRA" status --socket "$dir/operator.sock" --json
+keys "status" "j" "devices draining event_backend evictions extent_bytes guaranteed_bytes held_pages leases memory mover\
+ page_bytes pid pool_bytes refused_packets restart sessions spaces tenants uptime_ms version waste_bytes work"
+keys "a device" "j['devices'][0]" "extent_bytes guaranteed_bytes held_bytes message name page_bytes pages pool_bytes product\
+ quarantined_slots retired_extents sessions spare_extents state uuid waste_bytes"
+keys "a tenant" "j['tenants'][0]" "arena_bytes asked_back_bytes evictions extent_bytes first_misses guarantee_bytes held_bytes\
+ hits isolated leases misses name pages quota_bytes sessions used_bytes"
+keys "a table" "j['spaces'][0]" "evictions first_kv_head held_pages leased n_kv_heads page_bytes pages table tokens tokens_free"
+keys "misses" "j['tenants'][0]['first_misses']" "evicted other_table retired_table unknown"
+keys "memory" "j['memory']" "indexes journal process slot_records"
+keys "work" "j['work']" "done expired refused threads waiting"
+keys "the mover" "j['mover']" "pid restarts"
+expect_true "values of status" "j['pool_bytes'] == 64 << 20 and j['tenants'][0]['pages'] == 22 and j['tenants'][0]['isolated'] in (True, False)"
+
+status_of() {
+    request --output "$dir/body" --write-out '%{http_code}' "$@"
+}
+[ "$(status_of http://localhost/)" = 404 ] && ok "/ is not found" || not_ok "/ is not found"
+[ "$(status_of http://localhost/metrics/../x)" = 404 ] && ok "other paths are not found" || not_ok "other paths are not found"
+[ "$(status_of --request DELETE http://localhost/metrics)" = 405 ] && ok "DELETE is not allowed" || not_ok "DELETE is not allowed"
+[ "$(status_of --data-binary @"$model" http://localhost/metrics)" = 405 ] && ok "POST is not allowed" || not_ok "POST is not allowed"
 [ "$(status_of --head http://localhost/metrics)" = 200 ] && ok "HEAD" || not_ok "HEAD"
-ask --fail http://localhost/metrics >"$dir/one" &
+request --fail http://localhost/metrics >"$dir/one" &
 one=$!
-ask --fail http://localhost/metrics >"$dir/two" &
+request --fail http://localhost/metrics >"$dir/two" &
 wait $! "$one"
 [ -s "$dir/one" ] && [ -s "$dir/two" ] && ok "two at a time" || not_ok "two at a time"
 
-# connections that say nothing, more than are served: the daemon goes on, and they end by themselves
+# silent connections, more than are served at a time: the daemon closes them and continues
 expect "silent connections" 0 python3 - "$dir/metrics.sock" <<'PY'
 import socket, sys
 held = []
 for _ in range(40):
     s = socket.socket(socket.AF_UNIX)
-    s.settimeout(20)
+    s.settimeout(60)
     s.connect(sys.argv[1])
     held.append(s)
-assert held[0].recv(1) == b"", "a connection that says nothing ends"
+assert held[0].recv(1) == b"", "the daemon closes a silent connection"
 PY
-holds "served after that" "m['kvcobra_pages{device=\"cpu\"}'] == 22"
-expect "clients too" 0 "$KVCOBRA" status --socket "$dir/operator.sock"
+check_page "a page after that" "m['kvcobra_pages{device=\"cpu\"}'] == 22"
+expect "the client socket still works" 0 "$KVCOBRA" status --socket "$dir/operator.sock"
 stop
-[ ! -e "$dir/metrics.sock" ] && ok "and takes its socket away" || not_ok "and takes its socket away"
+[ ! -e "$dir/metrics.sock" ] && ok "the daemon removes its socket" || not_ok "the daemon removes its socket"
 
-# loopback; a port that is free now
+# loopback, on a port that is free now
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 serve --metrics-address "127.0.0.1:$port"
-expect "over loopback" 0 curl --silent --show-error --max-time 20 --fail "http://127.0.0.1:$port/metrics"
+expect "over loopback" 0 curl --silent --show-error --max-time 60 --fail "http://127.0.0.1:$port/metrics"
 cp "$dir/out" "$dir/page"
-expect "the same page" 0 python3 "$check" "$dir/page" "m['kvcobra_pages{device=\"cpu\"}'] == 0"
+expect "the same page" 0 python3 "$check" "$dir/page" "$MAN" "m['kvcobra_pages{device=\"cpu\"}'] == 0"
 stop
 
-# a GPU that cannot be had: rows of its own, and people are told why
+# a GPU that cannot be opened: samples of its own, the reason in status and top, and all families of the man page
 uuid=GPU-00000000-0000-0000-0000-000000000001
 serve --metrics-socket "$dir/metrics.sock" --gpu "$uuid" --mover "$dir/nothing" --gpu-pool-bytes 256M
 state="kvcobra_gpu_state{device=\"gpu0\",state="
-holds "a GPU" "m['$state\"unavailable\",uuid=\"$uuid\"}'] == 1" "m['$state\"ready\",uuid=\"$uuid\"}'] == 0" \
+check_page "a GPU" "m['$state\"unavailable\",uuid=\"$uuid\"}'] == 1" "m['$state\"ready\",uuid=\"$uuid\"}'] == 0" \
     "m['kvcobra_pool_capacity_bytes{device=\"gpu0\"}'] == 256 << 20" "m['kvcobra_pool_capacity_bytes{device=\"cpu\"}'] == 64 << 20" \
-    "m['kvcobra_gpu_quarantined_slots{device=\"gpu0\"}'] == 0" "m['kvcobra_mover_running'] == 0"
+    "m['kvcobra_gpu_quarantined_slots{device=\"gpu0\"}'] == 0" "m['kvcobra_mover_running'] == 0" "set(names) == set(manual)"
 expect "status of a GPU" 0 "$KVCOBRA" status --socket "$dir/operator.sock"
 grep -qE '^gpu0 +unavailable ' "$dir/out" && ok "its state" || not_ok "its state"
-grep -qF "gpu0: cannot start $dir/nothing" "$dir/out" && ok "and why" || not_ok "and why"
+grep -qF "gpu0: cannot start $dir/nothing" "$dir/out" && ok "the reason" || not_ok "the reason"
 expect "top" 0 "$KVCOBRA" top --socket "$dir/operator.sock"
-grep -qF "gpu0  cannot start $dir/nothing" "$dir/out" && ok "top says so too" || not_ok "top says so too"
+grep -qF "gpu0  cannot start $dir/nothing" "$dir/out" && ok "the reason in top" || not_ok "the reason in top"
 stop
 
 refused() {
@@ -125,13 +143,13 @@ refused() {
     shift 2
     printf '%s\n' "$@" >"$dir/conf"
     expect "$what" 1 "$KVCOBRAD" --check-config "$dir/conf"
-    grep -qF -- "$word" "$dir/err" && ok "$what: says so" || not_ok "$what: says so"
+    grep -qF -- "$word" "$dir/err" && ok "$what: the sentence" || not_ok "$what: the sentence"
 }
-refused "for other machines" "other machines" "metrics-address = 0.0.0.0:9110"
+refused "all addresses" "other machines" "metrics-address = 0.0.0.0:9110"
 refused "an address of the network" "192.0.2.1:9110" "metrics-address = 192.0.2.1:9110"
-refused "no address" "127.0.0.1:9110" "metrics-address = 9110"
-refused "two places" "--metrics-socket" "metrics-address = 127.0.0.1:9110" "metrics-socket = /run/kvcobra/metrics.sock"
-refused "the clients' socket" "another socket" "metrics-socket = /run/kvcobra/kvcobra.sock"
+refused "a port alone" "127.0.0.1:9110" "metrics-address = 9110"
+refused "an address and a socket" "--metrics-socket" "metrics-address = 127.0.0.1:9110" "metrics-socket = /run/kvcobra/metrics.sock"
+refused "the client socket" "another socket" "metrics-socket = /run/kvcobra/kvcobra.sock"
 printf 'metrics-socket = /run/kvcobra/metrics.sock\nmetrics-socket-mode = 0660\n' >"$dir/conf"
 expect "a good configuration" 0 "$KVCOBRAD" --check-config "$dir/conf"
 finish

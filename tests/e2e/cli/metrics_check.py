@@ -1,5 +1,7 @@
-"""metrics_check.py FILE [EXPRESSION ...]: FILE is a page in the text format of Prometheus, as strict as promtool reads it,
-and each EXPRESSION over m (a dict from "name{labels}" to a number) and names (families) is true."""
+"""metrics_check.py PAGE MAN [EXPRESSION ...]: checks that PAGE is in the text format of Prometheus, as strictly as promtool
+does, that the man page MAN has each family with the same type and HELP sentence, and that each EXPRESSION is true. In an
+expression m is a dict from "name{labels}" to a number, names a dict from families to types, manual a dict from the families
+of the man page to their type and HELP."""
 import math
 import re
 import sys
@@ -14,14 +16,14 @@ def labels_of(text):
     while at < len(text):
         match = LABEL.match(text, at)
         assert match, f"labels: {text}"
-        assert match[1] not in found, f"label twice: {text}"
+        assert match[1] not in found, f"the same label twice: {text}"
         found[match[1]] = match[2]
         at = match.end()
     return found
 
 
 def parse(text):
-    families, samples, current = {}, {}, None
+    families, helps, samples, current = {}, {}, {}, None
     assert text.endswith("\n"), "no newline at the end"
     for line in text[:-1].split("\n"):
         if line.startswith("# HELP "):
@@ -29,6 +31,7 @@ def parse(text):
             assert current not in families, f"family twice: {current}"
             assert len(line.split(" ", 3)) == 4, f"no help: {line}"
             families[current] = None
+            helps[current] = line.split(" ", 3)[3]
         elif line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
             assert name == current and families[name] is None, f"TYPE without its HELP: {line}"
@@ -47,7 +50,25 @@ def parse(text):
             assert key not in samples, f"sample twice: {line}"
             assert not math.isnan(value) and (families[base] == "gauge" or value >= 0), line
             samples[key] = value
-    return families, samples
+    return families, helps, samples
+
+
+def items_of_man(path):
+    """Family to (type, HELP, unit) of each .It of kvcobrad-metrics(7)."""
+    found = {}
+    with open(path, encoding="utf-8") as man:
+        for match in re.finditer(r"^\.It Ic (\S+)\n(.*)\n(Counter|Gauge|Histogram)(?:, in ([a-z]+))?", man.read(), re.MULTILINE):
+            assert match[1] not in found, f"{match[1]} twice in {path}"
+            found[match[1]] = match[3].lower(), match[2], match[4]
+    return found
+
+
+def check_manual(families, helps, items):
+    for name, kind in families.items():
+        assert name in items, f"{name} is not in the man page"
+        assert items[name][:2] == (kind, helps[name]), f"{name}: {items[name]}, {kind}, {helps[name]}"
+        assert helps[name].endswith("."), f"HELP of {name} is no sentence"
+        assert not name.endswith("_bytes") or items[name][2] == "bytes", f"unit of {name}"
 
 
 def check_histograms(families, samples):
@@ -68,12 +89,14 @@ def check_histograms(families, samples):
 
 
 with open(sys.argv[1], encoding="utf-8", newline="") as page:
-    names, found = parse(page.read())
+    names, sentences, found = parse(page.read())
+manual = items_of_man(sys.argv[2])
 check_histograms(names, found)
+check_manual(names, sentences, manual)
 m = {}
 for (sample, pairs), number in found.items():
     inside = ",".join(f'{k}="{v}"' for k, v in pairs)
     m[sample + ("{" + inside + "}" if inside else "")] = number
-for expression in sys.argv[2:]:
+for expression in sys.argv[3:]:
     if not eval(expression):
-        sys.exit(f"not so: {expression}")
+        sys.exit(f"not true: {expression}")

@@ -1,14 +1,14 @@
 #!/bin/sh
-# calibrate, solve, inspect, eval, generate on a small model: every step's output is the next one's input, every --json
-# parses, and the figures obey their definitions.
+# calibrate, solve, inspect, eval, generate on a small model: the output of each step is the input of the next one, every --json
+# parses, and the numbers agree with their definitions.
 KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 model=$dir/model.gguf
 "$TINY_MODEL" "$model"
-cp "$ROOT/LICENSE" "$dir/a.txt" # the model knows bytes; any two texts will do
-tail -c 4000 "$ROOT/LICENSE" >"$dir/b.txt" # short enough for the model, and it does not grow
+cp "$ROOT/LICENSE" "$dir/a.txt" # the model has byte tokens, so any two texts are good
+tail -c 4000 "$ROOT/LICENSE" >"$dir/b.txt" # short enough for the model, and constant
 
 expect "calibrate" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 -o "$dir/1.stats"
 expect "calibrate again, as JSON" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 \
@@ -51,12 +51,12 @@ expect_true "true bits are all bytes held" "math.isclose(j['bpd_true'], j['bytes
 expect_true "the items are all bytes" "sum(i['bytes'] for i in j['items'].values()) == j['bytes']"
 expect_true "the code bits are the budget" "0 < j['bpd_code'] <= 3"
 expect_true "divergence is positive" "j['kl'] > 0"
-expect_true "perplexities are the means they should be" \
+expect_true "perplexities are means" \
     "math.isclose(j['ppl'], math.exp(j['nll'] / 697), rel_tol=1e-6)" # 700 tokens in 3 windows: 697 predictions
 expect "eval of more bits" 0 evaluate --table "$dir/4.table" --recent 0 --sinks 4 --json
 expect_true "more bits, less distortion" "j['kl'] < json.load(open('$dir/3.json'))['kl']"
 expect "eval with everything recent" 0 evaluate --table "$dir/3.table" --recent 1000 --json
-expect_true "with every token exact the models agree" "j['kl'] < 1e-4" # what binary16 in the cache leaves
+expect_true "with every token exact the models agree" "j['kl'] < 1e-4" # the error of binary16 in the cache
 expect "eval of more tokens than the text has" 0 "$KVCOBRA" eval "$model" --text "$dir/b.txt" --table "$dir/3.table" \
     --tokens 1000000 --window 4096
 grep -q "all of them are used" "$dir/err" && ok "eval says that the text is short" ||

@@ -38,14 +38,14 @@ generate() {
     "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$dir/k.sock" --tokens 1 --ignore-eos --json
 }
 expect "a prompt is published" 0 generate
-expect_true "nothing was there before" "j['matched_tokens'] == 0 and j['published_tokens'] > 0"
+expect_true "no prompt was published before" "j['matched_tokens'] == 0 and j['published_tokens'] > 0"
 
 expect "systemctl restart" 0 systemctl restart "$unit"
 expect "the prompt is found" 0 generate
 expect_true "after a restart" "j['matched_tokens'] > 0"
 
 systemctl kill --signal=KILL "$unit"
-sleep_until=$(($(date +%s) + 20))
+sleep_until=$(($(date +%s) + 60))
 until systemctl is-active --quiet "$unit" && [ -S "$dir/k.sock" ]; do
     [ "$(date +%s)" -lt "$sleep_until" ] || break
 done

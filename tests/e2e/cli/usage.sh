@@ -12,12 +12,12 @@ for command in calibrate solve inspect eval generate table status bench demo; do
 done
 expect "help without a command is help" 0 "$KVCOBRA" help
 expect "version" 0 "$KVCOBRA" --version
-grep -qx 'kvcobra [0-9]*\.[0-9]*\.[0-9]*' "$dir/out" && ok "version is a version" || not_ok "version is a version"
+grep -qx 'kvcobra [0-9]*\.[0-9]*\.[0-9]*' "$dir/out" && ok "the version is a number" || not_ok "the version is a number"
 
 while read -r command; do
     expect "help $command" 0 "$KVCOBRA" help "$command"
-    grep -q "^Usage: kvcobra $command" "$dir/out" && ok "help of $command says its name" ||
-        not_ok "help of $command says its name"
+    grep -q "^Usage: kvcobra $command" "$dir/out" && ok "help of $command has its name" ||
+        not_ok "help of $command has its name"
     expect "$command with an unknown option" 2 "$KVCOBRA" "$command" --no-such-option
     [ ! -s "$dir/out" ] && ok "$command: nothing on stdout" || not_ok "$command: nothing on stdout"
 done <"$dir/commands"
@@ -25,12 +25,12 @@ done <"$dir/commands"
 expect "no command" 2 "$KVCOBRA"
 expect "option before the command" 2 "$KVCOBRA" --json eval
 expect "help of two commands" 2 "$KVCOBRA" help eval solve
-expect "help of no command we have" 2 "$KVCOBRA" help nonsense
+expect "help of an unknown command" 2 "$KVCOBRA" help nonsense
 expect "unknown command" 2 "$KVCOBRA" calibrat
 grep -qF "did you mean 'kvcobra calibrate'?" "$dir/err" && ok "the nearest is suggested" ||
     not_ok "the nearest is suggested"
 expect "unknown bench" 2 "$KVCOBRA" bench nonsense
-expect "bench of nothing" 2 "$KVCOBRA" bench
+expect "bench without a name" 2 "$KVCOBRA" bench
 
 expect "calibrate without a model" 2 "$KVCOBRA" calibrate -o x
 expect "calibrate: moments without vectors have no samples" 2 "$KVCOBRA" calibrate x.gguf --moments-only --samples 9 -o x
@@ -45,7 +45,7 @@ done
 expect "solve without statistics" 2 "$KVCOBRA" solve --bpd 3 -o x
 expect "solve without a budget" 2 "$KVCOBRA" solve x.stats -o x
 expect "solve with an unknown method" 2 "$KVCOBRA" solve x.stats --bpd 3 --method nonsense -o x
-expect "inspect of nothing" 2 "$KVCOBRA" inspect
+expect "inspect without a file" 2 "$KVCOBRA" inspect
 
 expect "eval without a table" 2 "$KVCOBRA" eval x.gguf --text x.txt
 expect "eval without a text" 2 "$KVCOBRA" eval x.gguf --table x.table
@@ -54,12 +54,12 @@ expect "eval with a negative number" 2 "$KVCOBRA" eval x.gguf --table x --text x
 expect "eval with words for a number" 2 "$KVCOBRA" eval x.gguf --table x --text x --tokens many
 expect "eval with an unknown format" 2 "$KVCOBRA" eval x.gguf --text x --comparator q4_0,zip
 expect "eval with a calibrated format and no statistics" 2 "$KVCOBRA" eval x.gguf --text x --comparator svdq-2
-expect "eval with statistics that nothing needs" 2 "$KVCOBRA" eval x.gguf --text x --comparator q4_0 --stats x
+expect "eval with unused statistics" 2 "$KVCOBRA" eval x.gguf --text x --comparator q4_0 --stats x
 expect "eval of quartiles beside another format" 2 "$KVCOBRA" eval x.gguf --table x --text x --comparator q4_0 --quartiles
 expect "eval of keys and generations" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --generate 4
 expect "eval of keys with tokens" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --tokens 100
-expect "eval of no keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 0
-expect "eval with a seed of nothing" 2 "$KVCOBRA" eval x.gguf --table x --text x --seed 1
+expect "eval of 0 keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 0
+expect "eval with a seed without keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --seed 1
 expect "eval of quartiles of keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --quartiles
 expect "eval of two models" 2 "$KVCOBRA" eval x.gguf y.gguf --table x --text x
 

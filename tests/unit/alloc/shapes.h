@@ -1,4 +1,4 @@
-/* Small models and data for the tests of alloc/: geometry, correlated vectors, statistics of a few windows.
+/* Small geometries, random vectors and statistics for the tests of alloc/.
  */
 #pragma once
 
@@ -69,4 +69,30 @@ static inline void shape_data_deinit(struct shape_data *x)
     free(x->k);
     free(x->v);
     free(x->wo);
+}
+
+/* Statistics of @n_windows windows of vectors as of shape_data_draw(), with every token but the sinks as a
+ * sample. */
+static inline struct stats *shape_statistics(const struct geometry *g, size_t window, size_t n_windows)
+{
+    struct stats_options o;
+    struct stats *s = NULL;
+    struct shape_data x;
+    struct errmsg e = {""};
+
+    stats_options_default(&o, g);
+    o.n_samples = (uint32_t) (window * n_windows);
+    CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
+    shape_data_init(&x, g, window);
+    shape_data_draw(&x, g);
+    for (uint32_t l = 0; l < g->n_layers; l++)
+        CU_ASSERT_EQUAL(stats_set_output_projection(s, l, x.wo, x.n_embd, &e), 0);
+    for (uint64_t doc = 0; doc < n_windows; doc++)
+        for (uint32_t l = 0; l < g->n_layers; l++) {
+            shape_data_draw(&x, g);
+            CU_ASSERT_EQUAL(stats_add_layer(s, doc, 0, l, window, x.q, x.k, x.v, NULL, &e), 0);
+        }
+    CU_ASSERT_STRING_EQUAL(e.text, "");
+    shape_data_deinit(&x);
+    return s;
 }

@@ -1,18 +1,18 @@
-/* A table made of random parts, which are kept beside it. */
+/* A table built of random codecs, with the codecs beside it for comparison. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "alloc/table_build.h"
 #include "base/errmsg.h"
 #include "tests/lib/test.h"
 
 /*
- * One layer, one KV head or two alike in widths, d = 36 (so six half-tiles and a band of four): everything
- * about the spec is random, and kept so that the table can be compared with it. Head-side 2 h + side.
+ * One layer of one or two KV heads with equal widths, d = 36, so six half-tiles and a band of four. All
+ * numbers of the spec are random. Head-sides are numbered 2 h + side.
  */
 enum { D = 36, N_BANDS = 5, SIDES = 4 };
 
@@ -22,7 +22,8 @@ struct fixture {
     struct levels levels[2][TABLE_BITS_MAX + 1];
     struct band_spec bands[SIDES][N_BANDS];
     double mean[SIDES][D], enc[SIDES][D * D], dec[SIDES][D * D], predict[SIDES][D * 2 * D];
-    double enc_mean[SIDES][D], enc_predict[SIDES][D * 2 * D]; /* of a decoder apart */
+    double enc_mean[SIDES][D],
+        enc_predict[SIDES][D * 2 * D]; /* of an encoder that is not the decoder's inverse */
     struct codec_spec codecs[SIDES];
     uint8_t model[DIGEST_BYTES];
     const char *provenance;
@@ -74,8 +75,8 @@ static inline void fixture_init(struct fixture *f, const uint8_t bits[2][N_BANDS
     }
 }
 
-/* Encoders of their own for all head-sides. */
-static inline void fixture_part(struct fixture *f)
+/* Gives every head-side an encoder that is not its decoder's inverse. */
+static inline void fixture_separate_encoders(struct fixture *f)
 {
     for (unsigned hs = 0; hs < SIDES; hs++) {
         f->codecs[hs].enc_mean = f->enc_mean[hs];

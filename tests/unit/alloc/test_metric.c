@@ -1,4 +1,4 @@
-/* Metrics against triple loops in binary64 that follow the definitions of DESIGN 3.1 word by word. */
+/* Metrics against triple loops in binary64 that follow the definitions of DESIGN 3.1 literally. */
 #include <errno.h>
 
 #include "alloc/linalg.h"
@@ -6,15 +6,15 @@
 #include "alloc/stats_internal.h"
 #include "tests/unit/alloc/shapes.h"
 
-/* y := R(t) x (turn = 1) or R(t)' x (turn = -1) */
-static void rotate(const struct geometry *g, double t, double turn, const double *x, double *y)
+/* y := R(t) x (sense = 1) or R(t)' x (sense = -1) */
+static void rotate(const struct geometry *g, double t, double sense, const double *x, double *y)
 {
     uint32_t planes = g->n_rot / 2;
 
     for (uint32_t i = 0; i < g->d; i++)
         y[i] = x[i];
     for (uint32_t i = 0; i < planes; i++) {
-        double c = cos(g->freq[i] * t), s = turn * sin(g->freq[i] * t);
+        double c = cos(g->freq[i] * t), s = sense * sin(g->freq[i] * t);
 
         y[i] = x[i] * c - x[i + planes] * s;
         y[i + planes] = x[i + planes] * c + x[i] * s;
@@ -87,7 +87,7 @@ static void brute_metric(const struct geometry *g, const struct shape_data *x, s
     free(p);
 }
 
-/* The output metric, word by word: alloc/README.md, "Metrics". */
+/* The output metric as alloc/README.md, "Metrics", defines it. */
 static void brute_output(const struct geometry *g, const struct shape_data *x, const float *residual,
                          size_t n_sink, uint32_t kv, enum side side, double *M)
 {
@@ -156,8 +156,8 @@ static struct stats *stats_of(const struct geometry *g, const struct shape_data 
     return s;
 }
 
-/* Scores are binary32 sums of d products of size about 1, so p is right to 1e-5; entries are held to 1e-4 of
- * the largest. A missing rotation, sink, group head or scale is wrong by tens of per cent. */
+/* Scores are binary32 sums of d products of size about 1, so p is right to 1e-5; entries must agree to 1e-4
+ * of the largest. A missing rotation, sink, group head or scale is wrong by tens of per cent. */
 static void check_attention(struct geometry g, size_t n, uint32_t n_sink)
 {
     size_t d = g.d;
@@ -187,7 +187,7 @@ static void check_attention(struct geometry g, size_t n, uint32_t n_sink)
     free(got);
 }
 
-/* Both metrics at once give what either gives alone: attention is compared bit for bit, output with its
+/* Computing both metrics together changes neither: attention is compared bit for bit, output with its
  * definition. The quadratic forms lose up to 2^-24 of |v|^2 |B|; with the tolerance of check_attention() that
  * is far below a missing centre, head, residual or square. */
 static void check_output(struct geometry g, size_t n, uint32_t n_sink, double offset)
@@ -241,7 +241,7 @@ static void test_output(void)
     check_output(shape(1, 6, 2, 32, 32), 50, 4, 0);   /* grouped */
     check_output(shape(1, 2, 1, 48, 16), 40, 0, 0);   /* partial rotary */
     check_output(shape(1, 4, 1, 36, 0), 300, 2, 0);   /* no rotary; more than one block of keys */
-    check_output(shape(1, 2, 1, 32, 32), 150, 4, 30); /* values far from 0: only differences count */
+    check_output(shape(1, 2, 1, 32, 32), 150, 4, 30); /* values far from 0: only differences matter */
 }
 
 static void test_attention_plain(void)
@@ -269,7 +269,7 @@ static void test_attention_many_keys(void) /* more than one block of keys, more 
     check_attention(shape(1, 4, 1, 32, 32), 300, 4);
 }
 
-static void test_attention_all_sinks(void) /* a window of nothing else adds nothing */
+static void test_attention_all_sinks(void) /* a window of sinks alone adds nothing */
 {
     struct geometry g = shape(1, 1, 1, 32, 32);
     struct shape_data x;
@@ -406,7 +406,7 @@ static void test_depth_weights(void)
     o.n_samples = 1;
     CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
     CU_ASSERT_EQUAL(stats_set_depth(s, 0, SIDE_K, 0.2, 0.1), 0);
-    CU_ASSERT_EQUAL(metric_depth_weight(s, 0, SIDE_K), 1); /* not all measured: none used */
+    CU_ASSERT_EQUAL(metric_depth_weight(s, 0, SIDE_K), 1); /* not all measured: weights are 1 */
     CU_ASSERT_EQUAL(stats_set_depth(s, 1, SIDE_K, 0.3, 0.1), 0);
     CU_ASSERT_EQUAL(stats_set_depth(s, 2, SIDE_K, 1e-7, 0.1), 0);
     for (uint32_t l = 0; l < 3; l++)

@@ -1,5 +1,5 @@
-/* Moments: against two passes in binary64, in blocks, merged in any order, ranges of heads apart, and their
- * file. */
+/* Moments against two passes in binary64: added in blocks, merged in any order, by ranges of heads, and
+ * through a file. */
 #include <errno.h>
 #include <math.h>
 #include <sodium.h>
@@ -107,7 +107,7 @@ static void test_against_two_passes(void)
     check(m, x, 1, 2, 0, TOKENS);
 }
 
-/* Any order and grouping of merging, an empty part among them. */
+/* Merges in any order and grouping, with an empty part. */
 static void test_merge(void)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
@@ -131,7 +131,7 @@ static void test_merge(void)
     }
 }
 
-/* Two processes, each with its heads, give the whole; heads that nobody saw count nothing. */
+/* Moments of two processes with different heads merge to those of all heads; heads without tokens count 0. */
 static void test_ranges_of_heads(void)
 {
     _cleanup_(moments_freep) struct moments *a = make(), *b = make();
@@ -139,7 +139,8 @@ static void test_ranges_of_heads(void)
     struct errmsg e = {""};
 
     assert(some);
-    for (size_t t = 0; t < TOKENS; t++) /* heads 1 and 2 of layer 0 side by side, as their owner has them */
+    for (size_t t = 0; t < TOKENS;
+         t++) /* heads 1 and 2 of layer 0 side by side, as the process that holds them has them */
         for (size_t i = 0; i < 2 * D; i++) {
             some[t * 2 * D + i] = side_of(x, 0, 0)[t * WIDTH + D + i];
             some[(TOKENS + t) * 2 * D + i] = side_of(x, 0, 1)[t * WIDTH + D + i];
@@ -203,7 +204,7 @@ static void test_file(void)
               !moments_recognise(bytes, 7));
 }
 
-/* Changes one binary64 of an image and makes its digest right. */
+/* Changes one binary64 number of an image, corrects the digest and parses. */
 static int parse_with(const uint8_t *bytes, size_t n, size_t at, double value, struct errmsg *e)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
@@ -240,7 +241,7 @@ static void test_hostile_file(void)
     CU_ASSERT_STRING_EQUAL(e.text, "moments file: no tokens have the moments of layer 0, head 0");
     CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, INFINITY, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, n - DIGEST_BYTES - 8, 1, &e), -EBADMSG); /* padding */
-    CU_ASSERT_EQUAL(parse_with(bytes, n, 256 + 8 * 17, 0, &e), -EBADMSG);         /* no tokens, but moments */
+    CU_ASSERT_EQUAL(parse_with(bytes, n, 256 + 8 * 17, 0, &e), -EBADMSG);         /* moments without tokens */
 }
 
 const struct test_case test_cases[] = {

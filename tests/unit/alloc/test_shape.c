@@ -1,4 +1,4 @@
-/* Kurtosis and quantiles of coordinates against distributions whose figures are known. */
+/* Kurtosis and quantiles of coordinates against distributions of known moments. */
 #include <errno.h>
 
 #include "alloc/shape.h"
@@ -8,7 +8,7 @@
 
 enum { D = 32, N = 4096 };
 
-/* @draw gives independent coordinates; each falls in size, so that eigenvectors are the axes. */
+/* @draw gives independent coordinates, scaled by falling factors, so that the eigenvectors are the axes. */
 static struct stats *make_stats(double draw(void), uint32_t n_samples)
 {
     struct geometry g = shape(1, 1, 1, D, D);
@@ -68,9 +68,9 @@ static void test_normal(void)
 }
 
 /*
- * Signs have excess kurtosis -2. A rotation over m of them of the same size leaves -2 / m: eight are a band,
- * whose sizes fall by 0.8^7 to a fifth, so the sum of fourth powers over the squared sum of squares is what
- * counts: -2 sum a^4 / (sum a^2)^2. Under the paper's rotation that sum is over all 32.
+ * Signs have excess kurtosis -2. A rotation over m signs of equal size leaves -2 / m. In a band of eight,
+ * sizes a fall by 0.8^7 to a fifth, which leaves -2 sum a^4 / (sum a^2)^2. Under the paper's rotation the
+ * sums are over all 32.
  */
 static void test_signs(void)
 {
@@ -84,7 +84,7 @@ static void test_signs(void)
         squares += pow(0.8, 2 * i);
         fourths += pow(0.8, 4 * i);
     }
-    /* the eigenvectors are estimated: they mix neighbours of nearly equal size, by about 1/sqrt(n) over the
+    /* the estimated eigenvectors mix neighbours of nearly equal size, by about 1/sqrt(n) over the
      * gap */
     CU_ASSERT_DOUBLE_EQUAL(mean(shape.kurtosis[SHAPE_EIGEN], D), -2, 0.05);
     CU_ASSERT_DOUBLE_EQUAL(mean(shape.kurtosis[SHAPE_ROTATED], D), -2 * fourths / (squares * squares), 0.03);
@@ -99,7 +99,7 @@ static void test_signs(void)
     free(pool);
 }
 
-static void test_nothing(void)
+static void test_no_samples_and_constant_head(void)
 {
     _cleanup_(stats_freep) struct stats *s = make_stats(test_rand_normal, 64);
     _cleanup_(stats_freep) struct stats *some = make_stats(test_rand_normal, 64);
@@ -118,7 +118,7 @@ static void test_nothing(void)
 const struct test_case test_cases[] = {
     TEST(test_normal),
     TEST(test_signs),
-    TEST(test_nothing),
+    TEST(test_no_samples_and_constant_head),
     TEST_END,
 };
 const char test_suite[] = "shape";

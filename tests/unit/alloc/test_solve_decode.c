@@ -1,7 +1,7 @@
 /*
- * Least-squares decoders and values predicted from all heads of a layer, judged by the finished table: its
- * codes are made again in binary64 by the formulas of alloc/table.h, and the normal equations are asked
- * whether any linear decoder of these codes could do better.
+ * Least-squares decoders, and values predicted from all heads of a layer. Codes of the finished table are
+ * recomputed in binary64 by the formulas of alloc/table.h; the normal equations show whether another linear
+ * decoder of these codes would have a smaller error.
  */
 #include <errno.h>
 
@@ -83,7 +83,7 @@ static struct table *solve(const struct stats *s, const struct solve_options *o,
     return t;
 }
 
-/* ---- what a table does to the samples ---- */
+/* ---- errors of a table ---- */
 
 static void quantise(const struct table *t, const struct codec *c, enum side side, const double *z,
                      uint8_t *ret)
@@ -95,7 +95,7 @@ static void quantise(const struct table *t, const struct codec *c, enum side sid
     }
 }
 
-/* Levels of what V of @head is decoded from, or K's own; returns their number. */
+/* Decoded levels of all codes that V of @head reads, or of K's own codes. Returns their number. */
 static size_t inputs(const struct table *t, uint32_t head, enum side side, const uint8_t *codes_k,
                      const uint8_t *codes_v, double *ret)
 {
@@ -117,7 +117,7 @@ static size_t inputs(const struct table *t, uint32_t head, enum side side, const
 /* Sums over samples of one head-side: error e and inputs c of its decoder. */
 struct normal {
     size_t n_c;
-    double e[D], c[CODES_MAX], ee[D], cc[CODES_MAX], ec[D][CODES_MAX], harm;
+    double e[D], c[CODES_MAX], ee[D], cc[CODES_MAX], ec[D][CODES_MAX], distortion;
 };
 
 static void add(struct normal *s, const float *x, const struct table_sums *x_hat, const double *c, size_t n_c)
@@ -128,7 +128,7 @@ static void add(struct normal *s, const float *x, const struct table_sums *x_hat
 
         s->e[i] += e / TOKENS;
         s->ee[i] += e * e / TOKENS;
-        s->harm += e * e / TOKENS;
+        s->distortion += e * e / TOKENS;
         for (size_t j = 0; j < n_c; j++)
             s->ec[i][j] += e * c[j] / TOKENS;
     }
@@ -185,10 +185,10 @@ static double largest_correlation(const struct normal *s)
 }
 
 /*
- * The normal equations: what a least-squares decoder leaves is uncorrelated with its codes and has no mean.
+ * The normal equations: the error of a least-squares decoder is uncorrelated with its codes and has mean 0.
  * The ridge leaves l (G + l I)^-1 of the inverse's correlation, l = 1e-4 of G's mean variance: below 0.01, as
  * no eigenvalue of G here is below a fiftieth of the mean. binary32 flips a code in ten thousand. The inverse
- * leaves correlations of 0.05 and more, or there would be nothing to gain.
+ * leaves correlations of 0.05 and more: the gain of least squares.
  */
 static void test_normal_equations(void)
 {
@@ -202,13 +202,13 @@ static void test_normal_equations(void)
             struct solve_options o = options(2, (enum prediction) v_from, (enum decoder) decoder);
             struct solve_report report;
             _cleanup_(table_unrefp) struct table *t = solve(s, &o, &report);
-            double harm = 0;
+            double distortion = 0;
 
             measure(s, t, sums[decoder]);
             for (unsigned hs = 0; hs < 2 * HEADS; hs++)
-                harm += sums[decoder][hs].harm;
-            CU_ASSERT_DOUBLE_EQUAL(report.distortion, harm,
-                                   1e-3 * harm); /* another reading of the same table */
+                distortion += sums[decoder][hs].distortion;
+            CU_ASSERT_DOUBLE_EQUAL(report.distortion, distortion,
+                                   1e-3 * distortion); /* the same table, computed in another way */
         }
         for (unsigned hs = 0; hs < 2 * HEADS; hs++) {
             const struct normal *fitted = &sums[DECODER_LEAST_SQUARES][hs],
@@ -216,20 +216,20 @@ static void test_normal_equations(void)
 
             CU_ASSERT(largest_correlation(fitted) < 0.01);
             CU_ASSERT(largest_correlation(inverse) > 0.05);
-            CU_ASSERT(fitted->harm < 0.998 * inverse->harm);
+            CU_ASSERT(fitted->distortion < 0.998 * inverse->distortion);
             for (unsigned i = 0; i < D; i++)
                 CU_ASSERT_DOUBLE_EQUAL(fitted->e[i], 0, 1e-3 * sqrt(fitted->ee[i]) + 1e-6);
         }
     }
 }
 
-/* Values that are the other head's keys: their own head's tell nothing of them, those of the layer almost
- * all. */
+/* Values that are the keys of the other head: their own head's keys predict nothing, those of the layer
+ * almost everything. */
 static void test_prediction_from_layer(void)
 {
     struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
     _cleanup_(stats_freep) struct stats *s = synthetic(&g, false);
-    double harm[3];
+    double distortion[3];
 
     for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++) {
         struct solve_options o = options(0, (enum prediction) v_from, DECODER_LEAST_SQUARES);
@@ -245,10 +245,11 @@ static void test_prediction_from_layer(void)
                             ? table_codec(t, 0, 0, SIDE_K)->r + table_codec(t, 0, 1, SIDE_K)->r
                         : v_from == PREDICT_HEAD ? table_codec(t, 0, 1, SIDE_K)->r
                                                  : 0u);
-        harm[v_from] = report.distortion_v;
+        distortion[v_from] = report.distortion_v;
     }
-    CU_ASSERT_DOUBLE_EQUAL(harm[PREDICT_HEAD], harm[PREDICT_NONE], 0.1 * harm[PREDICT_NONE]);
-    CU_ASSERT(harm[PREDICT_LAYER] < 0.4 * harm[PREDICT_HEAD]);
+    CU_ASSERT_DOUBLE_EQUAL(distortion[PREDICT_HEAD], distortion[PREDICT_NONE],
+                           0.1 * distortion[PREDICT_NONE]);
+    CU_ASSERT(distortion[PREDICT_LAYER] < 0.4 * distortion[PREDICT_HEAD]);
 }
 
 /* Constant keys, values of rank 5, budgets that leave heads without codes: finite tables, never worse than

@@ -38,7 +38,7 @@ static double distortion_of(const struct dp_problem *p, const uint32_t *c)
     return sum;
 }
 
-/* Every combination, counted through like an odometer. INFINITY: none fits. */
+/* The best of all combinations. INFINITY: none fits. */
 static double try_all(const struct dp_problem *p)
 {
     uint32_t c[8] = {0};
@@ -79,7 +79,7 @@ static double textbook(const struct dp_problem *p)
     return best;
 }
 
-/* The answer is a choice within the budget, costs what it says, and is above its bound. */
+/* Checks that the choice is within the budget, has the stated cost and is above the bound; returns its D. */
 static double solved(const struct dp_problem *p)
 {
     struct dp_result r;
@@ -121,8 +121,8 @@ static void test_by_hand(void)
 }
 
 /*
- * Where greed fails. Three heads, 10 bits for the best of each, 6 bits for nearly all of it: 12 bits buy 6 +
- * 6 (two heads at 1), while the hull's steep first step is the 10-bit one of the third head.
+ * A case where greedy choices fail. Three heads, 10 bits for the best of each, 6 bits for nearly all of it:
+ * 12 bits buy 6 + 6 (two heads at 1), while the hull's steep first step is the 10-bit one of the third head.
  */
 static void test_not_greedy(void)
 {
@@ -140,7 +140,7 @@ static void test_not_greedy(void)
     CU_ASSERT_EQUAL(solved(&p), 3);
 }
 
-/* Costs and distortions at random, many of them dominated or equal: nothing about them is convex. */
+/* Random costs and distortions, not convex, many of them dominated or equal. */
 static void draw(size_t n_heads, size_t n_options, unsigned cost_max, unsigned D_levels)
 {
     size_t n = 0;
@@ -177,7 +177,7 @@ static void test_against_all_combinations(void)
             CU_ASSERT_EQUAL(r.D, -1);
             continue;
         }
-        CU_ASSERT_DOUBLE_EQUAL(solved(&p), want, 1e-12 * (1 + want)); /* sums in another order */
+        CU_ASSERT_DOUBLE_EQUAL(solved(&p), want, 1e-12 * (1 + want)); /* the oracle sums in another order */
     }
 }
 
@@ -195,7 +195,7 @@ static void test_against_the_textbook(void)
     }
 }
 
-/* Curves as they are met: spectra and q(b), with noise as of measuring; equal heads too, whose hulls tie
+/* Realistic curves: spectra and q(b) with the noise of measuring, and equal heads, whose hulls tie
  * everywhere. */
 static void test_real_curves(void)
 {
@@ -260,7 +260,7 @@ static void test_options_of_a_head(void)
     CU_ASSERT_DOUBLE_EQUAL(got[1].D, 1 + 14.0 / 192, 1e-15);
 }
 
-/* Never worse than C1 and C2 at the bits that they really spend, on the model that both believe in. */
+/* Never worse than C1 and C2 at the bits that they spend, on the model that both use. */
 static void test_never_worse_than_c2(void)
 {
     enum { D = 64, N = 32 };

@@ -1,7 +1,6 @@
 /*
  * METHOD_DP and the paper's parameters, on statistics of known structure. The oracle of measured curves is
- * the table itself: what its own matrices and levels do to the samples (solve_report) must be what the curves
- * promised.
+ * the finished table: its distortion of the samples (solve_report) must equal that of the curves.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 #include "alloc/table.h"
 #include "tests/unit/alloc/shapes.h"
 
-enum { WINDOW = 200, WINDOWS = 5 }; /* fewer tokens than a measured curve takes: all are quantised */
+enum { WINDOW = 200, WINDOWS = 5 }; /* fewer tokens than the limit of a measured curve: all are quantised */
 
 /* Keys of head 0 are four times as long, those of layer 0, head 0 sometimes constant. */
 static struct stats *synthetic(const struct geometry *g, bool constant)
@@ -107,7 +106,7 @@ static void test_budget(void)
         t = solve(s, &o);
         CU_ASSERT(nominal_bits(t.table, SIDE_K) <= bpd * keys + 1e-6);
         CU_ASSERT(nominal_bits(t.table, SIDE_K) >
-                  bpd * keys - 16); /* 2 ranks at 8 bits more would not have fitted */
+                  bpd * keys - 16); /* 2 ranks at 8 bits more would exceed the budget */
         CU_ASSERT(t.report.bpd_nominal <= bpd + 1e-9);
         for (uint32_t hs = 0; hs < head_side_count(&g); hs++) {
             const struct codec *c = &t.table->codecs[hs];
@@ -127,12 +126,11 @@ static void test_budget(void)
 }
 
 /*
- * One width, few ranks: the curve's promise against the table's deed, for every rank of a grid and width,
- * under both metrics, with Hadamard and Hartley rotations. Both quantise the same samples; sums are binary32,
- * and the covariance is of the same tokens, so only rounding is between them: a few codes at thresholds, 1e-4
- * of the total.
+ * Distortion of the curve against that of the table, for every rank of a grid and width, under both metrics,
+ * with Hadamard and Hartley rotations. Both quantise the same samples, sums are binary32, and the covariance
+ * is of the same tokens, so they differ by rounding only: a few codes at thresholds, 1e-4 of the total.
  */
-static void test_measured_is_what_happens(void)
+static void test_measured_curve_is_the_distortion_of_the_table(void)
 {
     struct geometry g = shape(1, 4, 2, 32, 32);
     struct stats *s = synthetic(&g, false);
@@ -148,7 +146,7 @@ static void test_measured_is_what_happens(void)
                 o.k_bpd = o.v_bpd = ranks[i] * b / 32.0;
                 o.metric = (enum metric) metric;
                 o.paper.B_min = 0;
-                o.paper.rank_step = ranks[i]; /* and its multiples, and nothing at all */
+                o.paper.rank_step = ranks[i]; /* and its multiples, and rank 0 */
                 o.paper.b_min = o.paper.b_max = b;
                 t = solve(s, &o);
                 CU_ASSERT_DOUBLE_EQUAL(t.report.distortion_estimated, t.report.distortion,
@@ -158,8 +156,8 @@ static void test_measured_is_what_happens(void)
     (void) stats_free(s);
 }
 
-/* The paper's C1 and C2 choose among the same codecs: at the bits they spend, the optimum over what was
- * measured on these very samples cannot do more harm. Judged by the tables; rounding as above. */
+/* The paper's C1 and C2 choose among the same codecs: at the bits they spend, the optimum over curves
+ * measured on these samples has no more distortion. Compared by the tables; rounding as above. */
 static void test_beats_the_paper(void)
 {
     struct geometry g = shape(1, 4, 2, 64, 64);
@@ -214,7 +212,7 @@ static void test_paper_parameters(void)
     (void) stats_free(s);
 }
 
-/* Without damping (eta 0) or rounds, C2 leaves every head the mean budget: flat heads get what long ones get.
+/* With eta 0 or 0 rounds, C2 leaves every head the mean budget, whatever the length of its vectors.
  */
 static void test_no_redistribution(void)
 {
@@ -242,26 +240,26 @@ static void test_no_redistribution(void)
     (void) stats_free(s);
 }
 
-/* Harm by layer adds up to what the solve reported, by side; another geometry is refused. */
-static void test_harm_by_layer(void)
+/* Distortions by layer add up to those of the report, by side; another geometry is refused. */
+static void test_distortion_by_layer(void)
 {
     struct geometry g = shape(3, 4, 2, 32, 32), other = shape(2, 4, 2, 32, 32);
     struct stats *s = synthetic(&g, false), *fewer = synthetic(&other, false);
-    double harm[3 * 2], sum[2] = {0};
+    double distortion[3 * 2], sum[2] = {0};
     struct solve_options o;
     struct errmsg e = {""};
     struct solved t;
 
     solve_options_for(&o, METHOD_DP, 2);
     t = solve(s, &o);
-    CU_ASSERT_EQUAL(solve_harm(s, t.table, &o, harm, &e), 0);
+    CU_ASSERT_EQUAL(solve_distortion(s, t.table, &o, distortion, &e), 0);
     for (size_t i = 0; i < 6; i++) {
-        CU_ASSERT(harm[i] > 0);
-        sum[i % 2] += harm[i];
+        CU_ASSERT(distortion[i] > 0);
+        sum[i % 2] += distortion[i];
     }
     CU_ASSERT_DOUBLE_EQUAL(sum[SIDE_K], t.report.distortion_k, 1e-9 * sum[SIDE_K]);
     CU_ASSERT_DOUBLE_EQUAL(sum[SIDE_V], t.report.distortion_v, 1e-9 * sum[SIDE_V]);
-    CU_ASSERT_EQUAL(solve_harm(fewer, t.table, &o, harm, &e), -EINVAL);
+    CU_ASSERT_EQUAL(solve_distortion(fewer, t.table, &o, distortion, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "another geometry"));
     (void) table_unref(t.table);
     (void) stats_free(s);
@@ -294,7 +292,7 @@ static void refused(const struct stats *s, const struct solve_options *o, int er
     CU_ASSERT_PTR_NULL(bytes);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, words));
     if (!strstr(e.text, words))
-        printf("    said: %s\n", e.text);
+        printf("    got: %s\n", e.text);
 }
 
 static void test_refusals(void)
@@ -339,11 +337,11 @@ static void test_refusals(void)
 
 const struct test_case test_cases[] = {
     TEST(test_budget),
-    TEST(test_measured_is_what_happens),
+    TEST(test_measured_curve_is_the_distortion_of_the_table),
     TEST(test_beats_the_paper),
     TEST(test_paper_parameters),
     TEST(test_no_redistribution),
-    TEST(test_harm_by_layer),
+    TEST(test_distortion_by_layer),
     TEST(test_degenerate),
     TEST(test_refusals),
     TEST_END,

@@ -50,9 +50,9 @@ static void test_c1_by_hand(void)
     CU_ASSERT_EQUAL(c.r, 2);
     CU_ASSERT_EQUAL(c.b, 4);
     CU_ASSERT_DOUBLE_EQUAL(c.D, 0.02 + 200.0 / 3072, 1e-15);
-    c = paper_c1(zero, 4, 8, &o); /* every r ties at 0: the smallest */
+    c = paper_c1(zero, 4, 8, &o); /* all r tie at D = 0: the smallest is chosen */
     CU_ASSERT_EQUAL(c.r, 2);
-    c = paper_c1(flat, 4, 3.99, &o); /* not even r = 2 at 2 bits */
+    c = paper_c1(flat, 4, 3.99, &o); /* r = 2 at 2 bits does not fit */
     CU_ASSERT_EQUAL(c.r, 0);
     CU_ASSERT_EQUAL(c.D, 15.0);
     c = paper_c1(flat, 4, 4, &o);
@@ -82,7 +82,7 @@ static void test_c1_rounds_half_to_even(void)
     }
 }
 
-/* The stated rule, read literally. Sums differ in order only: 128 roundings of 2^-53. */
+/* The paper's rule, implemented literally. Sums differ in order only: 128 roundings of 2^-53. */
 static struct paper_choice literal_c1(const double *s, unsigned d, double B)
 {
     struct paper_choice best = {.r = 0, .D = INFINITY};
@@ -161,7 +161,7 @@ static void test_c2_minimum(void)
     CU_ASSERT_DOUBLE_EQUAL(B[0] + B[1], 128, 1e-12);
 }
 
-/* The algorithm again, from its statement, with the literal C1. */
+/* The algorithm implemented from its statement, with the literal C1. */
 static void test_c2_against_the_rule(void)
 {
     for (unsigned round = 0; round < 40; round++) {

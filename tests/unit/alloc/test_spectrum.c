@@ -1,4 +1,4 @@
-/* Spectra against covariances whose eigenvalues are known by construction. */
+/* Spectra of covariances with known eigenvalues. */
 #include <errno.h>
 
 #include "alloc/spectrum.h"
@@ -8,7 +8,7 @@
 
 enum { D = 32 };
 
-/* One layer, one head; the scatter is set by hand: only what spectrum_fill() reads matters. */
+/* One layer, one head. The scatter is set by hand, since spectrum_fill() reads nothing else. */
 static struct stats *plain_stats(uint64_t n_tokens)
 {
     struct geometry g = shape(1, 1, 1, D, D);
@@ -63,7 +63,7 @@ static void test_eigenvalues(void)
     CU_ASSERT_DOUBLE_EQUAL(spectrum_power_law(got, D), 1.5, 1e-9);
 }
 
-static void test_nothing(void)
+static void test_no_tokens_and_constant_head(void)
 {
     _cleanup_(stats_freep) struct stats *s = plain_stats(0);
     double got[D] = {7}, weighted[D], zeros[4] = {0};
@@ -78,7 +78,7 @@ static void test_nothing(void)
     CU_ASSERT_EQUAL(spectrum_effective_rank(zeros, 4), 0);
 }
 
-/* Worked by hand. */
+/* Numbers worked out by hand. */
 static void test_numbers(void)
 {
     const double equal[] = {3, 3, 3, 0}, steps[] = {4, 2, 1}, huge[] = {1e300, 1e300};
@@ -86,13 +86,13 @@ static void test_numbers(void)
     CU_ASSERT_DOUBLE_EQUAL(spectrum_effective_rank(equal, 4), 3, 1e-15);
     CU_ASSERT_DOUBLE_EQUAL(spectrum_effective_rank(steps, 3), 49.0 / 21, 1e-15);
     CU_ASSERT_DOUBLE_EQUAL(spectrum_effective_rank(huge, 2), 2, 1e-15);
-    CU_ASSERT_DOUBLE_EQUAL(spectrum_power_law(steps, 2), 1, 1e-15); /* half at twice the index */
+    CU_ASSERT_DOUBLE_EQUAL(spectrum_power_law(steps, 2), 1, 1e-15); /* half the weight at twice the index */
     CU_ASSERT_DOUBLE_EQUAL(spectrum_power_law(equal, 4), 0, 1e-15); /* the zero is left out */
 }
 
 const struct test_case test_cases[] = {
     TEST(test_eigenvalues),
-    TEST(test_nothing),
+    TEST(test_no_tokens_and_constant_head),
     TEST(test_numbers),
     TEST_END,
 };

@@ -30,7 +30,7 @@ static struct stats *make_stats(uint32_t n_samples, bool attention)
     return s;
 }
 
-/* A window whose numbers follow from (document, layer): the same whenever it is added. */
+/* A window of numbers that depend on (document, layer) only. */
 static void window_data(struct shape_data *x, uint64_t document, uint32_t layer)
 {
     uint64_t state = document * 977 + layer + 1;
@@ -191,7 +191,7 @@ static void test_add_refuses(void)
     shape_data_init(&x, &g, 10);
     window_data(&x, 0, 0);
     CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, NULL, &e), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "layer 0 of the window is due"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "layer 0 of the window comes next"));
     x.v[3 * WIDTH + D + 1] = NAN;
     CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 0, 10, NULL, x.k, x.v, NULL, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "a value of layer 0 head 1 is not finite at token 3"));
@@ -199,11 +199,11 @@ static void test_add_refuses(void)
     CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 0, 10, NULL, x.k, x.v, NULL, &e), 0);
     CU_ASSERT_EQUAL(stats_save(s, "never-written", &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "layers 1 to 1 of it are missing"));
-    x.k[0] = INFINITY; /* now half a window is in: nothing can be saved any more */
+    x.k[0] = INFINITY; /* the statistics now hold half a window and cannot be saved */
     CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, NULL, &e), -EINVAL);
     x.k[0] = 0;
     CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, NULL, &e), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "failed half-way"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "failed after its first layer"));
     CU_ASSERT_EQUAL(access("never-written", F_OK), -1);
     shape_data_deinit(&x);
     (void) stats_free(s);
@@ -220,12 +220,12 @@ static void test_same_token_twice(void)
     shape_data_init(&x, &g, 20);
     window_data(&x, 3, 0);
     CU_ASSERT_EQUAL(stats_add_layer(s, 3, 0, 0, 20, NULL, x.k, x.v, NULL, &e), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "of document 3 is counted already"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "of document 3 was added before"));
     shape_data_deinit(&x);
     (void) stats_free(s);
 }
 
-/* The saved bytes, through a file. */
+/* The bytes that stats_save() writes. */
 static void *image_of(const struct stats *s, size_t *ret_n)
 {
     char path[] = "/tmp/kvc-test-stats-XXXXXX";
@@ -282,7 +282,7 @@ static void test_merge(void)
     (void) stats_free(c);
 }
 
-/* Windows [first, end) of six, each with a text of its own and one that all share. */
+/* Windows [first, end) of six, each with its own text and one common text. */
 static struct stats *make_part(size_t first, size_t end)
 {
     struct stats *s = make_stats(40, false);
@@ -337,7 +337,7 @@ static void test_merge_any_grouping(void)
     (void) stats_free(whole);
 }
 
-/* A file is loaded with the samples it holds and makes room for more as they come: up to n_samples. */
+/* Statistics loaded from a file have room for its samples and grow to n_samples as windows are added. */
 static void test_loaded_grows(void)
 {
     struct stats *s = make_stats(300, false), *back = NULL, *whole = make_stats(300, false);
@@ -412,7 +412,7 @@ static void test_file_round_trip(void)
     again = image_of(back, &n_again);
     CU_ASSERT_EQUAL(n, n_again);
     CU_ASSERT_EQUAL(memcmp(bytes, again, n), 0);
-    add_window(back, 1, 80); /* a loaded file can go on growing */
+    add_window(back, 1, 80); /* loaded statistics accept more windows */
     CU_ASSERT_EQUAL(back->n_held, 30);
     free(bytes);
     free(again);
@@ -420,7 +420,7 @@ static void test_file_round_trip(void)
     (void) stats_free(back);
 }
 
-/* The order of windows does not show in the sample sections. */
+/* The sample sections do not depend on the order of windows. */
 static void test_order_of_windows(void)
 {
     struct stats *a = make_stats(30, false), *b = make_stats(30, false);
@@ -442,7 +442,7 @@ static void test_order_of_windows(void)
     (void) stats_free(b);
 }
 
-/* Every byte matters: each changed bit and each shorter length is refused. */
+/* Each changed bit and each shorter length is refused. */
 static void test_damaged_file(void)
 {
     struct stats *s = make_stats(4, false), *back = NULL;

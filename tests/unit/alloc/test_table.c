@@ -16,13 +16,13 @@
 #include "base/errmsg.h"
 #include "tests/unit/alloc/table_fixture.h"
 
-static void test_band_order(void)
+static void test_stored_order(void)
 {
     struct fixture f;
     uint32_t order[N_BANDS];
 
     fixture_init(&f, usual_bits, PREDICT_NONE);
-    CU_ASSERT_EQUAL(band_order(&f.codecs[SIDE_K], order), 4);
+    CU_ASSERT_EQUAL(table_band_order(&f.codecs[SIDE_K], order), 4);
     static const uint32_t want[N_BANDS] = {4, 2, 0, 3, 1}; /* 7, 4, 2, 2, then the empty one */
     CU_ASSERT_EQUAL(memcmp(order, want, sizeof(want)), 0);
 }
@@ -56,9 +56,9 @@ static void test_view(void)
     CU_ASSERT_EQUAL(v->r_in, 32);
     for (unsigned j = 0; j < D; j++) {
         CU_ASSERT_EQUAL(k->mean[j], (float) f.mean[0][j]);
-        CU_ASSERT_EQUAL(k->enc_mean[j], (float) f.mean[0][j]); /* the spec names no other */
+        CU_ASSERT_EQUAL(k->enc_mean[j], (float) f.mean[0][j]); /* the spec has no other mean */
         CU_ASSERT_EQUAL(k->enc[3 * D + j],
-                        (float) f.bands[0][4].enc[3 * D + j]); /* the short band came first */
+                        (float) f.bands[0][4].enc[3 * D + j]); /* the short band is first */
         CU_ASSERT_EQUAL(k->enc[4 * D + j], 0.0f);              /* its padding */
         CU_ASSERT_EQUAL(k->dec[j * 32 + 4], 0.0f);
         CU_ASSERT_EQUAL(k->enc[(8 + 7) * D + j], (float) f.bands[0][2].enc[7 * D + j]); /* then 4 bits */
@@ -67,11 +67,11 @@ static void test_view(void)
     }
 }
 
-/* Random codes of a codec and what they mean in units of z, without padding; returns the number of
- * coordinates. */
+/* Random codes of a codec and their values in units of z, without padding. Returns the number of coordinates.
+ */
 static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_codes, double *ret_z)
 {
-    uint32_t order[N_BANDS], stored = band_order(&f->codecs[hs], order);
+    uint32_t order[N_BANDS], stored = table_band_order(&f->codecs[hs], order);
     unsigned n = 0;
 
     for (unsigned k = 0; k < stored; k++)
@@ -90,7 +90,7 @@ static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_
 static void spec_decode(const struct fixture *f, unsigned hs, const double *z, const double *c, unsigned n_c,
                         double *ret_x)
 {
-    uint32_t order[N_BANDS], stored = band_order(&f->codecs[hs], order);
+    uint32_t order[N_BANDS], stored = table_band_order(&f->codecs[hs], order);
 
     for (unsigned i = 0; i < D; i++) {
         unsigned n = 0;
@@ -117,7 +117,7 @@ static double spec_encode(const struct fixture *f, unsigned hs, unsigned k, unsi
     uint32_t order[N_BANDS];
     double z = 0;
 
-    (void) band_order(spec, order);
+    (void) table_band_order(spec, order);
     for (unsigned i = 0; i < D && row < spec->bands[order[k]].n_coords; i++) {
         double u = (double) x[i] - mean[i];
 
@@ -129,7 +129,7 @@ static double spec_encode(const struct fixture *f, unsigned hs, unsigned k, unsi
 }
 
 /*
- * The formulas of table.h in the spec's own terms against the view's. Matrix entries are rounded to binary32
+ * The formulas of table.h, computed from the spec, against the view. Matrix entries are rounded to binary32
  * after steps are folded in (2^-24 of each term, and of the mean): 2^-23 of the magnitudes. Encoding
  * multiplies enc and P in binary64 beforehand, which is the same sum in another order; its magnitude lacks
  * what cancels inside enc P: 2^-20.
@@ -147,7 +147,7 @@ static void check_formulas(enum prediction v_from, bool apart)
 
     fixture_init(&f, usual_bits, v_from);
     if (apart)
-        fixture_part(&f);
+        fixture_separate_encoders(&f);
     CU_ASSERT_EQUAL_FATAL(fixture_build(&f, &bytes, &n, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, NULL), 0);
     CU_ASSERT_EQUAL(t->v_from, v_from);
@@ -158,7 +158,7 @@ static void check_formulas(enum prediction v_from, bool apart)
 
         n_c += random_codes(&f, 2 * head, codes_k + at, c + n_c);
         memcpy(z[SIDE_K], c + first,
-               (n_c - first) * sizeof(*c)); /* of the last head, which is looked at below */
+               (n_c - first) * sizeof(*c)); /* of the last head, which is checked below */
         at += 32;
     }
     CU_ASSERT_EQUAL(n_c, 28 * f.g.n_kv_heads);
@@ -209,7 +209,8 @@ static void test_rank_zero(void)
     CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->mean[5], (float) f.mean[1][5]);
 }
 
-/* Same inputs, same bytes; the name is the SHA-256 of all but itself; anything else has another name. */
+/* The same inputs give the same bytes; the digest is the SHA-256 of all other bytes; other inputs give
+ * another digest. */
 static void test_identity(void)
 {
     _cleanup_(freep) void *a = NULL;
@@ -270,8 +271,7 @@ static void *use_table(void *arg)
     return table_unref(t);
 }
 
-/* Threads share and drop one table; the last one frees it (leaks and double frees are the sanitizer's to
- * find). */
+/* Threads share and release one table; the last one frees it. The sanitizer finds leaks and double frees. */
 static void test_references(void)
 {
     _cleanup_(freep) void *bytes = NULL;
@@ -290,7 +290,7 @@ static void test_references(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_band_order), TEST(test_view), TEST(test_formulas),   TEST(test_rank_zero),
-    TEST(test_identity),   TEST(test_load), TEST(test_references), TEST_END,
+    TEST(test_stored_order), TEST(test_view), TEST(test_formulas),   TEST(test_rank_zero),
+    TEST(test_identity),     TEST(test_load), TEST(test_references), TEST_END,
 };
 const char test_suite[] = "table";

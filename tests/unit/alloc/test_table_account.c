@@ -1,4 +1,4 @@
-/* What tables charge and how far two are apart, worked by hand on codecs of a few rows. */
+/* Bits that tables charge, and comparison of two tables, worked out by hand on codecs of a few rows. */
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -81,8 +81,7 @@ static void test_account(void)
 /*
  * Keys: budgets 32 16 48 64 against 32 32 48 64. Means 40 and 44; deviations -8 -24 8 24 and -12 -12 4 20;
  * sums xx = 1280, yy = 704, xy = 96 + 288 + 32 + 480 = 896: r = 896 / sqrt(1280 * 704) = 0.943880.
- * Widths 4 2 3 4 against 4 2 3 4 where ranks are 8 8 16 16 against 8 16 16 16. Values: the same one
- * everywhere.
+ * Widths 4 2 3 4 against 4 2 3 4 where ranks are 8 8 16 16 against 8 16 16 16. Values: all equal.
  */
 static void test_compare_by_hand(void)
 {
@@ -120,7 +119,7 @@ static void test_compare_by_hand(void)
     CU_ASSERT_DOUBLE_EQUAL(c[SIDE_K].rank_difference, 4, 1e-12);
 }
 
-/* Fewer layers than quartiles: empty ones stay at 0. */
+/* Fewer layers than quartiles: empty quartiles are 0. */
 static void test_few_layers(void)
 {
     struct codec a[2];

@@ -1,4 +1,4 @@
-/* The transform: what DESIGN 3.2 promises of E, D and the bands, checked from outside. */
+/* The transform: the properties of E, D and the bands in DESIGN 3.2. */
 #include <errno.h>
 
 #include "alloc/linalg.h"
@@ -26,7 +26,7 @@ static void draw_positive(size_t d, double *S)
     free(B);
 }
 
-/* dec' enc = identity on R^d when nothing is left out; e'(M + ridge)e = |scale (z^ - z)|^2. */
+/* dec' enc = identity on R^d if all coordinates are kept; e'(M + ridge)e = |scale (z^ - z)|^2. */
 static void check_identities(size_t d)
 {
     double *S = calloc(3 * d * d, sizeof(*S)), *M = S + d * d, *I = M + d * d, ridge;
@@ -47,7 +47,7 @@ static void check_identities(size_t d)
             CU_ASSERT_DOUBLE_EQUAL(I[i * d + j], i == j, 1e-6);
     ridge = 1e-3 * linalg_trace(d, M) / (double) d;
     for (int trial = 0; trial < 5; trial++) {
-        double e[D_MAX] = {0}, dz[D_MAX], harm = 0, squares = 0;
+        double e[D_MAX] = {0}, dz[D_MAX], distortion = 0, squares = 0;
 
         for (size_t c = 0; c < d; c++) {
             dz[c] = test_rand_normal();
@@ -57,8 +57,8 @@ static void check_identities(size_t d)
         }
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j < d; j++)
-                harm += e[i] * (M[i * d + j] + (i == j ? ridge : 0)) * e[j];
-        CU_ASSERT_DOUBLE_EQUAL(harm, squares, 1e-7 * squares);
+                distortion += e[i] * (M[i * d + j] + (i == j ? ridge : 0)) * e[j];
+        CU_ASSERT_DOUBLE_EQUAL(distortion, squares, 1e-7 * squares);
     }
     transform_deinit(&t);
     free(S);
@@ -104,12 +104,12 @@ static void test_unit_variance(void)
     free(S);
 }
 
-/* Keeping the first k coordinates leaves harm sum_{i>=k} w_i, and no k-dimensional random projection does
- * better (Eckart-Young in the metric). */
+/* Keeping the first k coordinates leaves the distortion sum_{i>=k} w_i, and no k-dimensional random
+ * projection does better (Eckart-Young in the metric). */
 static void test_truncation(void)
 {
     size_t d = 32, k = 16;
-    double *S = calloc(2 * d * d, sizeof(*S)), *M = S + d * d, left = 0, harm = 0;
+    double *S = calloc(2 * d * d, sizeof(*S)), *M = S + d * d, left = 0, distortion = 0;
     struct transform t;
 
     draw_positive(d, S);
@@ -119,7 +119,7 @@ static void test_truncation(void)
     CU_ASSERT_EQUAL(transform_fit(&t, S, M, 1), 0);
     for (size_t c = k; c < d; c++)
         left += t.w[c];
-    /* harm = tr(M R S R'), R = I - dec_k' enc_k */
+    /* distortion = tr(M R S R'), R = I - dec_k' enc_k */
     for (int attempt = 0; attempt < 20; attempt++) {
         double R[32][32], RS[32][32] = {{0}}, total = 0;
 
@@ -139,17 +139,17 @@ static void test_truncation(void)
             for (size_t c = 0; c < d; c++)
                 total += M[i * d + i] * RS[i][c] * R[i][c];
         if (attempt == 0)
-            harm = total;
-        CU_ASSERT(total >= harm * (1 - 1e-9));
+            distortion = total;
+        CU_ASSERT(total >= distortion * (1 - 1e-9));
     }
     /* w counts the ridge too: 0.1 % of the mean of M, which here is up to a few times the smallest entries */
-    CU_ASSERT(harm <= left * (1 + 1e-9));
-    CU_ASSERT(harm >= 0.5 * left);
+    CU_ASSERT(distortion <= left * (1 + 1e-9));
+    CU_ASSERT(distortion >= 0.5 * left);
     transform_deinit(&t);
     free(S);
 }
 
-/* z of a vector is enc (x - mean), whatever the block it falls in. */
+/* z of a vector is enc (x - mean), in every block. */
 static void test_apply(void)
 {
     size_t d = 36, n = 300;
@@ -206,7 +206,7 @@ static void test_degenerate(void)
     for (size_t i = 0; i < d * d; i++)
         CU_ASSERT(isfinite(t.dec[i]));
     memset(M, 0, d * d * sizeof(*M));
-    CU_ASSERT_EQUAL(transform_fit(&t, S, M, 1), 0); /* nobody reads it */
+    CU_ASSERT_EQUAL(transform_fit(&t, S, M, 1), 0); /* M = 0: no query reads it */
     CU_ASSERT_EQUAL(t.n_bands, 0);
     M[5] = NAN;
     M[0] = 1;

@@ -1,4 +1,5 @@
-/* Output files: whole or not there, in pieces or at once, over existing ones; nothing beside them. */
+/* Atomic writes: in pieces and at once, over existing files, without leftover files; and reads of whole
+ * files. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -37,7 +38,7 @@ static size_t count_files(void)
 static void leave(void)
 {
     (void) unlink(path);
-    CU_ASSERT_EQUAL(rmdir(folder), 0); /* nothing else was in it */
+    CU_ASSERT_EQUAL(rmdir(folder), 0); /* the folder holds no other file */
 }
 
 static void expect(const char *want)
@@ -62,7 +63,7 @@ static void test_write_and_replace(void)
     CU_ASSERT_EQUAL(atomic_file_write(path, "one", 3, &e), 0);
     expect("one");
     CU_ASSERT_EQUAL(stat(path, &st), 0);
-    CU_ASSERT_EQUAL(st.st_mode & 0777, 0640); /* as the umask says */
+    CU_ASSERT_EQUAL(st.st_mode & 0777, 0640); /* mode 0666 less the umask */
     CU_ASSERT_EQUAL(atomic_file_write(path, "longer", 6, &e), 0);
     expect("longer");
     CU_ASSERT_EQUAL(atomic_file_write(path, NULL, 0, &e), 0);
@@ -81,13 +82,13 @@ static void test_pieces(void)
     atomic_file_put(&f, "ab", 2);
     atomic_file_put(&f, "", 0);
     atomic_file_put(&f, "c", 1);
-    CU_ASSERT_EQUAL(count_files(), 0); /* no name yet, on every file system that Debian installs on */
+    CU_ASSERT_EQUAL(count_files(), 0); /* no name yet, on all file systems that Debian installs on */
     CU_ASSERT_EQUAL(atomic_file_commit(&f, &e), 0);
     atomic_file_deinit(&f);
     expect("abc");
     CU_ASSERT_EQUAL_FATAL(atomic_file_start(path, &f, &e), 0);
     atomic_file_put(&f, "lost", 4);
-    atomic_file_deinit(&f); /* given up */
+    atomic_file_deinit(&f); /* discarded */
     atomic_file_deinit(&f);
     expect("abc");
     leave();
@@ -108,7 +109,7 @@ static void test_refusals(void)
     leave();
 }
 
-/* What a new file must not take the place of: root's `-o /dev/null` would be everybody's problem. */
+/* Devices, links and folders are not replaced: `-o /dev/null` of root would break the whole machine. */
 static void test_not_replaced(void)
 {
     struct errmsg e = {""};
@@ -151,7 +152,7 @@ static void test_check(void)
     leave();
 }
 
-/* A writer that is killed half-way leaves the old file and nothing else. */
+/* A writer that is killed before commit leaves the old file and no other file. */
 static void test_killed(void)
 {
     struct errmsg e = {""};

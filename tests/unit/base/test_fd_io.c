@@ -1,4 +1,4 @@
-/* Whole reads and writes: ranges, files that end early, descriptors that refuse, pipes that take little at a time. */
+/* Whole reads and writes: ranges, files that end early, descriptors that fail, pipes with short writes. */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -70,10 +70,6 @@ static void test_pipe(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_range),
-    TEST(test_short_file),
-    TEST(test_refused),
-    TEST(test_pipe),
-    TEST_END,
+    TEST(test_range), TEST(test_short_file), TEST(test_refused), TEST(test_pipe), TEST_END,
 };
 const char test_suite[] = "fd_io";

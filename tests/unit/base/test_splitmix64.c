@@ -1,8 +1,8 @@
-/* splitmix64 against the numbers that its authors' C code prints. */
+/* splitmix64 against the numbers published with the reference implementation. */
 #include "base/splitmix64.h"
 #include "tests/lib/test.h"
 
-/* The first five numbers from state 1234567, as published with the reference implementation. */
+/* The first five numbers from state 1234567. */
 static void test_known(void)
 {
     static const uint64_t want[] = {6457827717110365317u, 3203168211198807973u, 9817491932198370423u,

@@ -1,4 +1,4 @@
-/* UTF-8: characters of every length, and what RFC 3629 forbids. */
+/* UTF-8: characters of every length, and the sequences that RFC 3629 forbids. */
 #include <string.h>
 
 #include "base/utf8.h"

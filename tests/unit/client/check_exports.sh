@@ -1,14 +1,20 @@
 #!/bin/sh
-# check_exports.sh LIBRARY HEADER: what the shared library exports is what the header declares, no more and no less.
+# check_exports.sh LIBRARY NODE=HEADER...: the symbols of each version node of the shared library are exactly those that its
+# headers declare.
 set -eu
-exported=$(nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort)
-declared=$(tr '\n' ' ' <"$2" | grep -o 'KVC_EXPORT [^(;]*(' | sed 's/ *($//; s/.*[ *]//' | grep '^kvc_' | sort)
-if [ "$exported" != "$declared" ]; then
-    echo "exported and declared differ:"
-    printf '%s\n' "$exported" >"${TMPDIR:-/tmp}/kvcobra-exported.$$"
-    printf '%s\n' "$declared" | diff "${TMPDIR:-/tmp}/kvcobra-exported.$$" - || true
-    rm -f "${TMPDIR:-/tmp}/kvcobra-exported.$$"
+library=$1
+shift
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+for pair; do
+    tr '\n' ' ' <"${pair#*=}" | grep -o 'KVC_EXPORT [^(;]*(' | sed 's/ *($//; s/.*[ *]//' | grep '^kvc_' |
+        sed "s/\$/@@${pair%%=*}/"
+done | sort >"$work/declared"
+nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' | sort >"$work/exported"
+
+if ! diff "$work/declared" "$work/exported"; then
+    echo "declared (<) and exported (>) symbols differ"
     exit 1
 fi
-nm -D --defined-only "$1" | grep -q '@@KVCOBRA_0.1' || { echo "symbols carry no version"; exit 1; }
-printf '%s symbols\n' "$(printf '%s\n' "$exported" | wc -l)"
+printf '%s symbols\n' "$(wc -l <"$work/exported")"

@@ -10,7 +10,7 @@
 #include "client/sequence/seq.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/attend_oracle.h"
 
 /* ---- clients ---- */
 
@@ -257,7 +257,7 @@ int twin_append(const struct twins *t, struct twin *s, enum kvc_dtype dtype, siz
 /* ---- attention ---- */
 
 /* One KV head of what the GPU gave, held against binary64 over the CPU's pages and rows; the bound is
- * test_kernels.c's. */
+ * kernel_attend_check.h's. */
 static bool head_is_right(const struct twins *t, const struct twin *s, uint32_t layer, uint32_t head,
                           const float *q, float *out, size_t n_q, uint32_t window)
 {
@@ -310,8 +310,9 @@ bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, s
         q[i] = twins_input(t, seqs[i].text, layer, 2, seqs[i].cpu->layers[layer].length - n_q[i], n_q[i]);
         m[2 * i] = twins_take(t, q[i], n_q[i] * width * sizeof(float) + 1);
         m[2 * i + 1] = twins_take(t, NULL, n_q[i] * width * sizeof(float) + 1);
-        items[i] = (kvc_attend_item){seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at, n_q[i],
-                                     (float *) (uintptr_t) m[2 * i + 1].at};
+        items[i] =
+            (kvc_attend_item){sizeof(kvc_attend_item), seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at,
+                              n_q[i], (float *) (uintptr_t) m[2 * i + 1].at};
     }
     r = n == 1 && window == 0 ? kvc_seq_attend(seqs[0].gpu, layer, items[0].q, n_q[0], items[0].out)
                               : kvc_seq_attend_batch(items, n, layer, &o);

@@ -1,4 +1,5 @@
-/* The public header alone, as C99 and as C++: nothing else may be needed to use the library. */
+/* The installed headers alone, as C99 and as C++: nothing else may be needed to use the library. */
+#include "client/kvcobra-operator.h"
 #include "client/kvcobra.h"
 
 #ifdef __cplusplus
@@ -9,10 +10,11 @@ extern "C"
 
 int kvcobra_header_compiles(void)
 {
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_model_id id;
     kvc_usage usage;
 
     id.struct_bytes = sizeof(id);
     usage.struct_bytes = sizeof(usage);
-    return id.struct_bytes && usage.struct_bytes && kvc_version() ? KVC_F32 : KVC_BF16;
+    return id.struct_bytes && usage.struct_bytes && sizes.status_bytes && kvc_version() ? KVC_F32 : KVC_BF16;
 }

@@ -1,2 +1,3 @@
-// The public header in C++: the same file.
+// The headers in C++: the same files.
 #include "tests/unit/client/header.c"
+#include "tests/unit/client/header_eval.c"

@@ -92,15 +92,14 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
     struct extent *arena = object(1 << 20, EXTENT_READ_WRITE);
     struct control_page *page = extent_data(control);
     struct index_writer w;
+    unsigned entry = p->lie == CONTROL_ENTRY ? 200 : 0;
 
+    if (p->lie == CONTROL_NONE)
+        entry = 255;
     page->magic = CONTROL_MAGIC;
     page->version = 1;
     memcpy(page->models[0].digests[0], p->digest, sizeof(p->digest));
-    page->models[0].word = control_word(1,
-                                        p->lie == CONTROL_ENTRY  ? 200
-                                        : p->lie == CONTROL_NONE ? 255
-                                                                 : 0,
-                                        255, 0);
+    page->models[0].word = control_word(1, entry, 255, 0);
     index_writer_init(&w, extent_data(index), extent_bytes(index));
     assert(index_insert(&w, &p->key, &hit) == 0);
     if (p->lie == OPEN_INDEX_HEAD)
@@ -154,9 +153,11 @@ static void answer_lease(struct peer *p, Kvcobra__Reply *reply)
     kvcobra__page_ref__init(&page);
     page.extent = 1;
     page.bytes = p->page_bytes + (p->lie == LEASE_BYTES || p->lie == GPU_LEASE_BYTES);
-    page.offset = p->lie == LEASE_OFFSET || p->lie == GPU_LEASE_OFFSET         ? UINT64_MAX - 127
-                  : p->lie == LEASE_UNALIGNED || p->lie == GPU_LEASE_UNALIGNED ? 64
-                                                                               : 128;
+    page.offset = 128;
+    if (p->lie == LEASE_OFFSET || p->lie == GPU_LEASE_OFFSET)
+        page.offset = UINT64_MAX - 127;
+    if (p->lie == LEASE_UNALIGNED || p->lie == GPU_LEASE_UNALIGNED)
+        page.offset = 64;
     lease.lease = 1;
     lease.pages = pages;
     lease.n_pages = p->lie == LEASE_MORE ? 2 : 1;
@@ -178,9 +179,9 @@ static void answer_reserve(const struct peer *p, Kvcobra__Reply *reply)
     slot.slot = 8;
     slot.generation = 9;
     slot.bytes = p->page_bytes - (p->lie == GPU_SLOT_BYTES);
-    slot.offset = p->lie == GPU_SLOT_OFFSET      ? PEER_EXTENT_BYTES - 128
-                  : p->lie == GPU_SLOT_UNALIGNED ? 65600
-                                                 : 65536;
+    slot.offset = p->lie == GPU_SLOT_UNALIGNED ? 65600 : 65536;
+    if (p->lie == GPU_SLOT_OFFSET)
+        slot.offset = PEER_EXTENT_BYTES - 128;
     reserve.slots = slots;
     reserve.exists = exists;
     reserve.n_slots = reserve.n_exists = 1;

@@ -42,8 +42,10 @@ static void run_shape(struct embedded m)
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(kvc_seq_length(s), 0);
-    for (size_t at = 0, n; at < 330; at += n) {
-        n = at == 0 ? 3 : at == 3 ? 150 : at == 153 ? 30 : 1;
+    for (size_t at = 0, n, piece = 0; at < 330; at += n) {
+        static const size_t pieces[] = {3, 150, 30};
+
+        n = piece < 3 ? pieces[piece++] : 1;
         CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, at, n), 0);
         CU_ASSERT_EQUAL(kvc_seq_length(s), at + n);
         if (n > 1 || at % 37 == 0 || at % 64 < 2 || at % 64 > 62)
@@ -158,7 +160,8 @@ static void test_number_types(void)
         brain[i] = f32_to_bf16(x[i]);
     }
     for (unsigned type = KVC_F32; type <= KVC_BF16; type++) {
-        const void *in = type == KVC_F32 ? (const void *) x : type == KVC_F16 ? half : brain;
+        const void *const inputs[] = {[KVC_F32] = x, [KVC_F16] = half, [KVC_BF16] = brain},
+                          *in = inputs[type];
         kvc_seq *s = NULL;
         float *got;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-eval.h"
 #include "client/sequence/seq.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -32,10 +33,11 @@ static struct several several_new(void)
     CU_ASSERT_EQUAL_FATAL(kvc_model_open_table(x.m.client, &id, bytes, n_bytes, &x.other), 0);
     free(bytes);
     for (uint32_t i = 0; i < N; i++)
-        CU_ASSERT_EQUAL_FATAL(i == EVALUATION
-                                  ? kvc_seq_new_eval(x.m.model, &eval, &x.s[i])
-                                  : kvc_seq_new(i == OTHER_TABLE ? x.other : x.m.model, NULL, 0, &x.s[i]),
-                              0);
+        if (i == EVALUATION) {
+            CU_ASSERT_EQUAL_FATAL(kvc_seq_new_eval(x.m.model, &eval, &x.s[i]), 0);
+        } else {
+            CU_ASSERT_EQUAL_FATAL(kvc_seq_new(i == OTHER_TABLE ? x.other : x.m.model, NULL, 0, &x.s[i]), 0);
+        }
     return x;
 }
 
@@ -49,7 +51,8 @@ static void make_items(const struct several *x, uint32_t layer, const size_t n_n
     for (uint32_t i = 0; i < N; i++) {
         size_t first = x->s[i]->layers[layer].length;
 
-        ret[i] = (kvc_append_item){x->s[i], embedded_input(&x->m, i, layer, KVC_K, first, n_new[i]),
+        ret[i] = (kvc_append_item){sizeof(kvc_append_item), x->s[i],
+                                   embedded_input(&x->m, i, layer, KVC_K, first, n_new[i]),
                                    embedded_input(&x->m, i, layer, KVC_V, first, n_new[i]), n_new[i]};
     }
 }
@@ -216,7 +219,7 @@ static void test_arguments(void)
 {
     static const size_t pieces[N] = {3, 3, 3, 3, 3, 3};
     struct several x = several_new(), y = several_new();
-    kvc_append_item items[N], none = {0};
+    kvc_append_item items[N], none = {.struct_bytes = sizeof(none)};
 
     make_items(&x, 0, pieces, items);
     CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N, LAYERS, KVC_F32), -EINVAL);

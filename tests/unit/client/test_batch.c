@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-eval.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 
@@ -85,7 +86,7 @@ static void check(const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_
         float *k = embedded_read(m, s, layer, KVC_K, length), *v = embedded_read(m, s, layer, KVC_V, length);
         float *q = embedded_queries(m, text, layer, length - n_q, n_q),
               *out = malloc(n_q * width * sizeof(*out));
-        const kvc_attend_item item = {.seq = s, .q = q, .n_q = n_q, .out = out};
+        const kvc_attend_item item = {.struct_bytes = sizeof(item), .seq = s, .q = q, .n_q = n_q, .out = out};
         double worst = 0;
 
         CU_ASSERT_EQUAL_FATAL(kvc_seq_attend_batch(&item, 1, layer, &o), 0);
@@ -170,7 +171,7 @@ static void test_evaluation(void)
               *v = embedded_input(&m, 0, layer, KVC_V, 0, 300);
         float *q = embedded_queries(&m, 0, layer, 100, 200), *out = malloc(200 * width * sizeof(*out));
         const kvc_attend_options o = {.struct_bytes = sizeof(o), .window = 90};
-        const kvc_attend_item item = {.seq = s, .q = q, .n_q = 200, .out = out};
+        const kvc_attend_item item = {.struct_bytes = sizeof(item), .seq = s, .q = q, .n_q = 200, .out = out};
 
         CU_ASSERT_EQUAL_FATAL(kvc_seq_attend_batch(&item, 1, layer, &o), 0);
         for (size_t i = 0; i < 200; i += 37) {
@@ -202,7 +203,8 @@ static void test_batch(void)
     for (uint32_t i = 0; i < N; i++) {
         size_t bytes = (n_queries[i] + 1) * query_width(&m) * sizeof(float);
 
-        items[i] = (kvc_attend_item){.n_q = n_queries[i], .out = malloc(bytes)};
+        items[i] =
+            (kvc_attend_item){.struct_bytes = sizeof(items[i]), .n_q = n_queries[i], .out = malloc(bytes)};
         alone[i] = malloc(bytes);
         memset(items[i].out, 0x5a, bytes);
         memset(alone[i], 0x5a, bytes);
@@ -228,7 +230,10 @@ static void test_what_is_refused(void)
     kvc_executor x = {.struct_bytes = sizeof(x), .run = pool_run, .n_workers = 0};
     kvc_attend_options o = {.struct_bytes = 3};
     float q[2 * 2 * 32] = {0}, out[2 * 2 * 32];
-    kvc_attend_item items[2] = {{.q = q, .n_q = 1, .out = out}, {.q = q, .n_q = 1, .out = out + 64}};
+    kvc_attend_item items[2] = {
+        {.struct_bytes = sizeof(items[0]), .q = q, .n_q = 1, .out = out},
+        {.struct_bytes = sizeof(items[0]), .q = q, .n_q = 1, .out = out + 64},
+    };
 
     memset(out, 0x5a, sizeof(out));
     CU_ASSERT_EQUAL(kvc_client_set_executor(m.client, &x), -EINVAL);
@@ -253,7 +258,7 @@ static void test_what_is_refused(void)
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, &o), -EINVAL);
     items[1].n_q = 2; /* more than there are tokens: the first is not computed either */
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, NULL), -EINVAL);
-    items[1] = (kvc_attend_item){.seq = items[0].seq, .n_q = 1, .q = q};
+    items[1] = (kvc_attend_item){.struct_bytes = sizeof(items[1]), .seq = items[0].seq, .n_q = 1, .q = q};
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, NULL), -EINVAL);
     for (size_t i = 0; i < sizeof(out); i++)
         CU_ASSERT_EQUAL_FATAL(((unsigned char *) out)[i], 0x5a);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "alloc/table.h"
+#include "client/kvcobra-eval.h"
 #include "gpu/codec.h"
 #include "gpu/page_layout.h"
 #include "tests/lib/test.h"

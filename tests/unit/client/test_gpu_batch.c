@@ -15,7 +15,7 @@
 #include "tests/standin/graph.h"
 #include "tests/unit/client/gpu_twins.h"
 
-enum { LAYERS = 2, SEVERAL = 5, OTHER_TABLE = 3, MANY = PLAN_ITEMS_MAX + 6, STREAM_NON_BLOCKING = 1 };
+enum { LAYERS = 2, SEVERAL = 5, OTHER_TABLE = 3, MANY = LAUNCH_ITEMS_MAX + 6, STREAM_NON_BLOCKING = 1 };
 
 static const struct twins_shape shape = {.n_layers = LAYERS,
                                          .n_heads = 2,
@@ -48,7 +48,8 @@ static struct inputs inputs_new(const struct twins *t, struct twin *s, size_t n,
         x.v[i] = twins_input(t, s[i].text, layer, 1, first, n_new[i]);
         x.on_gpu[2 * i] = twins_take(t, x.k[i], n_new[i] * width * sizeof(float) + 1);
         x.on_gpu[2 * i + 1] = twins_take(t, x.v[i], n_new[i] * width * sizeof(float) + 1);
-        x.items[i] = (kvc_append_item){s[i].gpu, (const void *) (uintptr_t) x.on_gpu[2 * i].at,
+        x.items[i] = (kvc_append_item){sizeof(kvc_append_item), s[i].gpu,
+                                       (const void *) (uintptr_t) x.on_gpu[2 * i].at,
                                        (const void *) (uintptr_t) x.on_gpu[2 * i + 1].at, n_new[i]};
     }
     return x;
@@ -253,13 +254,14 @@ static void test_mistakes(void)
     append_all(&t, s, SEVERAL, rounds[0]);
     x = inputs_new(&t, s, SEVERAL, 0, pieces);
     for (unsigned i = 0; i < SEVERAL; i++) {
-        const kvc_append_item had = x.items[i], wrong[] = {
-                                                    {had.seq, NULL, had.v, had.n_new},
-                                                    {had.seq, had.k, had.v, KVC_APPEND_TOKENS_MAX + 1},
-                                                    {x.items[i == 0 ? 1 : 0].seq, had.k, had.v, 1},
-                                                    {foreign.gpu, had.k, had.v, 1},
-                                                    {s[i].cpu, had.k, had.v, 1},
-                                                };
+        const kvc_append_item had = x.items[i],
+                              wrong[] = {
+                                  {sizeof(had), had.seq, NULL, had.v, had.n_new},
+                                  {sizeof(had), had.seq, had.k, had.v, KVC_APPEND_TOKENS_MAX + 1},
+                                  {sizeof(had), x.items[i == 0 ? 1 : 0].seq, had.k, had.v, 1},
+                                  {sizeof(had), foreign.gpu, had.k, had.v, 1},
+                                  {sizeof(had), s[i].cpu, had.k, had.v, 1},
+                              };
 
         for (unsigned n = 0; n < sizeof(wrong) / sizeof(wrong[0]); n++) {
             x.items[i] = wrong[n];

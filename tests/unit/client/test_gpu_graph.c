@@ -90,7 +90,7 @@ static void fill(struct rig *r, uint64_t text, size_t position)
     for (uint32_t i = 0; i < LAYERS; i++)
         for (unsigned kind = 0; kind < 3; kind++) {
             float *x = twins_input(&r->t, text, i, kind, position, 1);
-            struct gpu_memory m = kind == 0 ? r->k[i] : kind == 1 ? r->v[i] : r->q[i];
+            struct gpu_memory inputs[] = {r->k[i], r->v[i], r->q[i]}, m = inputs[kind];
 
             CU_ASSERT_EQUAL(gpu_write(g, m.at, x, (kind == 2 ? r->q_width : r->width) * sizeof(*x), NULL), 0);
             free(x);
@@ -292,8 +292,8 @@ static void test_backlog_and_batch(void)
 
     CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &s, KVC_F32, 300), 0);
     CU_ASSERT_EQUAL(seq_n_packed(s.gpu), 0);
-    items[0] = (kvc_attend_item){s.gpu, at(r.q[0]), 1, at(r.out[0])};
-    items[1] = (kvc_attend_item){s.gpu, at(r.q[1]), 1, at(r.out[1])};
+    items[0] = (kvc_attend_item){sizeof(kvc_attend_item), s.gpu, at(r.q[0]), 1, at(r.out[0])};
+    items[1] = (kvc_attend_item){sizeof(kvc_attend_item), s.gpu, at(r.q[1]), 1, at(r.out[1])};
     fill(&r, 3, 300);
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 1, NULL), 0);
     want = outputs(&r);

@@ -12,6 +12,7 @@
 #include "client/connection/client.h"
 #include "client/sequence/seq.h"
 #include "client/gpu/seq_gpu.h"
+#include "client/kvcobra-eval.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/gpu_twins.h"
 
@@ -51,10 +52,13 @@ static void test_arguments(void)
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, NULL, 1, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 7, p, 1, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, NULL, 0, NULL), 0);
-    CU_ASSERT_EQUAL(
-        kvc_seq_attend_batch((kvc_attend_item[]){{s.gpu, p, 1, p}, {other.gpu, p, 1, p}}, 2, 0, NULL),
-        -EINVAL);
-    CU_ASSERT_EQUAL(kvc_seq_attend_batch((kvc_attend_item[]){{s.gpu, p, 1, p}, {s.cpu, p, 1, p}}, 2, 0, NULL),
+    CU_ASSERT_EQUAL(kvc_seq_attend_batch((kvc_attend_item[]){{sizeof(kvc_attend_item), s.gpu, p, 1, p},
+                                                             {sizeof(kvc_attend_item), other.gpu, p, 1, p}},
+                                         2, 0, NULL),
+                    -EINVAL);
+    CU_ASSERT_EQUAL(kvc_seq_attend_batch((kvc_attend_item[]){{sizeof(kvc_attend_item), s.gpu, p, 1, p},
+                                                             {sizeof(kvc_attend_item), s.cpu, p, 1, p}},
+                                         2, 0, NULL),
                     -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_read(s.gpu, 0, KVC_K, 2, 2, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_read(s.gpu, 0, KVC_K, 0, 1, NULL), -EINVAL);

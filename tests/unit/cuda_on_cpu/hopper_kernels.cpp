@@ -10,7 +10,7 @@ enum { THREADS = 128, SHARED_BYTES = 8192, B_AT = 1024 };
 
 const on_cpu_index ONE = {1, 1, 1};
 
-/* Operand B's descriptor. */
+/* The descriptor of operand B. */
 uint64_t b_at(uint32_t from)
 {
     return describe_blocks(shared_address(dynamic_shared + from), 0x400, 0x80);
@@ -27,13 +27,16 @@ void clear_b(uint32_t offset)
     __syncthreads();
 }
 
-/* Rows g and g + 8 of a warp's 16, columns 2t, 2t + 1, then 2t + 8, 2t + 9: ones on the diagonal. */
+/*
+ * Rows g and g + 8 of the 16 rows of a warp, columns 2t, 2t + 1, then 2t + 8, 2t + 9: ones on the diagonal.
+ */
 void diagonal(uint32_t a[4])
 {
     unsigned lane = threadIdx.x % 32, g = lane / 4, k = lane % 4 * 2;
 
-    a[0] = a[3] = g == k ? 0x3c00 : g == k + 1 ? 0x3c000000 : 0;
-    a[1] = a[2] = 0;
+    a[0] = a[1] = a[2] = a[3] = 0;
+    if (g == k || g == k + 1)
+        a[0] = a[3] = g == k ? 0x3c00 : 0x3c000000;
 }
 
 void product_kernel(const void *arg)
@@ -69,7 +72,7 @@ void copy_kernel(const void *arg)
         barriers_ready();
     }
     __syncthreads();
-    barrier_wait(barrier, 1); /* of the phase before the first: over */
+    barrier_wait(barrier, 1); /* of the phase before the first, which has ended */
     if (threadIdx.x == 0) {
         to[3] = 7;
         barrier_expect(barrier, 32);

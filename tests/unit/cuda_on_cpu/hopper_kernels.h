@@ -7,11 +7,11 @@
 extern "C" {
 #endif
 
-/* What kernels read and write. */
+/* Input and output of the kernels. */
 struct hopper_case {
     const void *from; /* aligned to 16 */
     uint32_t *out;    /* [128 threads][...] */
-    uint32_t offset;  /* of the one element of operand B that is not zero, in bytes */
+    uint32_t offset;  /* offset in bytes of the only element of operand B that is not zero */
 };
 
 /* c [thread][16] = a b by one product of 64 columns, a [r][k] = 1 where k = r % 16, b all zero but a 2 at
@@ -21,13 +21,13 @@ void hopper_product(const struct hopper_case *c);
 /* out [32] = transpose_8x8(thread's words 2 i, 2 i + 1 as half-words). */
 void hopper_transpose(const struct hopper_case *c);
 
-/* out [0] = a word of a copy's destination before it came, [1] after; [2], [3]: threads_any() of nobody, of
- * thread 77. */
+/* out [0] = a word at the destination of a copy before the copy arrived, [1] after; [2], [3] =
+ * threads_any() when no thread, and when only thread 77, passes true. */
 void hopper_copy(const struct hopper_case *c);
 
-/* What must end the program. */
+/* Mistakes, each of which must end the program. */
 enum hopper_mistake {
-    HOPPER_NO_ARRIVAL,    /* a barrier is waited for that nobody arrives at */
+    HOPPER_NO_ARRIVAL,    /* a thread waits for a barrier without arrivals */
     HOPPER_EXTRA_ARRIVAL, /* while bytes are missing */
     HOPPER_UNEXPECTED_BYTES,
     HOPPER_TOO_FEW_BYTES, /* at the block's end */
@@ -38,12 +38,12 @@ enum hopper_mistake {
     HOPPER_NOT_COMMITTED,
     HOPPER_OPERAND_CHANGED,
     HOPPER_NOT_WAITED,
-    HOPPER_ONE_WARP,    /* makes a product alone */
+    HOPPER_ONE_WARP,    /* one warp makes a product alone */
     HOPPER_SWIZZLE,     /* in the descriptor */
     HOPPER_OUTSIDE,     /* a descriptor of other memory */
     HOPPER_HIGH_NIBBLE, /* of pick_bytes() */
     HOPPER_ONE_LANE,    /* at a warp's operation */
-    HOPPER_REGISTERS,   /* more taken than given */
+    HOPPER_REGISTERS,   /* more registers taken than given */
     HOPPER_MISTAKES
 };
 

@@ -1,8 +1,6 @@
-/*
- * tests/cuda_on_cpu/hopper.h against the PTX ISA: numbers worked by hand from its pictures of fragments and
- * of canonical layouts, and mistakes that a GPU would answer with a hang, a fault or wrong numbers, each of
- * which must end the program.
- */
+/* tests/cuda_on_cpu/backend/hopper.h against the PTX ISA: numbers worked by hand from its pictures of
+ * fragments and of canonical layouts, and mistakes that a GPU would answer with a hang, a fault or wrong
+ * numbers, each of which must end the program. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +12,8 @@
 #include "tests/lib/test.h"
 #include "tests/unit/cuda_on_cpu/hopper_kernels.h"
 
-/* Half-word of c [thread][16] that is row @row, column @col: row g or g + 8 of a warp's 16, pair t of each 8
- * columns. */
+/* Half-word of c [thread][16] at row @row, column @col: row g or g + 8 of the 16 rows of a warp, pair t of
+ * each 8 columns. */
 static uint16_t element(const uint32_t *c, unsigned row, unsigned col)
 {
     unsigned thread = row / 16 * 32 + row % 8 * 4 + col % 8 / 2, reg = col / 8 * 2 + row % 16 / 8;
@@ -23,10 +21,8 @@ static uint16_t element(const uint32_t *c, unsigned row, unsigned col)
     return (uint16_t) (c[16 * thread + reg] >> 16 * (col & 1));
 }
 
-/*
- * Element (n, k) of B lies (n % 8) 16 + (n / 8) 0x80 + (k % 8) 2 + (k / 8) 0x400 bytes from its start: (9,
- * 10) at 0x10 + 0x80 + 4 + 0x400 = 0x494; (63, 0) at 0x70 + 0x380 = 0x3f0; (0, 7) at 0xe; (0, 8) at 0x400.
- */
+/* Element (n, k) of B is (n % 8) 16 + (n / 8) 0x80 + (k % 8) 2 + (k / 8) 0x400 bytes from its start: (9,
+ * 10) at 0x10 + 0x80 + 4 + 0x400 = 0x494; (63, 0) at 0x70 + 0x380 = 0x3f0; (0, 7) at 0xe; (0, 8) at 0x400. */
 static void test_product(void)
 {
     static const struct {
@@ -48,8 +44,8 @@ static void test_product(void)
     free(c);
 }
 
-/* Half-word (row, col) of what is given is 8 row + col; lane 4 row + pair must then get 8 (2 pair) + row, 8
- * (2 pair + 1) + row. */
+/* Half-word (row, col) of the input is 8 row + col; lane 4 row + pair must then get 8 (2 pair) + row, 8 (2
+ * pair + 1) + row. */
 static void test_transpose(void)
 {
     uint32_t out[32];
@@ -67,7 +63,7 @@ static void test_copy(void)
     uint32_t out[4];
 
     hopper_copy(&(struct hopper_case){.from = from, .out = out});
-    CU_ASSERT_EQUAL(out[0], UINT32_MAX); /* neither what was there nor what will be */
+    CU_ASSERT_EQUAL(out[0], UINT32_MAX); /* neither the old contents nor the new ones */
     CU_ASSERT_EQUAL(out[1], 66);
     CU_ASSERT_EQUAL(out[2], 0);
     CU_ASSERT_EQUAL(out[3], 1);

@@ -1,13 +1,11 @@
 /*
- * A mover without a GPU, as good or bad as FAKE_MOVER says, for test_mover.c: answers like the real one (a
- * device's PROCESSES are the devices that it was told to open), or
+ * A mover without a GPU, for test_mover.c. It answers like the real one (a device's PROCESSES are the
+ * devices that it opened), or as FAKE_MOVER says:
  *
- *     die        ends when it gets a PROCESSES
- *     last-words says why before it ends
- *     refuse     does not open the first device that it is told to
- *     slow       never answers a PROCESSES
- *     garbage, other-id, other-kind, no-body, above-zero, stray-fd, no-fd    answers PROCESSES, or CREATE,
- * wrongly
+ *     die         ends when it gets a PROCESSES
+ *     last-words  sends an answer before it ends
+ *     refuse      does not open the first device that it is asked to open
+ *     slow        never answers a PROCESSES
  */
 #include <dirent.h>
 #include <errno.h>
@@ -60,7 +58,7 @@ static void answer_create(Kvcobra__MoverReply *reply)
     (void) close(fd);
 }
 
-/* The first byte of the descriptor that came, and how many descriptors there are. */
+/* The first byte of the received descriptor, and how many descriptors are open. */
 static void answer_check(Kvcobra__MoverReply *reply, const struct wire_packet *p)
 {
     Kvcobra__MoverChecked checked = KVCOBRA__MOVER_CHECKED__INIT;
@@ -80,7 +78,7 @@ static void answer_processes(Kvcobra__MoverReply *reply)
 {
     Kvcobra__MoverListed listed = KVCOBRA__MOVER_LISTED__INIT;
     Kvcobra__MoverCreated created = KVCOBRA__MOVER_CREATED__INIT;
-    char text[] = "these are my last words";
+    char text[] = "an answer before the end";
     int fds[] = {0};
 
     if (is("die"))

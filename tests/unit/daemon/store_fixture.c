@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "daemon/store/reserve.h"
 #include "tests/lib/test.h"
 
 /* Bytes of a slot by space and class: sizes that share no common multiple below a span, so that ends are
@@ -19,7 +20,16 @@ void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t e
     f->device.quota_bytes = quota_bytes;
     assert(pool_init(&f->device.store.pool, &f->serials, pool_bytes, extent_bytes, unit_bytes, NULL) == 0);
     for (unsigned i = 0; i < FIXTURE_TENANTS; i++) {
-        assert(tenant_new(1000 + i, &f->device, secret, boot_id, 64, &f->tenants[i], NULL) == 0);
+        struct tenant_options o = {
+            .uid = 1000 + i,
+            .device = &f->device,
+            .quota_bytes = quota_bytes,
+            .secret = secret,
+            .boot_id = boot_id,
+            .n_ghosts = 64,
+        };
+
+        assert(tenant_new(&o, &f->tenants[i], NULL) == 0);
         f->tenants[i]->next = f->device.store.tenants;
         f->device.store.tenants = f->tenants[i];
         f->device.store.n_tenants++;
@@ -71,7 +81,7 @@ uint32_t store_fixture_publish(struct store_fixture *f, struct group *g, uint64_
 {
     struct chunk_key key = store_fixture_key(n);
     uint32_t slot;
-    int r = store_reserve(&f->device.store, g, 0, 1, &slot, NULL);
+    int r = reserve_slot(&f->device.store, g, 0, 1, &slot, NULL);
 
     if (ret_err)
         *ret_err = r;

@@ -17,7 +17,7 @@ struct store_fixture {
 void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t extent_bytes,
                         uint64_t unit_bytes, uint64_t quota_bytes);
 
-/* Every hold must have ended and every reservation gone. */
+/* All holds and reservations must have ended. */
 void store_fixture_deinit(struct store_fixture *f);
 
 struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space,

@@ -10,18 +10,20 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/one_head.h"
-#include "tests/unit/gpu/view.h"
+#include "tests/unit/gpu/one_head_codec.h"
+#include "tests/unit/gpu/memory_table.h"
 
 enum { D = 32, R = 16 };
 
 /* ---- worked by hand ---- */
 
 /*
- * One head, d = 32. K: encoder's mean 1 everywhere, decoder's 1.5, one half-tile of 2 bits reading dimensions
- * 0..7 at half scale, one empty. Levels -3 -1 1 3 with step 0.5: thresholds -1, 0, 1 in units of z. V: mean
- * 0, the same codec of dimensions 8..15; its coordinate 0 less K's level 0 when encoding, and twice that
- * level added to dimension 8 when decoding, as if P were 2.
+ * One head, d = 32.
+ *
+ *     K: the encoder's mean is 1 everywhere, the decoder's 1.5. One half-tile of 2 bits reads dimensions 0..7
+ *        at half scale, one is empty. Levels -3 -1 1 3 with step 0.5: thresholds -1, 0, 1 in units of z.
+ *     V: mean 0, the same codec of dimensions 8..15. From its coordinate 0 the encoder subtracts K's level 0;
+ *        the decoder adds twice that level to dimension 8, as if P were 2.
  */
 struct by_hand {
     struct table table;
@@ -39,7 +41,8 @@ static void by_hand_init(struct by_hand *h)
         .step = 0.5f,
     };
 
-    *h = (struct by_hand){.table.geometry = view_geometry(1, 1, 1, D, 0), .table.v_from = PREDICT_HEAD};
+    *h = (struct by_hand){.table.geometry = memory_table_geometry(1, 1, 1, D, 0),
+                          .table.v_from = PREDICT_HEAD};
     for (int side = SIDE_K; side <= SIDE_V; side++)
         h->table.levels[side][2] = levels;
     for (int i = 0; i < D; i++) {
@@ -82,9 +85,15 @@ static void by_hand_init(struct by_hand *h)
 }
 
 /*
- * K: x0 = 4.2 -> z = 1.6 -> code 3 (level 3); x1 = 1 -> z = 0, a tie with threshold 0: upper code 2; x2 = -1
- * -> z = -1, tie: code 1; x3 = -1.5 -> z = -1.25: code 0; the others are 1 + 1 -> z = 0.5: code 2. V: x8 = 5:
- * less 2 * 3 is -1 -> z = -0.5: code 1; x9 = 0: tie, code 2; x10 = 9 -> z = 4.5: code 3. Others -4 -> -2: 0.
+ * K: x0 = 4.2  -> z = 1.6                                  -> code 3 (level 3)
+ *     x1 = 1    -> z = 0, a tie with threshold 0             -> upper code 2
+ *     x2 = -1   -> z = -1, a tie                              -> code 1
+ *     x3 = -1.5 -> z = -1.25                                  -> code 0
+ *     the others are 1 + 1 -> z = 0.5                         -> code 2
+ * V: x8 = 5, minus 2 * 3 is -1 -> z = -0.5                   -> code 1
+ *     x9 = 0, a tie                                           -> code 2
+ *     x10 = 9 -> z = 4.5                                      -> code 3
+ *     the others are -4 -> z = -2                             -> code 0
  */
 static void test_codes_by_hand(void)
 {
@@ -112,8 +121,8 @@ static void test_codes_by_hand(void)
     CU_ASSERT_EQUAL(memcmp(codes[0], want_k, R), 0);
     CU_ASSERT_EQUAL(memcmp(codes[1], want_v, R), 0);
 
-    /* Added to what was there. The outermost levels are +-1.5, the thresholds +-1: beyond +-2 counts, 4.5
-     * alone does. */
+    /* Counts are added. The outermost levels are +-1.5, the thresholds +-1: beyond +-2 a coordinate is
+     * saturated, which is only 4.5. */
     CU_ASSERT_EQUAL(counts[SIDE_K].coords, 108);
     CU_ASSERT_EQUAL(counts[SIDE_K].saturated, 0);
     CU_ASSERT_EQUAL(counts[SIDE_V].coords, 8);
@@ -136,11 +145,11 @@ static void test_codes_by_hand(void)
 /* ---- random codecs ---- */
 
 struct run {
-    struct view view;
+    struct memory_table memory;
     struct head_view head;
     size_t n, stride;
     float *k, *v, *back_k, *back_v, *scratch; /* of head 1 */
-    uint8_t *codes_k, *codes_v, *codes_other; /* the last: K of head 0 */
+    uint8_t *codes_k, *codes_v, *codes_other; /* codes_other: K of head 0 */
     const uint8_t *keys[2];                   /* by head */
     struct encode_counts counts[2];
 };
@@ -155,15 +164,15 @@ static void *need(size_t bytes)
 
 static void run_init(struct run *r, uint32_t d, int bits, enum prediction v_from, size_t n)
 {
-    struct view_options o = {
-        .geometry = view_geometry(1, 2, 2, d, d),
+    struct memory_table_options o = {
+        .geometry = memory_table_geometry(1, 2, 2, d, d),
         .bits = bits,
         .v_from = v_from,
     };
 
     *r = (struct run){.n = n, .stride = d + 7};
-    view_init(&r->view, &o);
-    r->head = head_view(&r->view.table, 0, 1);
+    memory_table_init(&r->memory, &o);
+    r->head = head_view(&r->memory.table, 0, 1);
     r->k = need(n * r->stride * sizeof(float));
     r->v = need(n * r->stride * sizeof(float));
     r->back_k = need(n * r->stride * sizeof(float));
@@ -171,11 +180,11 @@ static void run_init(struct run *r, uint32_t d, int bits, enum prediction v_from
     r->scratch = need(codec_scratch_floats() * sizeof(float));
     r->codes_k = need(n * r->head.k->r);
     r->codes_v = need(n * r->head.v->r);
-    r->keys[0] = r->codes_other = need(n * r->view.codecs[0].r);
+    r->keys[0] = r->codes_other = need(n * r->memory.codecs[0].r);
     r->keys[1] = r->codes_k;
-    for (size_t i = 0; i < n * r->view.codecs[0].r; i++)
+    for (size_t i = 0; i < n * r->memory.codecs[0].r; i++)
         r->codes_other[i] =
-            (uint8_t) test_rand_below(1u << r->view.codecs[0].bits[i % r->view.codecs[0].r / 8]);
+            (uint8_t) test_rand_below(1u << r->memory.codecs[0].bits[i % r->memory.codecs[0].r / 8]);
     for (size_t i = 0; i < n * r->stride; i++) {
         r->k[i] = (float) test_rand_normal();
         r->v[i] = (float) test_rand_normal();
@@ -192,7 +201,7 @@ static void run_deinit(struct run *r)
     free(r->codes_k);
     free(r->codes_v);
     free(r->codes_other);
-    view_deinit(&r->view);
+    memory_table_deinit(&r->memory);
 }
 
 static double level(const struct run *r, enum side side, const struct codec *c, const uint8_t *codes,
@@ -200,16 +209,16 @@ static double level(const struct run *r, enum side side, const struct codec *c, 
 {
     unsigned b = c->bits[i / 8];
 
-    return b == 0 ? 0 : (double) r->view.table.levels[side][b].value[codes[i]];
+    return b == 0 ? 0 : (double) r->memory.table.levels[side][b].value[codes[i]];
 }
 
-/* Level of column @j of [c ; c_V] of token @t, c of as many heads as the table says. */
+/* Level of column @j of [c ; c_V] of token @t, with c of as many heads as the table demands. */
 static double input(const struct run *r, size_t t, size_t j)
 {
-    struct head_run run = table_predictors(&r->view.table, r->head.head);
+    struct head_run run = table_predictors(&r->memory.table, r->head.head);
 
     for (uint32_t h = run.first; h < run.first + run.n; h++) {
-        const struct codec *k = table_codec(&r->view.table, 0, h, SIDE_K);
+        const struct codec *k = table_codec(&r->memory.table, 0, h, SIDE_K);
 
         if (j < k->r)
             return level(r, SIDE_K, k, r->keys[h] + t * k->r, j);
@@ -231,17 +240,17 @@ static double decoded(const struct run *r, enum side side, size_t t, size_t i)
 }
 
 /*
- * z of each coordinate in binary64. The code must be the one of z moved by at most the rounding of its sum: d
+ * z of each coordinate in binary64. The code must be that of z moved by at most the rounding of its sum: d
  * products of size |enc| |x|, each rounded by 2^-24 of the partial sum; with prediction n_pred more. Sizes
- * here are below 16, so (d + n_pred) 2^-24 16 bounds it: below 1e-3 for d = 256, where cells are 0.01 wide or
- * more.
+ * here are below 16, so the bound is (d + n_pred) 2^-24 16: below 1e-3 for d = 256, where cells are at
+ * least 0.01 wide.
  */
 static void check_codes(const struct run *r, enum side side)
 {
     const struct codec *c = side == SIDE_K ? r->head.k : r->head.v;
     const float *x = side == SIDE_K ? r->k : r->v;
     const uint8_t *codes = side == SIDE_K ? r->codes_k : r->codes_v;
-    size_t d = r->view.table.geometry.d;
+    size_t d = r->memory.table.geometry.d;
     double slack = (double) (d + c->n_pred) * 16 * 0x1p-24, u[GEOMETRY_DIM_MAX];
 
     for (size_t t = 0; t < r->n; t++) {
@@ -249,7 +258,7 @@ static void check_codes(const struct run *r, enum side side)
             u[i] = (double) x[t * r->stride + i] - (double) c->enc_mean[i];
         for (size_t j = 0; j < c->r; j++) {
             unsigned b = c->bits[j / 8], code = codes[t * c->r + j];
-            const struct levels *l = &r->view.table.levels[side][b];
+            const struct levels *l = &r->memory.table.levels[side][b];
             double z = 0;
 
             for (size_t i = 0; i < d; i++)
@@ -271,7 +280,7 @@ static void check_codes(const struct run *r, enum side side)
  * cell. */
 static void check_vectors(const struct run *r)
 {
-    size_t d = r->view.table.geometry.d;
+    size_t d = r->memory.table.geometry.d;
 
     for (size_t t = 0; t < r->n; t++)
         for (size_t i = 0; i < d; i++) {
@@ -288,7 +297,7 @@ static void check(uint32_t d, int bits, enum prediction v_from, size_t n)
     struct run r;
 
     run_init(&r, d, bits, v_from, n);
-    r.codes_k[n * r.head.k->r] = r.codes_v[n * r.head.v->r] = 0xee; /* one beyond */
+    r.codes_k[n * r.head.k->r] = r.codes_v[n * r.head.v->r] = 0xee; /* one beyond the end */
     CU_ASSERT_EQUAL(codec_encode_keys(r.head, r.k, r.stride, n, r.codes_k, &r.counts[SIDE_K], r.scratch), 0);
     CU_ASSERT_EQUAL(
         codec_encode_values(r.head, r.v, r.stride, n, r.keys, r.codes_v, &r.counts[SIDE_V], r.scratch), 0);
@@ -325,8 +334,8 @@ static void test_token_counts(void)
         check(32, -1, PREDICT_LAYER, counts[i]);
 }
 
-/* A token's codes are the same alone as among others: published pages do not depend on how a prompt was cut.
- */
+/* The codes of a token do not depend on the other tokens of the call: published pages do not depend on how
+ * a prompt was divided. */
 static void test_codes_do_not_depend_on_neighbours(void)
 {
     struct run r;
@@ -381,7 +390,7 @@ static void test_not_finite(void)
         }
     CU_ASSERT_EQUAL(
         one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
-    r.k[0] = 3e38f; /* finite, however large, is a value like others */
+    r.k[0] = 3e38f; /* any finite number is a valid value */
     r.v[0] = -3e38f;
     CU_ASSERT_EQUAL(
         one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);

@@ -40,8 +40,8 @@ static void test_literals(void)
     }
 }
 
-/* Halfway between 1 and the next number goes to the even one: 1 + 2^-11 and 1 + 2^-8 go down, thrice as much
- * goes up. */
+/* A tie between 1 and the next number goes to the even one: 1 + 2^-11 and 1 + 2^-8 round down, three times
+ * as much rounds up. */
 static void test_rounding(void)
 {
     const float x[] = {1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1e6f, NAN};

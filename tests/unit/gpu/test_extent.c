@@ -1,5 +1,4 @@
-/* gpu/extent.c: what an importer can do with an extent, and that nothing is left behind when something fails.
- */
+/* gpu/extent.c: what an importer can do with an extent, and that a failure leaves nothing open. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -77,13 +76,13 @@ static void test_properties(void)
     CU_ASSERT_EQUAL(fcntl(extent_fd(arena), F_GETFD), FD_CLOEXEC);
     CU_ASSERT_EQUAL(fstat(extent_fd(pages), &st), 0);
     CU_ASSERT_EQUAL(st.st_mode & 07777, 0400);
-    CU_ASSERT_EQUAL(st.st_blocks * 512, BYTES); /* allocated, not promised */
+    CU_ASSERT_EQUAL(st.st_blocks * 512, BYTES); /* allocated, not only reserved */
     CU_ASSERT_EQUAL(fstat(extent_fd(arena), &st), 0);
     CU_ASSERT_EQUAL(st.st_mode & 07777, 0600);
 }
 
-/* Neither the read-only descriptor nor, against resizing, the writable one can change the object under a
- * mapping. */
+/* Neither descriptor can change the object under a mapping: the read-only one cannot write, the writable
+ * one cannot resize. */
 static void test_sealed(void)
 {
     _cleanup_(extent_freep) struct extent *pages = new_extent(EXTENT_READ),
@@ -119,8 +118,8 @@ static void test_read_mapping_stays_read_only(void)
     CU_ASSERT_EQUAL(errno, EACCES);
 }
 
-/* Run as another user that holds the descriptor: 0 = the kernel refused to open the object anew in either
- * way. */
+/* Runs as another user that holds the descriptor. 0: the Linux kernel refused to open the object anew,
+ * read-only and writable. */
 static int open_as_nobody(int fd)
 {
     char path[64];
@@ -156,7 +155,7 @@ static void test_other_user(void)
     CU_ASSERT_EQUAL(WEXITSTATUS(status), 0);
 }
 
-/* A child must not inherit the mapping: probing its address there is ENOMEM. */
+/* A child must not inherit the mapping: probing its address there returns ENOMEM. */
 static void test_not_inherited(void)
 {
     _cleanup_(extent_freep) struct extent *owner = new_extent(EXTENT_READ), *importer = NULL;
@@ -176,7 +175,7 @@ static void test_not_inherited(void)
     CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* ---- refusals; each closes the descriptor it was given and leaves the output alone ---- */
+/* ---- refusals: each closes the descriptor and leaves the output unchanged ---- */
 
 static void expect_refused(int fd, size_t bytes, enum extent_access access)
 {
@@ -264,7 +263,7 @@ static void test_bad_requests(void)
     CU_ASSERT_EQUAL(count_fds(), before);
 }
 
-/* Every descriptor limit, from none left to one too few: the same error and nothing left open. */
+/* Every limit of descriptors, from none left to one too few: the same error, and nothing left open. */
 static void test_out_of_descriptors(void)
 {
     struct rlimit saved, low;
@@ -273,7 +272,7 @@ static void test_out_of_descriptors(void)
 
     CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &saved), 0);
     (void) close(next);
-    for (rlim_t spare = 0; spare < 2; spare++) { /* the memfd, then its read-only twin */
+    for (rlim_t spare = 0; spare < 2; spare++) { /* the memfd, then its read-only descriptor */
         low = (struct rlimit){(rlim_t) next + spare, saved.rlim_max};
         CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &low), 0);
         expect_not_made("kvc-test", BYTES, -EMFILE);

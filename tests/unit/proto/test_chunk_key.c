@@ -1,5 +1,5 @@
-/* Chunk keys: the encoding of proto/README.md hashed in one call must give the same bytes; every field
- * matters. */
+/* Chunk keys: the encoding of proto/README.md, hashed in one call, must give the same bytes; every field
+ * changes the key. */
 #include <sodium.h>
 #include <stdbool.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The shared index: against a plain model, hostile objects, and a reader racing a writer. */
+/* The shared index against a simple model, with hostile objects, and with a reader that races a writer. */
 #include "proto/index.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/splitmix64.h"
 #include "tests/lib/test.h"
 
 static struct chunk_key key_of(uint64_t home, uint64_t id)
@@ -43,8 +44,14 @@ static void test_size(void)
     CU_ASSERT_EQUAL(index_object_bytes(1000000), ((128 + 156251 * 256) + 4095) / 4096 * 4096);
 }
 
-/* What the size promises: full to its load with random keys, everything found, and little more memory than 40
- * bytes each. */
+/* Both halves of real keys are uniform and independent. */
+static struct chunk_key random_key(unsigned i)
+{
+    return key_of(splitmix64_seed(1, i), splitmix64_seed(2, i));
+}
+
+/* At its full load of random keys, every key is inserted and found, and memory is little more than 40 bytes
+ * per key. */
 static void test_load(void)
 {
     enum { N = 200000 };
@@ -55,26 +62,18 @@ static void test_load(void)
     CU_ASSERT(index_capacity(&w) >= N && index_capacity(&w) < N + 200);
     CU_ASSERT(w.bytes < (size_t) N * 41);
     for (unsigned i = 0; i < N; i++) {
-        uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u, y;
-        struct chunk_key k;
+        struct chunk_key k = random_key(i);
         struct index_hit hit = hit_of(i);
 
-        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u; /* splitmix64: two words that know nothing of each other */
-        y = (x ^ x >> 27) * 0x94d049bb133111ebu;
-        k = key_of(x, y ^ y >> 31);
         n_lost += index_insert(&w, &k, &hit) != 0;
     }
     CU_ASSERT_EQUAL(n_lost, 0);
     CU_ASSERT_EQUAL(w.n_entries, N);
     CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
     for (unsigned i = 0; i < N; i++) {
-        uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u, y;
+        struct chunk_key k = random_key(i);
         struct index_hit hit = {0};
-        struct chunk_key k;
 
-        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-        y = (x ^ x >> 27) * 0x94d049bb133111ebu;
-        k = key_of(x, y ^ y >> 31);
         n_lost += index_lookup(&r, &k, &hit) != INDEX_FOUND || hit.slot != i;
     }
     CU_ASSERT_EQUAL(n_lost, 0);
@@ -140,7 +139,7 @@ static void test_full_run(void)
     k = key_of(3, n);
     CU_ASSERT_EQUAL(index_insert(&w, &k, &hit), -ENOSPC);
     k = key_of(3, n - 1);
-    CU_ASSERT_EQUAL(index_insert(&w, &k, &hit), 0); /* replacing needs no room */
+    CU_ASSERT_EQUAL(index_insert(&w, &k, &hit), 0); /* replacing an entry needs no room */
     CU_ASSERT_EQUAL(w.n_entries, n);
     CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
     for (unsigned i = 0; i < n; i++) {
@@ -173,7 +172,7 @@ static void test_hostile_heads(void)
     free(w.object);
 }
 
-/* A bucket that a writer never closes: the lookup ends, and says so. */
+/* A bucket whose sequence stays odd: the lookup ends with INDEX_BUSY. */
 static void test_stuck_bucket(void)
 {
     struct index_writer w = writer_new(0);
@@ -199,7 +198,7 @@ static void test_random_object(void)
         struct chunk_key k = key_of(test_rand(), test_rand());
         struct index_hit hit;
 
-        (void) index_lookup(&r, &k, &hit); /* ASan and the guard of the allocator are the assertion */
+        (void) index_lookup(&r, &k, &hit); /* ASan and the allocator's guard page check the accesses */
     }
     free(w.object);
 }
@@ -233,8 +232,8 @@ static void *churn(void *arg)
     return NULL;
 }
 
-/* Slot, class and generation of an entry belong together; a torn read shows as a mismatch. One key never
- * leaves. */
+/* Slot, class and generation of an entry are derived from one number, so a torn read is a mismatch. One key
+ * stays in the index. */
 static void test_race(void)
 {
     struct race race = {.w = writer_new(0)};
@@ -263,7 +262,7 @@ static void test_race(void)
         }
         result = index_lookup(&r, &fixed, &hit);
         if (result != INDEX_BUSY && (result != INDEX_FOUND || hit.slot != 7 || hit.generation != 9)) {
-            CU_FAIL("lost the key that never left");
+            CU_FAIL("lost the key that stays in the index");
             break;
         }
     }

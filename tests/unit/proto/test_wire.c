@@ -17,12 +17,12 @@
 
 static uint8_t packet[WIRE_PACKET_BYTES_MAX];
 
-/* ---- the worst case of every message ---- */
+/* ---- worst case of every message ---- */
 
 /*
  * Fills a message through its descriptor: every number at its longest encoding, every bytes and string field
- * at the longest the protocol allows, every repeated field at its limit. Nothing here knows single messages,
- * so a field added to the schema is covered when it is added.
+ * at the longest the protocol allows, every repeated field at its limit. No message is named here, so a field
+ * added to the schema is covered at once.
  */
 static void fill(ProtobufCMessage *m);
 
@@ -39,6 +39,24 @@ static uint32_t limit_of(const ProtobufCFieldDescriptor *f)
     if (f->type == PROTOBUF_C_TYPE_MESSAGE && strcmp(f->name, "devices") == 0)
         return WIRE_DEVICES_MAX;
     return WIRE_ITEMS_MAX;
+}
+
+/* Most bytes of the text or bytes field @name; @usual for fields without a limit of their own. */
+static size_t largest(const char *name, size_t usual)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } limits[] = {
+        {"message", WIRE_TEXT_BYTES_MAX},    {"reason", WIRE_TEXT_BYTES_MAX},
+        {"product", WIRE_PRODUCT_BYTES_MAX}, {"bitmap", WIRE_ITEMS_MAX / 8},
+        {"salt", CHUNK_SALT_BYTES_MAX},      {"ipc_handle", LENT_HANDLE_BYTES},
+    };
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
+        if (strcmp(name, limits[i].name) == 0)
+            return limits[i].bytes;
+    return usual;
 }
 
 static size_t element_bytes(const ProtobufCFieldDescriptor *f)
@@ -88,19 +106,14 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
         *(int *) at = 1;
         break;
     case PROTOBUF_C_TYPE_STRING: {
-        size_t n = strcmp(f->name, "message") == 0 || strcmp(f->name, "reason") == 0 ? WIRE_TEXT_BYTES_MAX
-                   : strcmp(f->name, "product") == 0                                 ? WIRE_PRODUCT_BYTES_MAX
-                                                                                     : 64;
+        size_t n = largest(f->name, 64);
         char *s = calloc(1, n + 1);
 
         *(char **) at = memset(s, 'x', n);
         break;
     }
     case PROTOBUF_C_TYPE_BYTES:
-        data->len = strcmp(f->name, "bitmap") == 0       ? WIRE_ITEMS_MAX / 8
-                    : strcmp(f->name, "salt") == 0       ? CHUNK_SALT_BYTES_MAX
-                    : strcmp(f->name, "ipc_handle") == 0 ? LENT_HANDLE_BYTES
-                                                         : 32;
+        data->len = largest(f->name, 32);
         data->data = calloc(1, data->len);
         break;
     case PROTOBUF_C_TYPE_MESSAGE:
@@ -192,10 +205,10 @@ static void test_worst_cases_fit(void)
             }
         }
     }
-    CU_ASSERT_EQUAL(n, 31 + 25); /* all requests and replies of the schema were seen */
+    CU_ASSERT_EQUAL(n, 31 + 25); /* all requests and replies of the schema were filled */
 }
 
-/* Between daemon and mover: the same, and nothing is lost on the way. */
+/* The same between daemon and mover, and every field survives packing and unpacking. */
 static void test_mover_worst_cases_fit(void)
 {
     static const ProtobufCMessageDescriptor *const sides[] = {&kvcobra__mover_request__descriptor,
@@ -258,7 +271,7 @@ static void test_item_limit(void)
     wire_request_free(m);
 }
 
-/* A packed array cannot hide items from the count, nor can several pieces of one. */
+/* Items of a packed array count, also if the array comes in several pieces. */
 static void test_packed_limit(void)
 {
     Kvcobra__ReserveReply rr = KVCOBRA__RESERVE_REPLY__INIT;
@@ -276,7 +289,7 @@ static void test_packed_limit(void)
     wire_reply_free(back);
 }
 
-/* Checksums have four bytes each, whatever is in them: they are not counted as varints. */
+/* Checksums have four bytes each: their bytes are not counted as varints. */
 static void test_fixed_limit(void)
 {
     Kvcobra__MoverChecked checked = KVCOBRA__MOVER_CHECKED__INIT;
@@ -325,7 +338,7 @@ static void test_too_large_to_pack(void)
     CU_ASSERT_EQUAL(wire_request_pack(&m, packet), -EMSGSIZE);
 }
 
-/* Unknown fields are kept by protobuf-c, each in its own block: 32767 of them must run into the budget. */
+/* protobuf-c keeps unknown fields, each in a block of its own: 32767 of them must exceed the budget. */
 static void test_budget(void)
 {
     Kvcobra__Request *m = NULL;
@@ -334,7 +347,8 @@ static void test_budget(void)
     for (n = 0; n + 3 <= WIRE_PACKET_BYTES_MAX; n += 3)
         memcpy(packet + n, "\xa0\x06\x01", 3); /* field 100, varint 1 */
     CU_ASSERT_EQUAL(wire_request_unpack(packet, n, &m), -ENOMEM);
-    CU_ASSERT_EQUAL(wire_request_unpack(packet, 300, &m), 0); /* a few are a newer client */
+    CU_ASSERT_EQUAL(wire_request_unpack(packet, 300, &m),
+                    0); /* a few unknown fields of a newer client pass */
     CU_ASSERT_EQUAL(m->body_case, KVCOBRA__REQUEST__BODY__NOT_SET);
     wire_request_free(m);
 }
@@ -434,7 +448,7 @@ static void test_fds_and_credentials(void)
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-/* More descriptors than a packet may carry: refused, and none of them stays open. */
+/* More descriptors than a packet may carry are refused, and all are closed. */
 static void test_too_many_fds(void)
 {
     union {

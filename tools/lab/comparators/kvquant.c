@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_fit.h"
+#include "alloc/levels_normal.h"
 #include "alloc/stats.h"
 #include "alloc/stats_view.h"
 #include "base/cleanup.h"

@@ -10,6 +10,7 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/half.h"
+#include "base/splitmix64.h"
 
 enum { ROUNDS = 3 };
 
@@ -53,7 +54,7 @@ int low_rank(const float *x, size_t n, size_t d, size_t r, float *ret_y)
         return -ENOMEM;
 
     for (size_t i = 0; i < d * r; i++)
-        p[i] = (float) (seed_mix(1, i) >> 40) * 0x1p-23f - 1.0f;
+        p[i] = (float) (splitmix64_seed(1, i) >> 40) * 0x1p-23f - 1.0f;
     for (int round = 0; round < ROUNDS; round++) { /* q = orth(x p), p = x' q: in the end x ~ q q' x */
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) r, (int) d, 1, x, (int) d, p,
                     (int) r, 0, q, (int) r);

@@ -7,11 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"
+#include "base/splitmix64.h"
 #include "tools/lab/comparators/comparator.h"
 #include "tools/lab/comparators/rotate.h"
 
@@ -45,7 +46,7 @@ static int turboquant_prepare(const struct comparator *c, const struct comparato
     if (r < 0)
         r = fail(e, r, "no levels of %u bits", c->bits);
     else
-        r = rotate_new(d, d, seed_mix(SEED, d), &st->rotate, e);
+        r = rotate_new(d, d, splitmix64_seed(SEED, d), &st->rotate, e);
     if (r < 0) {
         turboquant_release(st);
         return r;

@@ -196,7 +196,7 @@ static void check_wrong(const struct twins_shape *shape, const char *kernel, con
 
 static void test_wrong_kernels(void)
 {
-    static const char *const kernels[] = {"kvc_poke", "kvc_append_rows", "kvc_pack_keys", "kvc_pack_values",
+    static const char *const kernels[] = {"kvc_write_words", "kvc_append_rows", "kvc_pack_keys", "kvc_pack_values",
                                           "kvc_read", "kvc_crc",         "kvc_merge"};
 
     if (skips())

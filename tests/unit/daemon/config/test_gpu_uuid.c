@@ -1,4 +1,4 @@
-/* UUIDs as people write them, and lists of them: literals. */
+/* UUIDs in the forms that people write, and lists of UUIDs. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static void test_forms(void)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         CU_ASSERT_EQUAL(gpu_uuid_read(bad[i], text), -EINVAL);
         CU_ASSERT_STRING_EQUAL(text, "before");
-        CU_ASSERT_FALSE(gpu_uuid_equal(bad[i], bad[i])); /* what is no UUID is nobody's */
+        CU_ASSERT_FALSE(gpu_uuid_equal(bad[i], bad[i])); /* a text that is no UUID equals nothing */
     }
     CU_ASSERT_FALSE(gpu_uuid_equal(plain, "GPU-01234567-89ab-cdef-0123-456789abcdee"));
 }

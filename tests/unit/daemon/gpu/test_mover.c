@@ -1,6 +1,6 @@
 /*
- * The daemon's link to its mover, against fake_mover.c: answers, deaths, lies, silence. On the event loop's
- * backend that KVC_TEST_EVENT_BACKEND names.
+ * The daemon's link to its mover, with fake_mover.c: answers, deaths, wrong answers, silence. On the
+ * backend of the event loop that KVC_TEST_EVENT_BACKEND names.
  */
 #include "daemon/gpu/mover.h"
 
@@ -17,7 +17,7 @@
 
 const char test_suite[] = "mover";
 
-enum { TIMEOUT_MS = 20000, ANSWERS_MAX = 80 };
+enum { TIMEOUT_MS = 60000, ANSWERS_MAX = 80 };
 
 struct answer {
     int err, fd;
@@ -68,7 +68,7 @@ static void end(void)
     CU_ASSERT_EQUAL(open_descriptors(), t.n_descriptors);
 }
 
-/* @ctx: NULL, or something to forget by */
+/* @ctx: NULL, or an address for mover_cancel_callbacks() */
 static void on_answer(void *ctx, struct mover_reply *reply)
 {
     struct answer *a = &t.answers[t.n++];
@@ -150,7 +150,7 @@ static void on_tick(void *ctx)
     ev_stop(t.ev);
 }
 
-/* As somebody who asks again until it may be started. */
+/* Like a caller that retries until the mover may be started. */
 static void ask_until_started(void)
 {
     int r;
@@ -170,7 +170,7 @@ static pid_t running(uint64_t *ret_restarts)
     return pid;
 }
 
-static void test_questions_and_answers(void)
+static void test_requests_and_answers(void)
 {
     uint64_t restarts = 7;
     int fd = memfd_create("given", MFD_CLOEXEC);
@@ -178,8 +178,8 @@ static void test_questions_and_answers(void)
 
     CU_ASSERT_EQUAL(write(fd, "A", 1), 1);
     begin("", FAKE_MOVER);
-    t.n_descriptors--;                      /* that of @fd, which is closed below */
-    CU_ASSERT_EQUAL(running(&restarts), 0); /* nobody asked */
+    t.n_descriptors--;                      /* the one of @fd, which is closed below */
+    CU_ASSERT_EQUAL(running(&restarts), 0); /* no request was made */
     CU_ASSERT_EQUAL(restarts, 0);
     t.take_fds = true;
     CU_ASSERT_EQUAL_FATAL(open_device(3), 0);
@@ -198,7 +198,7 @@ static void test_questions_and_answers(void)
     CU_ASSERT_EQUAL(close(t.answers[1].fd), 0);
     CU_ASSERT_EQUAL(t.answers[2].values[0], 'A');
     CU_ASSERT_EQUAL(t.answers[2].values[1],
-                    5); /* input, output, log, socket, what was given: nothing of ours */
+                    5); /* input, output, log, socket, the given descriptor: none of ours */
     CU_ASSERT_EQUAL(t.answers[3].err, -ENODEV);
     CU_ASSERT_STRING_EQUAL(t.answers[3].message, "as asked");
     CU_ASSERT(t.answers[4].n_values == 1 && t.answers[4].values[0] == 3);
@@ -207,7 +207,7 @@ static void test_questions_and_answers(void)
     CU_ASSERT(kill(pid, 0) < 0 && errno == ESRCH);
 }
 
-static void test_a_descriptor_that_nobody_takes(void)
+static void test_descriptor_that_is_not_taken(void)
 {
     begin("", FAKE_MOVER);
     CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, NULL), 0);
@@ -216,7 +216,7 @@ static void test_a_descriptor_that_nobody_takes(void)
     end(); /* counts */
 }
 
-/* All that was asked is answered once; the next mover is told what was open, and only that. */
+/* Every request is answered once; the next mover gets the OPENs of open devices, and only those. */
 static void test_death(void)
 {
     uint64_t restarts;
@@ -225,11 +225,11 @@ static void test_death(void)
     begin("die", FAKE_MOVER);
     CU_ASSERT_EQUAL(open_device(1), 0);
     CU_ASSERT_EQUAL(open_device(2), 0);
-    CU_ASSERT_EQUAL(open_device(1), 0); /* again: remembered once */
+    CU_ASSERT_EQUAL(open_device(1), 0); /* again: recorded once */
     CU_ASSERT_EQUAL(open_device(100), 0);
     CU_ASSERT_EQUAL(ask_processes(), 0);
     CU_ASSERT_EQUAL(ask_processes(), 0);
-    CU_ASSERT_EQUAL(open_device(4), 0); /* it is not opened any more */
+    CU_ASSERT_EQUAL(open_device(4), 0); /* it is no longer opened */
     pid = running(&restarts);
     wait_for(7);
     CU_ASSERT(t.answers[0].err == 0 && t.answers[1].err == 0 && t.answers[2].err == 0 &&
@@ -248,7 +248,7 @@ static void test_death(void)
     end();
 }
 
-/* From outside, between two questions: nobody's answer is lost, the next question starts another. */
+/* Killed between two requests: no answer is lost, the next request starts another mover. */
 static void test_death_while_idle(void)
 {
     uint64_t restarts = 0;
@@ -267,14 +267,16 @@ static void test_death_while_idle(void)
     end();
 }
 
-/* The next mover cannot open what was open: that is tried again, and only before a request that is about it.
+/*
+ * The next mover cannot open a device that was open: the OPEN is sent again, only before a request for that
+ * device.
  */
-static void test_a_device_that_comes_back(void)
+static void test_device_that_opens_again(void)
 {
     uint64_t restarts, began;
 
     begin("refuse", FAKE_MOVER);
-    CU_ASSERT_EQUAL(open_device(4), 0); /* refused: nobody remembers */
+    CU_ASSERT_EQUAL(open_device(4), 0); /* refused: not recorded */
     CU_ASSERT_EQUAL(open_device(5), 0);
     wait_for(2);
     CU_ASSERT(t.answers[0].err == -ENODEV && t.answers[1].err == 0);
@@ -287,7 +289,7 @@ static void test_a_device_that_comes_back(void)
     CU_ASSERT(t.answers[2].err == 0 && t.answers[2].n_values == 0);
     began = ev_now_ms(t.ev);
     ev_tick_every(t.ev, 50, on_tick, NULL);
-    while (t.answers[t.n - 1].n_values == 0 && ev_now_ms(t.ev) < began + 10000 && t.n + 2 < ANSWERS_MAX) {
+    while (t.answers[t.n - 1].n_values == 0 && ev_now_ms(t.ev) < began + 60000 && t.n + 2 < ANSWERS_MAX) {
         size_t n = t.n;
 
         CU_ASSERT_EQUAL_FATAL(ask_processes(), 0); /* of device 0 */
@@ -320,7 +322,7 @@ static void test_waits_grow(void)
     }
     wait_for(4);
     CU_ASSERT(waits[0] >= MOVER_WAIT_FIRST_MS - 20 && waits[1] >= 2 * MOVER_WAIT_FIRST_MS - 20 &&
-              waits[2] >= 4 * MOVER_WAIT_FIRST_MS - 20); /* the clock is read once per turn of 10 ms */
+              waits[2] >= 4 * MOVER_WAIT_FIRST_MS - 20); /* the clock is read once per pass of 10 ms */
     end();
 }
 
@@ -343,26 +345,26 @@ static void test_answers_that_do_not_fit(void)
         if (t.answers[0].err != -ECONNRESET)
             printf("    %s: %d\n", lies[i], t.answers[0].err);
         CU_ASSERT_EQUAL(t.answers[0].err, -ECONNRESET);
-        CU_ASSERT_PTR_NOT_NULL(strstr(t.answers[0].message, "not asked"));
+        CU_ASSERT_PTR_NOT_NULL(strstr(t.answers[0].message, "did not fit the request"));
         end();
         CU_ASSERT(kill(pid, 0) < 0 && errno == ESRCH);
     }
 }
 
-/* What it said before it ended is heard. */
-static void test_last_words(void)
+/* An answer that was sent before the end arrives. */
+static void test_answer_before_the_end(void)
 {
     begin("last-words", FAKE_MOVER);
     CU_ASSERT_EQUAL_FATAL(ask_processes(), 0);
     CU_ASSERT_EQUAL(ask_processes(), 0);
     wait_for(2);
     CU_ASSERT_EQUAL(t.answers[0].err, -EIO);
-    CU_ASSERT_STRING_EQUAL(t.answers[0].message, "these are my last words");
+    CU_ASSERT_STRING_EQUAL(t.answers[0].message, "an answer before the end");
     CU_ASSERT_EQUAL(t.answers[1].err, -ECONNRESET);
     end();
 }
 
-/* Only the one that is with the mover counts its time. */
+/* Only the request that is with the mover counts its time. */
 static void test_silence(void)
 {
     uint64_t restarts;
@@ -414,7 +416,7 @@ static void test_limits(void)
     end();
 }
 
-static void test_who_went_away(void)
+static void test_cancelled_callbacks(void)
 {
     int me, you;
 
@@ -423,7 +425,7 @@ static void test_who_went_away(void)
     CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, TIMEOUT_MS, &you), 0);
     CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &me), 0);
     CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &you), 0);
-    mover_forget(t.mover, &me);
+    mover_cancel_callbacks(t.mover, &me);
     wait_for(2);
     CU_ASSERT_EQUAL(t.answers[0].kind, KVCOBRA__MOVER_REPLY__BODY_PROCESSES);
     CU_ASSERT_EQUAL(t.answers[1].kind, KVCOBRA__MOVER_REPLY__BODY_CREATE);
@@ -432,17 +434,17 @@ static void test_who_went_away(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_questions_and_answers),
-    TEST(test_a_descriptor_that_nobody_takes),
+    TEST(test_requests_and_answers),
+    TEST(test_descriptor_that_is_not_taken),
     TEST(test_death),
     TEST(test_death_while_idle),
-    TEST(test_a_device_that_comes_back),
+    TEST(test_device_that_opens_again),
     TEST(test_waits_grow),
     TEST(test_answers_that_do_not_fit),
-    TEST(test_last_words),
+    TEST(test_answer_before_the_end),
     TEST(test_silence),
     TEST(test_no_program),
     TEST(test_limits),
-    TEST(test_who_went_away),
+    TEST(test_cancelled_callbacks),
     TEST_END,
 };

@@ -1,4 +1,4 @@
-/* Extents made ahead, with a maker that notes what it is asked for and a clock that is a variable. */
+/* Preallocated extents, with a maker that counts its calls and a clock that is a variable. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "daemon/gpu/preallocated.h"
 
-const char test_suite[] = "spares";
+const char test_suite[] = "preallocated";
 
 static unsigned n_begun;
 static int refuses; /* errno that begin() returns */
@@ -20,17 +20,17 @@ static int begin(void *ctx, struct errmsg *e)
     return refuses < 0 ? fail(e, refuses, "the maker says %d", refuses) : 0;
 }
 
-static struct spares s;
-static const struct spares_maker maker = {begin, &n_begun};
+static struct preallocated s;
+static const struct preallocated_maker maker = {begin, &n_begun};
 
 static void setup(uint32_t n_wanted)
 {
     n_begun = 0;
     refuses = 0;
-    spares_init(&s, &maker, n_wanted);
+    preallocated_init(&s, &maker, n_wanted);
 }
 
-/* A descriptor that can be told from others, and seen to be closed. */
+/* A descriptor that differs from others, and that the test can see being closed. */
 static int token(void)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -49,17 +49,17 @@ static void test_filled_one_at_a_time(void)
     int a = token(), b = token();
 
     setup(2);
-    spares_tick(&s, 5, 0);
-    spares_tick(&s, 5, 1);
-    CU_ASSERT_EQUAL(n_begun, 1); /* the first is being made */
-    spares_made(&s, a);
-    spares_tick(&s, 5, 2);
+    preallocated_tick(&s, 5, 0);
+    preallocated_tick(&s, 5, 1);
+    CU_ASSERT_EQUAL(n_begun, 1); /* the first one is being created */
+    preallocated_add(&s, a);
+    preallocated_tick(&s, 5, 2);
     CU_ASSERT_EQUAL(n_begun, 2);
-    spares_made(&s, b);
-    spares_tick(&s, 5, 3);
-    CU_ASSERT_EQUAL(n_begun, 2); /* both are there */
+    preallocated_add(&s, b);
+    preallocated_tick(&s, 5, 3);
+    CU_ASSERT_EQUAL(n_begun, 2); /* both exist */
     CU_ASSERT_EQUAL(s.n, 2);
-    spares_deinit(&s);
+    preallocated_deinit(&s);
     CU_ASSERT_FALSE(is_open(a));
     CU_ASSERT_FALSE(is_open(b));
 }
@@ -69,67 +69,67 @@ static void test_taken_in_order_and_replaced(void)
     int a = token(), b = token(), fd = -1;
 
     setup(2);
-    spares_tick(&s, 5, 0);
-    spares_made(&s, a);
-    spares_tick(&s, 5, 0);
-    spares_made(&s, b);
-    CU_ASSERT_EQUAL(spares_take(&s, 3, 0, &fd, NULL), 0);
+    preallocated_tick(&s, 5, 0);
+    preallocated_add(&s, a);
+    preallocated_tick(&s, 5, 0);
+    preallocated_add(&s, b);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 3, 0, &fd, NULL), 0);
     CU_ASSERT_EQUAL(fd, a);
     CU_ASSERT_EQUAL(n_begun, 3);
-    CU_ASSERT_EQUAL(spares_take(&s, 2, 0, &fd, NULL), 0);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 2, 0, &fd, NULL), 0);
     CU_ASSERT_EQUAL(fd, b);
     fd = -7;
-    CU_ASSERT_EQUAL(spares_take(&s, 1, 0, &fd, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(fd, -7);
     CU_ASSERT_EQUAL(n_begun, 3);
     (void) close(a);
     (void) close(b);
-    spares_deinit(&s);
+    preallocated_deinit(&s);
 }
 
-/* Spares and the pool's extents together fit the pool. */
+/* Preallocated extents and the pool's extents together fit the pool. */
 static void test_never_more_than_room(void)
 {
     int fd = -1;
 
     setup(3);
-    spares_tick(&s, 0, 0);
+    preallocated_tick(&s, 0, 0);
     CU_ASSERT_EQUAL(n_begun, 0);
-    spares_tick(&s, 1, 0);
+    preallocated_tick(&s, 1, 0);
     CU_ASSERT_EQUAL(n_begun, 1);
-    spares_made(&s, token());
-    spares_tick(&s, 1, 0);
+    preallocated_add(&s, token());
+    preallocated_tick(&s, 1, 0);
     CU_ASSERT_EQUAL(n_begun, 1);
-    CU_ASSERT_EQUAL(spares_take(&s, 1, 0, &fd, NULL), 0); /* the last one: no room for another spare */
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, NULL), 0); /* the last one: no room for another */
     CU_ASSERT_EQUAL(n_begun, 1);
     (void) close(fd);
-    spares_tick(&s, 2, 0);
+    preallocated_tick(&s, 2, 0);
     CU_ASSERT_EQUAL(n_begun, 2);
-    spares_made(&s, token());
-    spares_tick(&s, 2, 0);
+    preallocated_add(&s, token());
+    preallocated_tick(&s, 2, 0);
     CU_ASSERT_EQUAL(n_begun, 3);
-    spares_made(&s, token());
-    spares_tick(&s, 2, 0);
+    preallocated_add(&s, token());
+    preallocated_tick(&s, 2, 0);
     CU_ASSERT_EQUAL(n_begun, 3);
-    spares_deinit(&s);
+    preallocated_deinit(&s);
 }
 
-static void test_made_on_need_if_none_is_wanted(void)
+static void test_created_on_need_if_none_is_wanted(void)
 {
     int fd = -1;
 
     setup(0);
-    spares_tick(&s, 4, 0);
+    preallocated_tick(&s, 4, 0);
     CU_ASSERT_EQUAL(n_begun, 0);
-    CU_ASSERT_EQUAL(spares_take(&s, 4, 0, &fd, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 4, 0, &fd, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(n_begun, 1);
-    spares_made(&s, token());
-    spares_tick(&s, 4, 0);
+    preallocated_add(&s, token());
+    preallocated_tick(&s, 4, 0);
     CU_ASSERT_EQUAL(n_begun, 1); /* the need is met */
-    CU_ASSERT_EQUAL(spares_take(&s, 4, 0, &fd, NULL), 0);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 4, 0, &fd, NULL), 0);
     CU_ASSERT_EQUAL(n_begun, 1);
     (void) close(fd);
-    spares_deinit(&s);
+    preallocated_deinit(&s);
 }
 
 /* Pauses of 100, 200, 400 ... at most 10 000 ms; the first success ends them. */
@@ -140,46 +140,46 @@ static void test_waits_longer_after_each_failure(void)
 
     setup(1);
     for (unsigned i = 1; i <= 10; i++) {
-        spares_tick(&s, 1, now);
+        preallocated_tick(&s, 1, now);
         CU_ASSERT_EQUAL_FATAL(n_begun, i);
-        spares_failed(&s, -ENOMEM, "the GPU is full", now);
-        spares_tick(&s, 1, now + pause - 1);
+        preallocated_fail(&s, -ENOMEM, "the GPU is full", now);
+        preallocated_tick(&s, 1, now + pause - 1);
         CU_ASSERT_EQUAL_FATAL(n_begun, i);
         now += pause;
         pause = pause * 2 > 10000 ? 10000 : pause * 2;
     }
     CU_ASSERT_EQUAL(pause, 10000);
-    spares_tick(&s, 1, now);
-    spares_made(&s, token());
-    CU_ASSERT_EQUAL(spares_take(&s, 1, now, &fd, NULL), 0);
+    preallocated_tick(&s, 1, now);
+    preallocated_add(&s, token());
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, now, &fd, NULL), 0);
     (void) close(fd);
-    spares_tick(&s, 1, now); /* at once again, and with the first pause */
+    preallocated_tick(&s, 1, now); /* at once, and with the first pause */
     CU_ASSERT_EQUAL(n_begun, 12);
-    spares_failed(&s, -ENOMEM, NULL, now);
-    spares_tick(&s, 1, now + 100);
+    preallocated_fail(&s, -ENOMEM, NULL, now);
+    preallocated_tick(&s, 1, now + 100);
     CU_ASSERT_EQUAL(n_begun, 13);
-    spares_deinit(&s);
+    preallocated_deinit(&s);
 }
 
-static void test_says_what_failed(void)
+static void test_reports_the_failure(void)
 {
     struct errmsg e = {""};
     int fd = -7;
 
     setup(1);
-    CU_ASSERT_EQUAL(spares_take(&s, 1, 0, &fd, &e), -EAGAIN);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "being made"));
-    spares_failed(&s, -ENOMEM, "the GPU is full", 0);
-    CU_ASSERT_EQUAL(spares_take(&s, 1, 0, &fd, &e), -ENOMEM);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, &e), -EAGAIN);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "being created"));
+    preallocated_fail(&s, -ENOMEM, "the GPU is full", 0);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, &e), -ENOMEM);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "the GPU is full"));
-    CU_ASSERT_EQUAL(spares_take(&s, 1, 100, &fd, &e), -ENOMEM); /* also while it is tried again */
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 100, &fd, &e), -ENOMEM); /* also while it is tried again */
     CU_ASSERT_EQUAL(n_begun, 2);
-    spares_failed(&s, -ECONNRESET, "", 100);
-    CU_ASSERT_EQUAL(spares_take(&s, 1, 100, &fd, &e), -EAGAIN);
+    preallocated_fail(&s, -ECONNRESET, "", 100);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 100, &fd, &e), -EAGAIN);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, strerror(ECONNRESET)));
     CU_ASSERT_EQUAL(fd, -7);
     CU_ASSERT_EQUAL(s.n_failed, 2);
-    spares_deinit(&s);
+    preallocated_deinit(&s);
 }
 
 static void test_a_refusal_is_a_failure(void)
@@ -188,41 +188,41 @@ static void test_a_refusal_is_a_failure(void)
 
     setup(1);
     refuses = -EAGAIN;
-    CU_ASSERT_EQUAL(spares_take(&s, 1, 0, &fd, NULL), -EAGAIN);
-    spares_tick(&s, 1, 99);
+    CU_ASSERT_EQUAL(preallocated_take(&s, 1, 0, &fd, NULL), -EAGAIN);
+    preallocated_tick(&s, 1, 99);
     CU_ASSERT_EQUAL(n_begun, 1);
     refuses = 0;
-    spares_tick(&s, 1, 100);
+    preallocated_tick(&s, 1, 100);
     CU_ASSERT_EQUAL(n_begun, 2);
-    CU_ASSERT_TRUE(s.is_being_made);
-    spares_deinit(&s);
+    CU_ASSERT_TRUE(s.is_being_created);
+    preallocated_deinit(&s);
 }
 
-/* What came into the pool from elsewhere leaves no place for it. */
-static void test_gives_up_what_has_no_room(void)
+/* External memory that joined the pool leaves no room for a preallocated extent. */
+static void test_closes_those_without_room(void)
 {
     int fd = dup(0);
 
     setup(1);
-    spares_tick(&s, 2, 0);
-    spares_made(&s, fd);
-    spares_tick(&s, 1, 0);
+    preallocated_tick(&s, 2, 0);
+    preallocated_add(&s, fd);
+    preallocated_tick(&s, 1, 0);
     CU_ASSERT_EQUAL(s.n, 1);
-    spares_tick(&s, 0, 0);
+    preallocated_tick(&s, 0, 0);
     CU_ASSERT_EQUAL(s.n, 0);
     CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1);
     CU_ASSERT_EQUAL(n_begun, 1);
-    spares_deinit(&s);
+    preallocated_deinit(&s);
 }
 
 const struct test_case test_cases[] = {
     TEST(test_filled_one_at_a_time),
     TEST(test_taken_in_order_and_replaced),
     TEST(test_never_more_than_room),
-    TEST(test_made_on_need_if_none_is_wanted),
+    TEST(test_created_on_need_if_none_is_wanted),
     TEST(test_waits_longer_after_each_failure),
-    TEST(test_says_what_failed),
+    TEST(test_reports_the_failure),
     TEST(test_a_refusal_is_a_failure),
-    TEST(test_gives_up_what_has_no_room),
+    TEST(test_closes_those_without_room),
     TEST_END,
 };

@@ -1,7 +1,7 @@
 /*
- * The reuse rule, with a clock that is a variable and lists that are literals. The random case compares with
- * the rule said directly: a session is released at the first tick that comes the delay or more after a list
- * asked for after its end.
+ * The quarantine, with a clock that is a variable and lists that are literals. The random case compares
+ * with the rule itself: a session is released at the first tick that comes the delay or more after a list
+ * that was requested after its end.
  */
 #include "tests/lib/test.h"
 
@@ -49,21 +49,21 @@ static void setup(void)
 
 static void list(uint64_t now, const uint32_t *pids, size_t n)
 {
-    CU_ASSERT_TRUE_FATAL(quarantine_wants_list(&q));
-    quarantine_asked(&q);
-    CU_ASSERT_FALSE(quarantine_wants_list(&q)); /* one question at a time */
+    CU_ASSERT_TRUE_FATAL(quarantine_needs_list(&q));
+    quarantine_requested(&q);
+    CU_ASSERT_FALSE(quarantine_needs_list(&q)); /* one request at a time */
     quarantine_listed(&q, pids, n, now);
 }
 
 static void test_released_when_unlisted_and_late_enough(void)
 {
     setup();
-    CU_ASSERT_FALSE(quarantine_wants_list(&q));
+    CU_ASSERT_FALSE(quarantine_needs_list(&q));
     quarantine_add(&q, 5, 700, 1000);
-    quarantine_tick(&q, 1000 + DELAY); /* nobody said that it is not listed */
+    quarantine_tick(&q, 1000 + DELAY); /* no list said that it is unlisted */
     CU_ASSERT_EQUAL(fates[5], UNTOLD);
     list(4000, NULL, 0);
-    CU_ASSERT_FALSE(quarantine_wants_list(&q)); /* all is known */
+    CU_ASSERT_FALSE(quarantine_needs_list(&q)); /* every entry is known */
     quarantine_tick(&q, 4000 + DELAY - 1);
     CU_ASSERT_EQUAL(fates[5], UNTOLD);
     quarantine_tick(&q, 4000 + DELAY);
@@ -79,7 +79,7 @@ static void test_waits_while_it_is_listed(void)
     setup();
     quarantine_add(&q, 0, 700, now);
     quarantine_add(&q, 1, 701, now);
-    for (unsigned i = 0; i < 10; i++) { /* far beyond the patience: there are answers */
+    for (unsigned i = 0; i < 10; i++) { /* far beyond the patience: the driver answers */
         now += PATIENCE / 2;
         list(now, (const uint32_t[]){3, 700, 90}, 3);
         quarantine_tick(&q, now);
@@ -92,12 +92,12 @@ static void test_waits_while_it_is_listed(void)
     quarantine_deinit(&q);
 }
 
-/* A list that was on its way when the process ended may be older than its last kernel. */
-static void test_a_list_asked_for_before_the_end_says_nothing(void)
+/* A list that was pending when the process ended may be older than its last kernel. */
+static void test_list_requested_before_the_end_does_not_count(void)
 {
     setup();
     quarantine_add(&q, 0, 700, 1000);
-    quarantine_asked(&q);
+    quarantine_requested(&q);
     quarantine_add(&q, 1, 701, 1001);
     quarantine_listed(&q, NULL, 0, 1002);
     quarantine_tick(&q, 1002 + DELAY);
@@ -113,10 +113,10 @@ static void test_no_answer_in_time_retires(void)
 {
     setup();
     quarantine_add(&q, 0, 700, 1000);
-    quarantine_asked(&q);
+    quarantine_requested(&q);
     quarantine_unanswered(&q);
-    CU_ASSERT_TRUE(quarantine_wants_list(&q));
-    quarantine_asked(&q); /* never answered */
+    CU_ASSERT_TRUE(quarantine_needs_list(&q));
+    quarantine_requested(&q); /* never answered */
     quarantine_tick(&q, 1000 + PATIENCE - 1);
     CU_ASSERT_EQUAL(fates[0], UNTOLD);
     quarantine_tick(&q, 1000 + PATIENCE);
@@ -124,12 +124,12 @@ static void test_no_answer_in_time_retires(void)
     quarantine_deinit(&q);
 }
 
-/* An unanswered question must not make a later answer to nothing count. */
-static void test_unanswered_is_asked_anew(void)
+/* After a request without an answer, an unrelated list must not count. */
+static void test_unanswered_is_requested_again(void)
 {
     setup();
     quarantine_add(&q, 0, 700, 1000);
-    quarantine_asked(&q);
+    quarantine_requested(&q);
     quarantine_unanswered(&q);
     quarantine_tick(&q, 1000 + DELAY);
     CU_ASSERT_EQUAL(fates[0], UNTOLD);
@@ -139,7 +139,7 @@ static void test_unanswered_is_asked_anew(void)
     quarantine_deinit(&q);
 }
 
-static void test_nothing_to_believe_retires_all(void)
+static void test_impossible_lists_retire_all(void)
 {
     setup();
     quarantine_add(&q, 0, 700, 1000);
@@ -175,7 +175,7 @@ static void test_beyond_the_limit_retires_at_once(void)
     quarantine_deinit(&q);
 }
 
-/* Session i has pid 100 + i; what the rule says is kept beside the machine. */
+/* Session i has pid 100 + i; the expected states are kept beside the machine. */
 static void test_random_histories(void)
 {
     uint64_t now = 1, asked_at = 0, gone[SESSIONS], unlisted[SESSIONS];
@@ -190,9 +190,9 @@ static void test_random_histories(void)
             quarantine_add(&q, n_born, 100 + (pid_t) n_born, now);
             n_born++;
         }
-        if (asked_at == 0 && quarantine_wants_list(&q)) {
-            quarantine_asked(&q);
-            asked_at = now++; /* what comes later is later */
+        if (asked_at == 0 && quarantine_needs_list(&q)) {
+            quarantine_requested(&q);
+            asked_at = now++; /* later ones count as later */
         } else if (asked_at != 0 && test_rand_below(4) == 0) {
             quarantine_unanswered(&q);
             asked_at = 0;
@@ -225,10 +225,10 @@ static void test_random_histories(void)
 const struct test_case test_cases[] = {
     TEST(test_released_when_unlisted_and_late_enough),
     TEST(test_waits_while_it_is_listed),
-    TEST(test_a_list_asked_for_before_the_end_says_nothing),
+    TEST(test_list_requested_before_the_end_does_not_count),
     TEST(test_no_answer_in_time_retires),
-    TEST(test_unanswered_is_asked_anew),
-    TEST(test_nothing_to_believe_retires_all),
+    TEST(test_unanswered_is_requested_again),
+    TEST(test_impossible_lists_retire_all),
     TEST(test_beyond_the_limit_retires_at_once),
     TEST(test_random_histories),
     TEST_END,

@@ -97,7 +97,7 @@ static void run(unsigned n_events)
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
 }
 
-/* A stream at one end of a pair, the other end is returned. */
+/* A stream at one end of a pair; returns the other end. */
 static int make_stream(void)
 {
     int pair[2], on = 1;
@@ -124,8 +124,7 @@ static void body_packets_and_end(void)
     CU_ASSERT_EQUAL(close(peer), 0);
     run(1);
     CU_ASSERT_EQUAL(t.n_ends, 1);
-    CU_ASSERT(t.end == 0 || t.end == -EPIPE ||
-              t.end == -ECONNRESET); /* the echo may still have been under way */
+    CU_ASSERT(t.end == 0 || t.end == -EPIPE || t.end == -ECONNRESET); /* the echo may still be under way */
 }
 
 static void test_packets_and_end(void)
@@ -164,7 +163,7 @@ static void test_truncated_packet_ends(void)
     on_both(body_truncated);
 }
 
-/* Many packets before the loop turns: more than there are provided buffers, all arrive, in order. */
+/* More packets than provided buffers before the loop runs: all arrive, in order. */
 static void body_burst(void)
 {
     enum { BURST = 100 };
@@ -195,7 +194,7 @@ static void body_free_in_callback(void)
     CU_ASSERT_EQUAL(t.n_packets, 1); /* none after the free */
     CU_ASSERT_EQUAL(t.n_ends, 0);
     CU_ASSERT(recv(peer, &byte, 1, 0) <=
-              0); /* the peer learns at once: end of stream, or reset for what was unread */
+              0); /* the peer sees it at once: end of stream, or reset for unread bytes */
     (void) close(peer);
 }
 
@@ -204,8 +203,10 @@ static void test_free_in_callback(void)
     on_both(body_free_in_callback);
 }
 
-/* A peer that does not read: what the socket takes, then EV_SEND_QUEUE_MAX packets, then -ENOBUFS; all in
- * order. */
+/*
+ * A peer that does not read: the socket's buffer, then EV_SEND_QUEUE_MAX packets, then -ENOBUFS; all in
+ * order.
+ */
 static void body_bounded_queue(void)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
@@ -215,7 +216,7 @@ static void body_bounded_queue(void)
         packet[0] = (uint8_t) n_sent;
         r = ev_stream_send(t.stream, packet, sizeof(packet), NULL, 0);
         n_sent += r == 0;
-        if (r == 0 && n_sent % 4 == 0) { /* let the loop hand over what it can */
+        if (r == 0 && n_sent % 4 == 0) { /* let the loop send what the socket accepts */
             ev_tick_every(t.ev, 1, on_tick, NULL);
             run(1);
         }
@@ -223,7 +224,7 @@ static void body_bounded_queue(void)
     CU_ASSERT_EQUAL(r, -ENOBUFS);
     CU_ASSERT(n_sent >= EV_SEND_QUEUE_MAX);
     CU_ASSERT(!ev_stream_drained(t.stream));
-    for (int i = 0; i < n_sent; i++) { /* the loop goes on as the peer reads */
+    for (int i = 0; i < n_sent; i++) { /* the loop continues when the peer reads */
         struct wire_packet p;
         static uint8_t got[WIRE_PACKET_BYTES_MAX];
 
@@ -305,7 +306,7 @@ static void on_readable(void *ctx)
 
     (void) ctx;
     t.n_readable++;
-    if (t.n_readable == 3) /* until then it stays readable, and we are called again */
+    if (t.n_readable == 3) /* until then it stays readable, and the callback runs again */
         CU_ASSERT_EQUAL(read(event_fd, &v, sizeof(v)), (ssize_t) sizeof(v));
     count();
 }
@@ -350,7 +351,7 @@ static void on_alarm(void *ctx)
     count();
 }
 
-/* What wakes a loop that slept is dated when it came, not when the loop fell asleep. */
+/* An event that wakes a sleeping loop has the time at which it came, not at which the sleep began. */
 static void late_alarm(void)
 {
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

@@ -1,5 +1,4 @@
-/* Threads beside the loop: order, slices, the limit, deadlines, the end. Both event backends carry the news.
- */
+/* Threads beside the loop: order, slices, the limit, deadlines, the end. On both backends. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -107,8 +106,8 @@ static void open_gate(void)
     (void) pthread_mutex_unlock(&t.lock);
 }
 
-/* One thread: a long item steps back after each slice. */
-static void test_slices_take_turns(void)
+/* One thread: a long item returns to the end of the queue after each slice. */
+static void test_slices_alternate(void)
 {
     for (unsigned backend = EV_AUTO; backend <= EV_EPOLL; backend += EV_EPOLL) {
         struct task a, b, c;
@@ -129,7 +128,7 @@ static void test_slices_take_turns(void)
 
 static void test_limit(void)
 {
-    struct work_figures f;
+    struct work_metrics f;
     struct task x[4];
 
     setup(EV_AUTO, 1, 3);
@@ -137,11 +136,11 @@ static void test_limit(void)
         CU_ASSERT_EQUAL(submit(&x[i], (char) ('a' + i), 1, true, UINT64_MAX), 0); /* limit - 1, limit */
     wait_inside(1);
     CU_ASSERT_EQUAL(submit(&x[3], 'd', 1, false, UINT64_MAX), -EAGAIN);
-    work_figures(t.work, &f);
+    work_metrics(t.work, &f);
     CU_ASSERT(f.n_threads == 1 && f.n_waiting == 2 && f.n_refused == 1 && f.n_done == 0);
     open_gate();
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
-    work_figures(t.work, &f);
+    work_metrics(t.work, &f);
     CU_ASSERT(f.n_waiting == 0 && f.n_done == 3 && f.n_expired == 0);
     CU_ASSERT_EQUAL(submit(&x[3], 'd', 1, false, UINT64_MAX), 0);
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
@@ -149,12 +148,11 @@ static void test_limit(void)
     teardown();
 }
 
-/* A deadline of 5 and a clock that says 4, 5: only what waits comes back; what a thread has ends by itself.
- */
+/* A deadline of 5 and a clock at 4, then 5: only waiting items come back; a running one ends by itself. */
 static void test_waiting_items_expire(void)
 {
     struct task busy, late, later;
-    struct work_figures f;
+    struct work_metrics f;
 
     setup(EV_AUTO, 1, 10);
     CU_ASSERT_EQUAL(submit(&busy, 'a', 1, true, UINT64_MAX), 0);
@@ -170,9 +168,9 @@ static void test_waiting_items_expire(void)
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
     CU_ASSERT_STRING_EQUAL(t.ran, "ac");
     CU_ASSERT(!busy.item.expired && !later.item.expired);
-    work_figures(t.work, &f);
+    work_metrics(t.work, &f);
     CU_ASSERT(f.n_done == 2 && f.n_expired == 1);
-    /* a thread does not begin what is late, nor the next slice of it */
+    /* a thread begins no late item, and no further slice of one */
     CU_ASSERT_EQUAL(submit(&late, 'd', 1, false, 5), 0);
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
     CU_ASSERT(late.item.expired);
@@ -180,8 +178,8 @@ static void test_waiting_items_expire(void)
     teardown();
 }
 
-/* Whatever state items are in at the end, each comes back once. */
-static void test_end_gives_everything_back(void)
+/* Whatever state items have at the end, each comes back once. */
+static void test_end_returns_every_item(void)
 {
     for (unsigned n_threads = 1; n_threads <= 3; n_threads++) {
         struct task x[N_MAX];
@@ -203,6 +201,6 @@ static void test_end_gives_everything_back(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_slices_take_turns),         TEST(test_limit), TEST(test_waiting_items_expire),
-    TEST(test_end_gives_everything_back), TEST_END,
+    TEST(test_slices_alternate),       TEST(test_limit), TEST(test_waiting_items_expire),
+    TEST(test_end_returns_every_item), TEST_END,
 };

@@ -1,4 +1,4 @@
-/* What makes a page publishable, field by field; the header's own checks are tests/unit/proto/test_page.c. */
+/* Which pages may be published, field by field; the header's own checks are tests/unit/proto/test_page.c. */
 #include "tests/lib/test.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Pages made of raw vectors, against the codec called by hand for one head at a time. */
+/* Pages of raw vectors, compared with the codec called for one head at a time. */
 #include "daemon/requests/raw_codec.h"
 
 #include <errno.h>
@@ -65,7 +65,7 @@ static struct raw_place place(unsigned dtype, uint64_t offset)
     return (struct raw_place){.fd = arena, .dtype = dtype, .offset = offset};
 }
 
-/* K at byte 6, V behind a gap: nothing has to be aligned. */
+/* K at byte 6, V behind a gap: no alignment is needed. */
 static int encode(unsigned dtype, bool first, struct errmsg *e)
 {
     static uint8_t numbers[NUMBERS * 4];
@@ -80,7 +80,7 @@ static int encode(unsigned dtype, bool first, struct errmsg *e)
     }
     payload[layout.payload_bytes[first ? PAGE_FIRST : PAGE_REST]] = 0x5a;
     for (uint32_t layer = 0; r == 0 && layer < LAYERS; layer++)
-        r = raw_encode(&layout, layer, &k, &v, first, payload, counts, e);
+        r = raw_codec_encode(&layout, layer, &k, &v, first, payload, counts, e);
     CU_ASSERT_EQUAL(payload[layout.payload_bytes[first ? PAGE_FIRST : PAGE_REST]], 0x5a);
     if (r == 0)
         CU_ASSERT(counts[SIDE_K].coords > 0 && counts[SIDE_V].coords > 0);
@@ -94,14 +94,14 @@ static void decode(unsigned dtype, bool first, uint32_t layer, enum side side, f
     uint64_t bytes = 0;
     struct errmsg e;
 
-    CU_ASSERT_EQUAL_FATAL(raw_decode(&layout, payload, first, layer, side, &to, &e), 0);
-    CU_ASSERT(raw_bytes(&layout, dtype, 1, &bytes));
+    CU_ASSERT_EQUAL_FATAL(raw_codec_decode(&layout, payload, first, layer, side, &to, &e), 0);
+    CU_ASSERT(raw_codec_bytes(&layout, dtype, 1, &bytes));
     CU_ASSERT_EQUAL_FATAL(bytes, CHUNK_TOKENS * HEADS * D * dtype_bytes(dtype));
     assert(pread(arena, numbers, bytes, 1 << 20) == (ssize_t) bytes);
     dtype_load(dtype, numbers, 0, CHUNK_TOKENS * HEADS * D, ret);
 }
 
-/* Rows of one head and side, the mean where a sink stands. */
+/* Rows of one head and side, with the mean in place of a sink. */
 static const float *rows_of(uint32_t layer, uint32_t head, enum side side, bool first)
 {
     static float rows[CHUNK_TOKENS][D];
@@ -115,7 +115,7 @@ static const float *rows_of(uint32_t layer, uint32_t head, enum side side, bool 
     return rows[0];
 }
 
-/* One head of one layer through the codec alone, after the keys of all: no page, no arena. */
+/* One head of one layer through the codec alone, after the keys of all heads: no page, no arena. */
 static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUNK_TOKENS][D])
 {
     static float scratch[1 << 16];
@@ -136,7 +136,7 @@ static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUN
     codec_decode_values(view, keys, codes[HEADS], CHUNK_TOKENS, ret[SIDE_V][0], D, scratch);
 }
 
-/* Codes have the same bits wherever they are made; a sink is within binary16's rounding of x - mean. */
+/* Codes have the same bits on both ways; a sink is within binary16's rounding of x - mean. */
 static void check_against_codec(unsigned dtype, bool first)
 {
     static float got[CHUNK_TOKENS * HEADS * D], want[2][CHUNK_TOKENS][D];
@@ -192,7 +192,7 @@ static void test_against_codec(void)
         against_codec((enum prediction) v_from);
 }
 
-/* What the slot held before does not shine through. */
+/* Earlier bytes of the slot are overwritten. */
 static void test_every_byte_is_written(void)
 {
     struct errmsg e;
@@ -226,7 +226,7 @@ static void test_bad_numbers(void)
     CU_ASSERT(strstr(e.text, "layer 2, KV head 2") != NULL);
     vectors[SIDE_V][at(2, 63, 1, 31)] = NAN;
     CU_ASSERT_EQUAL(encode(DTYPE_F16, true, &e), -EINVAL);
-    vectors[SIDE_V][at(2, 63, 1, 31)] = 1e5f; /* far, and fine for a code */
+    vectors[SIDE_V][at(2, 63, 1, 31)] = 1e5f; /* far off, and allowed for a code */
     CU_ASSERT_EQUAL(encode(DTYPE_F32, true, &e), 0);
     vectors[SIDE_K][at(1, 3, 0, 0)] = 1e5f; /* the same in a sink: binary16 cannot */
     CU_ASSERT_EQUAL(encode(DTYPE_F32, true, &e), -EINVAL);
@@ -246,8 +246,8 @@ static void test_short_arena(void)
     k = place(DTYPE_F32, 6);
     v = place(DTYPE_F32, 6 + NUMBERS * 4 + 10);
     assert(ftruncate(arena, (off_t) v.offset + NUMBERS * 4 - 1) == 0);
-    CU_ASSERT_EQUAL(raw_encode(&layout, 0, &k, &v, false, payload, counts, &e), 0);
-    CU_ASSERT_EQUAL(raw_encode(&layout, LAYERS - 1, &k, &v, false, payload, counts, &e), -EIO);
+    CU_ASSERT_EQUAL(raw_codec_encode(&layout, 0, &k, &v, false, payload, counts, &e), 0);
+    CU_ASSERT_EQUAL(raw_codec_encode(&layout, LAYERS - 1, &k, &v, false, payload, counts, &e), -EIO);
     CU_ASSERT(strstr(e.text, "arena") != NULL);
     teardown();
 }

@@ -15,11 +15,19 @@ const char test_suite[] = "control";
 
 static struct tenant *make_tenant(void)
 {
-    static struct device device = {.quota_bytes = 1 << 20};
+    static struct device device;
     uint8_t secret[32] = {1}, boot_id[BOOT_ID_BYTES] = {2};
+    struct tenant_options o = {
+        .uid = 1000,
+        .device = &device,
+        .quota_bytes = 1 << 20,
+        .secret = secret,
+        .boot_id = boot_id,
+        .n_ghosts = 16,
+    };
     struct tenant *t;
 
-    assert(tenant_new(1000, &device, secret, boot_id, 16, &t, NULL) == 0);
+    assert(tenant_new(&o, &t, NULL) == 0);
     return t;
 }
 
@@ -79,7 +87,7 @@ static void test_publish(void)
     CU_ASSERT_EQUAL(a, b);
     CU_ASSERT(active_is(t, a, 11));
     CU_ASSERT(memcmp(t->control->models[a].digests[0], digest(2, 10), DIGEST_BYTES) == 0); /* append-only */
-    CU_ASSERT_EQUAL(publish(t, 1, 10, 7, &b), 0); /* back: no new entry */
+    CU_ASSERT_EQUAL(publish(t, 1, 10, 7, &b), 0); /* again: no new entry */
     CU_ASSERT_EQUAL(t->n_digests[a], 2);
     (void) tenant_free(t);
 }
@@ -94,11 +102,11 @@ static void test_models_are_limited(void)
     slot = 77;
     CU_ASSERT_EQUAL(publish(t, CONTROL_MODELS_MAX, 1, 1, &slot), -ENOSPC);
     CU_ASSERT_EQUAL(slot, 77);
-    CU_ASSERT_EQUAL(publish(t, 3, 100, 2, &slot), 0); /* known ones go on */
+    CU_ASSERT_EQUAL(publish(t, 3, 100, 2, &slot), 0); /* known ones continue */
     (void) tenant_free(t);
 }
 
-/* The list of digests is full: a new page with what is active; the old one is marked. */
+/* The list of digests is full: a new page with the active tables; the old one is marked. */
 static void test_full_list_builds_a_new_page(void)
 {
     struct tenant *t = make_tenant();

@@ -1,7 +1,6 @@
 /*
- * The journal as a start finds it: what a kill can leave between two stores, what a flipped bit leaves, and
- * what is of another version or another pool. Every state is made here by hand in the memory object, byte by
- * byte.
+ * The journal as a start finds it: after a kill between two stores, with a flipped bit, of another version
+ * or another pool. The test writes every state to the memory object, byte by byte.
  */
 #include "tests/lib/test.h"
 
@@ -30,7 +29,7 @@ static void setup(void)
     assert(journal_place_add(&j, "", POOL, EXTENT, UNIT) == 0);
 }
 
-/* As the next process does it: the object outlives the journal that wrote it. */
+/* Like the next process: the object outlives the journal that wrote it. */
 static int restart(struct errmsg *e)
 {
     int fd = dup(j.fd), r;
@@ -89,7 +88,10 @@ static void test_newer_copy_counts(void)
     journal_deinit(&j);
 }
 
-/* A bit of the newer copy, in each of its parts: the older list stands. Of the older one: nothing is lost. */
+/*
+ * A flipped bit of the newer copy, in each of its parts: the older list counts. In the older copy: nothing
+ * is lost.
+ */
 static void test_one_damaged_copy(void)
 {
     static const size_t parts[] = {
@@ -113,8 +115,7 @@ static void test_one_damaged_copy(void)
     }
 }
 
-/* Killed in the middle of journal_write(): the checksum of the copy being written was spoilt before its
- * content. */
+/* Killed during journal_write(): the checksum of the copy was invalidated before its content changed. */
 static void test_torn_copy(void)
 {
     for (unsigned stored = 0; stored < 4; stored++) {
@@ -142,7 +143,7 @@ static void expect_lost(const char *because)
 
     CU_ASSERT_EQUAL(restart(&e), -EBADMSG);
     CU_ASSERT(strstr(e.text, because) != NULL);
-    CU_ASSERT(j.fd == -1 && !j.data); /* nothing is left open */
+    CU_ASSERT(j.fd == -1 && !j.data); /* no descriptor is left open */
 }
 
 static void test_both_copies_bad(void)
@@ -155,7 +156,7 @@ static void test_both_copies_bad(void)
     setup();
     write_lists();
     j.copies[0].n_extents = j.copies[1].n_extents =
-        JOURNAL_EXTENTS_MAX + 1; /* not read past the end to find out */
+        JOURNAL_EXTENTS_MAX + 1; /* rejected without reading past the end */
     expect_lost("both copies");
 }
 
@@ -175,8 +176,10 @@ static void test_another_version(void)
     expect_lost("head of the stored journal is damaged");
 }
 
-/* A device keeps its number while anything of it is kept, and its pool's identity; a number that was given up
- * is free. */
+/*
+ * A device keeps its number and its pool's identity while anything of it is stored; a removed number is
+ * free.
+ */
 static void test_places(void)
 {
     static const char a[] = "GPU-00000000-0000-0000-0000-00000000000a",
@@ -206,7 +209,7 @@ static void test_places(void)
     journal_deinit(&j);
 }
 
-/* The live words have no checksum: each is held against what it can be, at the limit and one above. */
+/* The live words have no checksum: each is compared with its range, at the limit and one above. */
 static void test_counters(void)
 {
     setup();
@@ -245,7 +248,7 @@ static void test_foreign_objects(void)
     (void) close(fds[1]);
 }
 
-/* Cells: in use by their slot alone; a kill before that word was stored leaves an unused one. */
+/* Cells are in use by their slot alone; a kill before that word was stored leaves an unused one. */
 static void test_holds(void)
 {
     uint32_t a, b, c;
@@ -271,7 +274,7 @@ static void test_holds(void)
 
 static void test_sessions(void)
 {
-    struct session_record r = {.pid = 12, .uid = 34, .token = {5}, .client_name = "somebody"};
+    struct session_record r = {.pid = 12, .uid = 34, .token = {5}, .client_name = "client"};
 
     setup();
     journal_session_add(&j, 6, &r);
@@ -282,11 +285,11 @@ static void test_sessions(void)
     CU_ASSERT_EQUAL(restart(NULL), 0);
     CU_ASSERT(j.sessions[6].serial == 0 && j.sessions[2].serial == 2 && j.sessions[2].pid == 12);
     journal_session_add(&j, 6, &r);
-    CU_ASSERT_EQUAL(j.sessions[6].serial, 3); /* serials go on */
+    CU_ASSERT_EQUAL(j.sessions[6].serial, 3); /* serials continue */
     journal_deinit(&j);
 }
 
-/* After the freeze this process may write what it likes: the next one finds the state before it. */
+/* After the freeze writes of this process stay private: the next one finds the earlier state. */
 static void test_freeze(void)
 {
     uint32_t a;

@@ -1,4 +1,4 @@
-/* Leases: bitmaps, limits, expiry, and that every hold taken is given back exactly once. */
+/* Leases: bitmaps, limits, expiry; every hold that was taken ends exactly once. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -16,14 +16,14 @@ static struct store_fixture f;
 static struct journal journal;
 static uint32_t slots[N];
 
-/* N pages, each held once by nobody's lease: released at the end. */
+/* N pages, each held once without a lease: released at the end. */
 static void setup(struct leases *l, uint32_t n_max)
 {
     store_fixture_init(&f, 1 << 20, 1 << 18, 1 << 16, UINT64_C(1) << 40);
     for (uint64_t n = 0; n < N; n++)
         slots[n] = store_fixture_publish(&f, store_fixture_group(&f, 0, 0, 1), n, NULL);
     assert(journal_new(&journal, NULL) == 0);
-    leases_init(l, &journal, 7, n_max);
+    lease_init(l, &journal, 7, n_max);
 }
 
 static void hold_all(void)
@@ -40,8 +40,8 @@ static uint32_t holds(unsigned i)
 
 static void teardown(struct leases *l)
 {
-    leases_release_all(l, &f.device.store);
-    leases_deinit(l);
+    lease_release_all(l, &f.device.store);
+    lease_deinit(l);
     for (unsigned i = 0; i < N; i++) {
         CU_ASSERT_EQUAL(holds(i), 0);
         store_unhold(&f.device.store, slots[i]);
@@ -59,21 +59,21 @@ static void test_release_by_bitmap(void)
 
     setup(&l, 100);
     hold_all();
-    CU_ASSERT_EQUAL(leases_add(&l, slots, N, &id), 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, some, sizeof(some)), 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, some, sizeof(some)),
+    CU_ASSERT_EQUAL(lease_add(&l, slots, N, &id), 0);
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, some, sizeof(some)), 0);
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, some, sizeof(some)),
                     0); /* a second time: nothing */
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, beyond, sizeof(beyond)), 0);
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, beyond, sizeof(beyond)), 0);
     for (unsigned i = 0; i < N; i++)
         CU_ASSERT_EQUAL(holds(i), i == 0 || i == 2 || i == 11 ? 0 : 1);
     CU_ASSERT_EQUAL(l.n_held, N - 3);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, NULL, 0), 0);
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, NULL, 0), 0);
     CU_ASSERT_EQUAL(l.n_leases, 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, NULL, 0), -ESTALE);
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, NULL, 0), -ESTALE);
     teardown(&l);
 }
 
-/* An old id never means a new lease, also when the table's place is used again. */
+/* An old id never names a new lease, even if its place in the table is used again. */
 static void test_ids_are_not_reused(void)
 {
     struct leases l;
@@ -81,18 +81,18 @@ static void test_ids_are_not_reused(void)
 
     setup(&l, 100);
     hold_all();
-    CU_ASSERT_EQUAL(leases_add(&l, slots, N, &first), 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, first, NULL, 0), 0);
+    CU_ASSERT_EQUAL(lease_add(&l, slots, N, &first), 0);
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, first, NULL, 0), 0);
     hold_all();
-    CU_ASSERT_EQUAL(leases_add(&l, slots, N, &second), 0);
+    CU_ASSERT_EQUAL(lease_add(&l, slots, N, &second), 0);
     CU_ASSERT_NOT_EQUAL(first, second);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, first, NULL, 0), -ESTALE);
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, first, NULL, 0), -ESTALE);
     CU_ASSERT_EQUAL(holds(3), 1);
     for (int i = 0; i < 10000; i++) {
         uint64_t id = test_rand() >> test_rand_below(64);
 
         if (id != second)
-            CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, NULL, 0), -ESTALE);
+            CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, NULL, 0), -ESTALE);
     }
     teardown(&l);
 }
@@ -106,13 +106,13 @@ static void test_limit(void)
         setup(&l, max);
         for (uint32_t i = 0; i < max; i++) {
             hold_all();
-            CU_ASSERT_EQUAL(leases_make_room(&l), 0);
-            CU_ASSERT_EQUAL(leases_add(&l, slots, N, &ids[i]), 0);
+            CU_ASSERT_EQUAL(lease_make_room(&l), 0);
+            CU_ASSERT_EQUAL(lease_add(&l, slots, N, &ids[i]), 0);
         }
-        CU_ASSERT_EQUAL(leases_make_room(&l), -EDQUOT);
-        CU_ASSERT_EQUAL(leases_add(&l, slots, N, &ids[max]), -EDQUOT);
-        CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, ids[3], NULL, 0), 0);
-        CU_ASSERT_EQUAL(leases_make_room(&l), 0);
+        CU_ASSERT_EQUAL(lease_make_room(&l), -EDQUOT);
+        CU_ASSERT_EQUAL(lease_add(&l, slots, N, &ids[max]), -EDQUOT);
+        CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, ids[3], NULL, 0), 0);
+        CU_ASSERT_EQUAL(lease_make_room(&l), 0);
         teardown(&l);
     }
 }
@@ -124,15 +124,15 @@ static void test_expiry_keeps_holds(void)
 
     setup(&l, 100);
     hold_all();
-    CU_ASSERT_EQUAL(leases_add(&l, slots, N, &a), 0);
-    CU_ASSERT_EQUAL(leases_expire(&l), 1);
-    CU_ASSERT_EQUAL(leases_expire(&l), 0);
+    CU_ASSERT_EQUAL(lease_add(&l, slots, N, &a), 0);
+    CU_ASSERT_EQUAL(lease_expire(&l), 1);
+    CU_ASSERT_EQUAL(lease_expire(&l), 0);
     hold_all();
-    CU_ASSERT_EQUAL(leases_add(&l, slots, N, &b), 0);
+    CU_ASSERT_EQUAL(lease_add(&l, slots, N, &b), 0);
     CU_ASSERT_EQUAL(l.n_granted, 1);
     CU_ASSERT_EQUAL(l.n_held, 2 * N);
     CU_ASSERT_EQUAL(holds(5), 2);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, a, NULL, 0), 0); /* still the way to end its holds */
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, a, NULL, 0), 0); /* RELEASE still ends its holds */
     CU_ASSERT_EQUAL(l.n_granted, 1);
     teardown(&l);
 }
@@ -148,9 +148,9 @@ static void test_items_without_page(void)
     with_gap[1] = SLOT_NONE;
     hold_all();
     store_unhold(&f.device.store, slots[1]);
-    CU_ASSERT_EQUAL(leases_add(&l, with_gap, N, &id), 0);
+    CU_ASSERT_EQUAL(lease_add(&l, with_gap, N, &id), 0);
     CU_ASSERT_EQUAL(l.n_held, N - 1);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, (const uint8_t[]){0x02}, 1), 0);
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, (const uint8_t[]){0x02}, 1), 0);
     CU_ASSERT_EQUAL(l.n_held, N - 1);
     teardown(&l);
 }

@@ -36,7 +36,7 @@ static void valid(void)
         CU_FAIL_FATAL(e.text);
 }
 
-/* Publishes up to @n pages of a tenant, each with one hold. Return: how many; *ret_err says why not all. */
+/* Publishes up to @n pages of a tenant, each with one hold. Return: how many; *ret_err says why no more. */
 static unsigned fill(unsigned tenant, unsigned n, int *ret_err)
 {
     *ret_err = 0;
@@ -66,7 +66,7 @@ static void teardown(void)
 
 static uint64_t pressure(unsigned tenant)
 {
-    return atomic_load(&f.tenants[tenant]->control->pressure);
+    return atomic_load(&f.tenants[tenant]->control->reclaim);
 }
 
 static void test_guarantees_fit_the_pool(void)
@@ -84,14 +84,14 @@ static void test_guarantees_fit_the_pool(void)
     CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0,
                          0)); /* its own present guarantee does not count twice */
     CU_ASSERT_FALSE(share_fits(&f.device.store, a, 4 * EXTENT + 1, 0, 0));
-    CU_ASSERT(share_fits(&f.device.store, b, 0, 1, EXTENT)); /* one more tenant may come */
+    CU_ASSERT(share_fits(&f.device.store, b, 0, 1, EXTENT)); /* one more tenant may connect */
     CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, 2, EXTENT));
     CU_ASSERT_FALSE(share_fits(&f.device.store, b, 1, 1, EXTENT));
     CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, UINT64_MAX, 1));
     teardown();
 }
 
-/* Tenant 0 has 4 extents guaranteed and uses none: ceil(4 (100 - p) / 100) of them are kept back. */
+/* Tenant 0 has 4 extents guaranteed and uses none: ceil(4 (100 - p) / 100) of them stay free. */
 static void test_lendable_part(void)
 {
     static const struct {
@@ -108,13 +108,13 @@ static void test_lendable_part(void)
         CU_ASSERT_EQUAL(err, cases[i].n_extents == 4 ? 0 : -ENOSPC);
         CU_ASSERT_EQUAL(f.tenants[1]->n_extents, cases[i].n_extents);
         valid();
-        /* what was kept back is there at once */
+        /* the part that stayed free is available at once */
         CU_ASSERT_EQUAL(fill(0, 1, &err), cases[i].n_extents < 4);
         teardown();
     }
 }
 
-/* Unheld pages of the borrower go as far as the guarantee reaches; what is beyond it is shared evenly. */
+/* Unheld pages of the borrower are dropped up to the guarantee; above it the pool is shared evenly. */
 static void test_lender_takes_unheld_pages(void)
 {
     int err;
@@ -133,7 +133,7 @@ static void test_lender_takes_unheld_pages(void)
     teardown();
 }
 
-/* A guarantee in use is never taken from, however poor the others are. */
+/* A guarantee in use is never taken, however few extents the others have. */
 static void test_used_guarantee_is_safe(void)
 {
     int err;
@@ -148,7 +148,7 @@ static void test_used_guarantee_is_safe(void)
     teardown();
 }
 
-static void test_held_pages_are_asked_back(void)
+static void test_held_pages_are_reclaimed(void)
 {
     struct pool_extent *x;
     uint64_t id;
@@ -158,7 +158,7 @@ static void test_held_pages_are_asked_back(void)
     setup(100);
     f.tenants[0]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), PAGES_MAX);
-    store_unhold(&f.device.store, slots[1][0]); /* of the first extent, which so has least to wait for */
+    store_unhold(&f.device.store, slots[1][0]); /* of the first extent, which so has the fewest held bytes */
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
     CU_ASSERT_EQUAL(err, -EAGAIN);
     id = pressure(1);
@@ -166,12 +166,12 @@ static void test_held_pages_are_asked_back(void)
     CU_ASSERT_FATAL(x && x->tenant == f.tenants[1]);
     CU_ASSERT_PTR_EQUAL(x, pool_slot_span(&f.device.store.pool, slots[1][1])->extent);
     CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[0]), (PER_EXTENT - 1) * 1024);
-    CU_ASSERT_EQUAL(share_asked_bytes(&f.device.store, f.tenants[1]), (PER_EXTENT - 1) * 1024);
-    CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX - 1); /* the unheld one went at once */
+    CU_ASSERT_EQUAL(share_reclaimed_bytes(&f.device.store, f.tenants[1]), (PER_EXTENT - 1) * 1024);
+    CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX - 1); /* the unheld one was evicted at once */
     valid();
-    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* asked again, nothing more is asked back */
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* tried again: no further extent is reclaimed */
     CU_ASSERT(err == -EAGAIN && pressure(1) == id);
-    CU_ASSERT_EQUAL(fill(1, 1, &err), 0); /* and the borrower gets nothing new into it */
+    CU_ASSERT_EQUAL(fill(1, 1, &err), 0); /* and it takes no new page of the borrower */
     CU_ASSERT_EQUAL(err, -ENOSPC);
     for (unsigned i = 1; i < PAGES_MAX; i++) {
         if (pool_slot_span(&f.device.store.pool, slots[1][i])->extent != x) {
@@ -187,13 +187,13 @@ static void test_held_pages_are_asked_back(void)
     CU_ASSERT_EQUAL(n, PAGES_MAX - PER_EXTENT);
     CU_ASSERT_EQUAL(fill(0, PER_EXTENT, &err), PER_EXTENT);
     CU_ASSERT(pressure(1) == 0 && f.tenants[0]->awaited_extent == 0 && f.tenants[1]->n_extents == 3);
-    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* beyond the guarantee nobody is asked */
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* beyond the guarantee no extent is reclaimed */
     CU_ASSERT_EQUAL(err, -ENOSPC);
     CU_ASSERT_EQUAL(pressure(1), 0);
     teardown();
 }
 
-/* Its own pages serve a lender before it is told to wait; they are asked back all the same. */
+/* A lender evicts its own pages before it gets EAGAIN; the extent is reclaimed all the same. */
 static void test_own_pages_before_waiting(void)
 {
     int err;
@@ -210,7 +210,7 @@ static void test_own_pages_before_waiting(void)
     teardown();
 }
 
-static void test_nobody_wants_it_any_more(void)
+static void test_reclaiming_stops_without_requests(void)
 {
     uint64_t id;
     int err;
@@ -224,7 +224,7 @@ static void test_nobody_wants_it_any_more(void)
     share_tick(&f.device.store, 1000, 500);
     share_tick(&f.device.store, 1499, 500);
     CU_ASSERT_EQUAL(pressure(1), id);
-    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* wanted again: 500 more from the next tick on */
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* tried again: 500 ms more from the next tick on */
     share_tick(&f.device.store, 1499, 500);
     share_tick(&f.device.store, 1998, 500);
     CU_ASSERT_EQUAL(pressure(1), id);
@@ -238,8 +238,8 @@ static void test_nobody_wants_it_any_more(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_guarantees_fit_the_pool),   TEST(test_lendable_part),
-    TEST(test_lender_takes_unheld_pages), TEST(test_used_guarantee_is_safe),
-    TEST(test_held_pages_are_asked_back), TEST(test_own_pages_before_waiting),
-    TEST(test_nobody_wants_it_any_more),  TEST_END,
+    TEST(test_guarantees_fit_the_pool),           TEST(test_lendable_part),
+    TEST(test_lender_takes_unheld_pages),         TEST(test_used_guarantee_is_safe),
+    TEST(test_held_pages_are_reclaimed),          TEST(test_own_pages_before_waiting),
+    TEST(test_reclaiming_stops_without_requests), TEST_END,
 };

@@ -1,7 +1,10 @@
 /*
- * The store under random work against an independent model: the model knows keys, owners, holds and sizes as
- * plain lists, and nothing of extents, spans or queues. After every step the invariant walker runs too.
+ * The store under random operations, compared with an independent model that has keys, owners, holds and
+ * sizes as plain lists, without extents, spans or queues. After every step store_is_valid() runs too.
  */
+#include "daemon/store/evict_queue.h"
+#include "daemon/store/reserve.h"
+#include "daemon/store/retire.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -58,7 +61,7 @@ static struct model_page *find_key(unsigned tenant, uint64_t key)
     return NULL;
 }
 
-/* Pages may have been evicted: only unheld ones, and they are gone from the store in every respect. */
+/* Pages may have been evicted: only unheld ones, and the store has no trace of them. */
 static void learn_evictions(void)
 {
     for (unsigned i = 0; i < n_pages;) {
@@ -86,7 +89,7 @@ static void check_pages(void)
         CU_ASSERT_FATAL(slot && slot->generation == p->generation);
         CU_ASSERT_EQUAL_FATAL(slot->state, p->committed ? SLOT_COMMITTED : SLOT_RESERVED);
         CU_ASSERT_EQUAL_FATAL(slot->holds, holds_of(p));
-        /* what was written into the page is still there: nobody got the same bytes */
+        /* the bytes of the page are unchanged: no other page got the same slot */
         CU_ASSERT_EQUAL_FATAL(memcmp(pool_slot_data(&f.device.store.pool, p->slot), &p->generation, 8), 0);
         CU_ASSERT_EQUAL_FATAL(
             memcmp((uint8_t *) pool_slot_data(&f.device.store.pool, p->slot) + slot_bytes - 8, &p->generation,
@@ -130,14 +133,14 @@ static void step_reserve(void)
     size_t slot_bytes = g->slot_bytes;
     uint64_t before = f.serials.generation;
     struct errmsg e = {""};
-    int r = store_reserve(&f.device.store, g, 0, 0, &p.slot, &e);
+    int r = reserve_slot(&f.device.store, g, 0, 0, &p.slot, &e);
 
     if (r < 0) {
         CU_ASSERT_FATAL(r == -ENOSPC || r == -EDQUOT);
         CU_ASSERT_FATAL(e.text[0] != '\0');
         n_refused++;
         learn_evictions();
-        if (r == -EDQUOT) { /* right only if what nobody may take leaves no room */
+        if (r == -EDQUOT) { /* right only if pages that cannot be evicted leave no room */
             CU_ASSERT_FATAL(f.tenants[p.tenant]->held_bytes + slot_bytes > f.tenants[p.tenant]->quota_bytes);
         }
         return;
@@ -171,7 +174,7 @@ static void step_commit(void)
     present = find_key(p->tenant, n);
     CU_ASSERT_EQUAL_FATAL(store_find(&f.device.store, f.tenants[p->tenant], &key),
                           present ? present->slot : SLOT_NONE);
-    if (present) { /* first page wins */
+    if (present) { /* the first page stays */
         present->holds[p->reserved_by]++;
         store_hold(&f.device.store, present->slot);
         store_discard(&f.device.store, p->slot);
@@ -203,7 +206,7 @@ static void step_lease(void)
         return;
     p->holds[test_rand_below(CLIENTS)]++;
     store_hold(&f.device.store, p->slot);
-    evict_note_use(pool_slot(&f.device.store.pool, p->slot));
+    evict_queue_note_use(pool_slot(&f.device.store.pool, p->slot));
 }
 
 static void step_release(void)
@@ -254,7 +257,7 @@ static void run_steps(unsigned n_steps, uint64_t quota)
             die((int) test_rand_below(CLIENTS));
         check_all();
     }
-    CU_ASSERT(n_refused > 10); /* else nothing was full */
+    CU_ASSERT(n_refused > 10); /* else the test never reached the limit */
     CU_ASSERT(f.tenants[0]->evictions + f.tenants[1]->evictions > 100);
     for (int c = 0; c < CLIENTS; c++)
         die(c);
@@ -274,7 +277,7 @@ static void test_random_work_small_quota(void)
 
 /* ---- single rules ---- */
 
-/* S3-FIFO: pages found twice survive a scan of pages that nobody asks for again. */
+/* S3-FIFO: pages found twice survive a scan of pages that are used once. */
 static void test_scan_does_not_flush_popular_pages(void)
 {
     enum { POPULAR = 20 };
@@ -289,11 +292,11 @@ static void test_scan_does_not_flush_popular_pages(void)
         store_unhold(&f.device.store, slot);
         for (int i = 0; i < EVICT_PROMOTE_USES; i++) {
             store_hold(&f.device.store, slot);
-            evict_note_use(pool_slot(&f.device.store.pool, slot));
+            evict_queue_note_use(pool_slot(&f.device.store.pool, slot));
             store_unhold(&f.device.store, slot);
         }
     }
-    for (uint64_t n = 1000; n < 3000; n++) /* several times what the pool holds */
+    for (uint64_t n = 1000; n < 3000; n++) /* several times the pool's size */
         store_unhold(&f.device.store, store_fixture_publish(&f, g, n, NULL));
     for (uint64_t n = 0; n < POPULAR; n++) {
         struct chunk_key key = store_fixture_key(n);
@@ -305,7 +308,7 @@ static void test_scan_does_not_flush_popular_pages(void)
     store_fixture_deinit(&f);
 }
 
-/* A page that comes back soon after its eviction goes to the main queue. */
+/* A page that is stored again soon after its eviction enters the main queue. */
 static void test_ghost_readmits_to_main(void)
 {
     struct chunk_key key = store_fixture_key(0);
@@ -316,17 +319,17 @@ static void test_ghost_readmits_to_main(void)
     g = store_fixture_group(&f, 0, 0, 1);
     slot = store_fixture_publish(&f, g, 0, NULL);
     store_unhold(&f.device.store, slot);
-    CU_ASSERT_EQUAL(g->small.n, 1);
+    CU_ASSERT_EQUAL(g->small_queue.n, 1);
     store_drop(&f.device.store, slot, GHOST_EVICTED);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_EVICTED);
     slot = store_fixture_publish(&f, g, 0, NULL);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_NONE);
     store_unhold(&f.device.store, slot);
-    CU_ASSERT_EQUAL(g->main.n, 1);
+    CU_ASSERT_EQUAL(g->main_queue.n, 1);
     store_fixture_deinit(&f);
 }
 
-/* A new table must be able to take a full pool over from an old one whose pages nobody holds. */
+/* A new table must be able to take a full pool over from an old one without held pages. */
 static void test_new_space_takes_over(void)
 {
     struct group *old, *new;
@@ -339,7 +342,8 @@ static void test_new_space_takes_over(void)
         store_unhold(&f.device.store, store_fixture_publish(&f, old, n, NULL));
     CU_ASSERT(old->n_used > 300);
     for (uint64_t n = 10000; n < 10300; n++)
-        n_new += store_fixture_publish(&f, new, n, NULL) != SLOT_NONE; /* held: cannot feed on itself */
+        n_new +=
+            store_fixture_publish(&f, new, n, NULL) != SLOT_NONE; /* held: it cannot evict its own pages */
     CU_ASSERT_EQUAL(
         n_new, 180); /* 8 slots of 2176 bytes take 2 units, which hold 15; 6 extents of 4 units: 12 x 15 */
     CU_ASSERT_EQUAL(old->n_used, 0);
@@ -353,7 +357,7 @@ static void test_new_space_takes_over(void)
     store_fixture_deinit(&f);
 }
 
-/* One tenant fills the pool with pages that it does not hold; another one still gets its share. */
+/* One tenant fills the pool with unheld pages; another one still gets its share. */
 static void test_tenants_share_the_pool(void)
 {
     struct group *a, *b;
@@ -368,7 +372,7 @@ static void test_tenants_share_the_pool(void)
     for (uint64_t n = 0; n < 1000; n++)
         store_unhold(&f.device.store, store_fixture_publish(&f, b, n, NULL));
     CU_ASSERT(store_is_valid(&f.device.store, &e));
-    /* as many extents as it may have without leaving A with fewer: 3 of 6 */
+    /* as many extents as leave A with no fewer: 3 of 6 */
     CU_ASSERT_EQUAL(b->n_used, 3 * EXTENT / 1024);
     CU_ASSERT_EQUAL(a->n_used, 3 * EXTENT / 1024);
     store_fixture_deinit(&f);
@@ -382,7 +386,7 @@ static void test_page_larger_than_an_extent(void)
 
     store_fixture_init(&f, 2 * UNIT, UNIT, UNIT, UINT64_C(1) << 40);
     g = store_fixture_group(&f, 0, 2, 1); /* 36 KiB in extents of 16 KiB */
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, g, 0, 0, &slot, &e), -EFBIG);
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, g, 0, 0, &slot, &e), -EFBIG);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--extent-bytes"));
     store_fixture_deinit(&f);

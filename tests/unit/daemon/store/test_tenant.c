@@ -1,5 +1,7 @@
-/* A tenant's index while it grows: nothing is lost, no insertion does it all, and memory per page stays
- * within bounds. */
+/*
+ * A tenant's index while it grows: no key is lost, no insertion copies all of it, and memory per page stays
+ * within bounds.
+ */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -67,13 +69,12 @@ static void test_growth(void)
         check_found(test_rand_below(n + 1));
         in_flight += t->next_memory != NULL;
         if (t->index_object != object) {
-            CU_ASSERT(was_filling || n < 2048); /* the pool of the first one is walked in a step or two */
+            CU_ASSERT(was_filling || n < 2048); /* the first pool is copied in one or two steps */
             object = t->index_object;
             n_growths++;
         }
         was_filling = t->next_memory != NULL;
-        /* 40 bytes at the load at which the next one begins; 1 % more while it is filled, and what one page
-         * of it is */
+        /* 40 bytes at the load limit; 1 % more while the next one is filled, and that one's share per page */
         if (t->n_pages > 4096)
             CU_ASSERT(t->n_pages < index_capacity(&t->index) + index_capacity(&t->index) / 50);
         /* 65536 and more grow by a quarter: 32 / 0.64 bytes, and some dropped ones */
@@ -89,7 +90,7 @@ static void test_growth(void)
     store_fixture_deinit(&f);
 }
 
-/* Room for all of them beforehand: no other object is built. */
+/* Room for all keys in advance: no other object is created. */
 static void test_reserve(void)
 {
     const struct tenant *t;

@@ -1,4 +1,4 @@
-/* Reports of clients: what is refused, and that no single one counts for more than its tokens. */
+/* Reports of clients: which are refused, and that none counts for more than its tokens. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -82,7 +82,7 @@ static void test_means(void)
     CU_ASSERT(got.tokens == 0 && got.error_k == 0);
     make(&h, 64, 1);
     fit_add(f, shadow, &h.r);
-    make(&h, 64, 1e300); /* the scale is the client's own affair */
+    make(&h, 64, 1e300); /* any scale is allowed: errors are ratios */
     fit_add(f, shadow, &h.r);
     fit_fill(f, &got);
     CU_ASSERT(got.reports == 2 && got.tokens == 128 && got.coded_k == 200 && got.saturated_k == 14);
@@ -104,8 +104,8 @@ static void test_means(void)
     (void) fit_free(shadow);
 }
 
-/* The worst that 64 tokens can do to the mean of 64 others: pull it half the way to FIT_ERROR_MAX. */
-static void test_a_liar(void)
+/* The largest shift by 64 tokens of the mean of 64 others: half the way to FIT_ERROR_MAX. */
+static void test_largest_shift_of_the_mean(void)
 {
     struct fit *f = fit_new(LAYERS);
     Kvcobra__Fit got;
@@ -151,5 +151,5 @@ static void test_expected(void)
     CU_ASSERT(x[0] == 0.5 && x[1] == 16);
 }
 
-const struct test_case test_cases[] = {TEST(test_refused), TEST(test_means), TEST(test_a_liar),
-                                       TEST(test_expected), TEST_END};
+const struct test_case test_cases[] = {TEST(test_refused), TEST(test_means),
+                                       TEST(test_largest_shift_of_the_mean), TEST(test_expected), TEST_END};

@@ -1,4 +1,6 @@
 /* States, revisions, retirement and the state folder of the tables. */
+#include "daemon/tables/tables_activate.h"
+#include "daemon/tables/tables_stage.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -13,8 +15,8 @@
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
-#include "daemon/store/space.h"
 #include "daemon/store/device.h"
+#include "daemon/store/space.h"
 #include "daemon/tables/tables.h"
 #include "tests/lib/random_table.h"
 
@@ -40,7 +42,7 @@ static void close_tables(void)
 
 static void setup(bool with_state)
 {
-    log_open(LOG_EMERG); /* what is wrong on purpose needs no line */
+    log_open(LOG_EMERG); /* a provoked error needs no output */
     config_init(&config);
     if (with_state) {
         (void) snprintf(folder, sizeof(folder), "/tmp/kvcobra-test-XXXXXX");
@@ -118,7 +120,7 @@ static void test_stage_is_idempotent(void)
     teardown();
 }
 
-/* Any flipped bit: rejected with a reason, remembered under the hash of what came, never usable. */
+/* Any flipped bit: rejected with a reason, recorded under the hash of the received bytes, never usable. */
 static void test_damaged_bytes_are_rejected(void)
 {
     uint8_t previous[DIGEST_BYTES];
@@ -163,7 +165,7 @@ static void test_revisions(void)
     CU_ASSERT_EQUAL(activate(a, 6, &revision), OUTCOME_STALE);
     CU_ASSERT_EQUAL(revision, 7);
     CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE);
-    CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_APPLIED); /* back again */
+    CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_APPLIED); /* the first one again */
     CU_ASSERT_EQUAL(revision, 8);
     CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_DRAINING);
     CU_ASSERT_EQUAL(stage(3, 5, &outcome, &t), -ESTALE);
@@ -231,14 +233,14 @@ static void test_retires_when_idle(void)
     tables_retire_idle(&tables, 0);
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     space->n_busy = 0;
-    tables_retire_idle(&tables, config.drain_ms - 1); /* idle, but a rollback could return to it */
+    tables_retire_idle(&tables, config.drain_ms - 1); /* idle, but ROLLBACK could return to it */
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     CU_ASSERT_FALSE(space->leaves_first);
     tables_retire_idle(&tables, config.drain_ms);
     CU_ASSERT_EQUAL(a->state, TABLE_RETIRED);
     CU_ASSERT_PTR_NULL(a->table);
     CU_ASSERT_EQUAL(tables.n_draining, 0);
-    CU_ASSERT_PTR_EQUAL(staged(1), a); /* and can come back */
+    CU_ASSERT_PTR_EQUAL(staged(1), a); /* and can be activated again */
     CU_ASSERT_EQUAL(a->state, TABLE_VERIFIED);
     teardown();
 }
@@ -252,11 +254,11 @@ static enum table_outcome roll_back(const struct table_entry *t, uint64_t revisi
 
     CU_ASSERT_EQUAL_FATAL(tables_rollback(&tables, t->digest, revision, 0, &outcome, &now, active, NULL), 0);
     CU_ASSERT_EQUAL(now, tables.models->revision);
-    *ret_active = tables_find(&tables, active);
+    *ret_active = table_find(&tables, active);
     return outcome;
 }
 
-/* a, b, c one after the other; back to b, back to a, and then there is nothing left to go back to. */
+/* a, b, c one after the other; back to b, back to a, then no table is left to return to. */
 static void test_rollback(void)
 {
     struct table_entry *a, *b, *c, *active;
@@ -281,13 +283,13 @@ static void test_rollback(void)
     CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, b);
     CU_ASSERT(tables.models->revision == 9 && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
-    CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_ALREADY); /* said twice, done once */
+    CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_ALREADY); /* repeated, done once */
     CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_ALREADY);
     CU_ASSERT_PTR_EQUAL(active, b);
     CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, a);
     CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
-    (void) activate(c, 0, &revision); /* by name it can come back, and be left again */
+    (void) activate(c, 0, &revision); /* ACTIVATE by name, and ROLLBACK again */
     CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, a);
     memset(digest, 7, sizeof(digest));
@@ -338,7 +340,7 @@ static void test_number_of_tables_is_limited(void)
     (void) staged(1);
     (void) staged(2);
     CU_ASSERT_EQUAL(tables.n_entries, 3);
-    CU_ASSERT_EQUAL(stage(3, 0, &outcome, &t), 0); /* the rejected one is forgotten for it */
+    CU_ASSERT_EQUAL(stage(3, 0, &outcome, &t), 0); /* the rejected one makes room for it */
     CU_ASSERT_EQUAL(stage(4, 0, &outcome, &t), -ENOSPC);
     CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
     CU_ASSERT_PTR_NULL(t);
@@ -379,16 +381,19 @@ static void test_state_folder(void)
     close_tables();
     open_tables();
     CU_ASSERT_EQUAL(tables.n_entries, 2);
-    CU_ASSERT_EQUAL(tables_find(&tables, active)->state, TABLE_ACTIVE);
-    CU_ASSERT_EQUAL(tables_find(&tables, other)->state, TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(table_find(&tables, active)->state, TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(table_find(&tables, other)->state, TABLE_VERIFIED);
     CU_ASSERT_EQUAL(tables.models->revision, 41);
     teardown();
 }
 
-/* a, b, c activated in turn, c left for b: a restart knows the order, what was left, and until when each
- * drains. */
+/*
+ * a, b, c activated in order, c left for b: a restart knows the order, which was left, and until when each
+ * drains.
+ */
 static void test_rollback_after_a_restart(void)
 {
+    enum { CLOCKS_APART_MS = 5000 };
     struct table_entry *a, *b, *c, *active;
     uint8_t digests[3][DIGEST_BYTES];
     uint64_t revision;
@@ -408,16 +413,17 @@ static void test_rollback_after_a_restart(void)
 
         close_tables();
         open_tables();
-        a = tables_find(&tables, digests[0]);
-        b = tables_find(&tables, digests[1]);
-        c = tables_find(&tables, digests[2]);
+        a = table_find(&tables, digests[0]);
+        b = table_find(&tables, digests[1]);
+        c = table_find(&tables, digests[2]);
         CU_ASSERT_FATAL(a && b && c);
         CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
         CU_ASSERT(c->rolled_back && !a->rolled_back && a->activated == 1 && b->activated == 4 &&
                   c->activated == 3);
         CU_ASSERT_EQUAL(tables.n_draining, 2);
-        /* two readings of two clocks: they agree to a millisecond or two */
-        CU_ASSERT(a->drain_until_ms + 5 > left && a->drain_until_ms < left + 5);
+        /* Two clocks are read one after the other: the pause between the readings is as long as a busy
+         * machine makes it. */
+        CU_ASSERT(a->drain_until_ms + CLOCKS_APART_MS > left && a->drain_until_ms < left + CLOCKS_APART_MS);
     }
     CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, a); /* not c, which was left */
@@ -425,7 +431,7 @@ static void test_rollback_after_a_restart(void)
     teardown();
 }
 
-/* An active set that cannot be written: the word stays, nothing is half done. */
+/* An active set that cannot be written: the word stays, nothing has changed. */
 static void test_activation_that_cannot_be_stored(void)
 {
     uint8_t previous[DIGEST_BYTES];
@@ -459,7 +465,7 @@ static void write_file(const char *name, const char *text)
     assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
 }
 
-/* What is wrong in the folder is left alone and does not keep the daemon from starting. */
+/* Damaged files in the folder are left alone, and the daemon starts. */
 static void test_damaged_state_folder(void)
 {
     static const char *const active[] = {
@@ -479,7 +485,7 @@ static void test_damaged_state_folder(void)
 
     setup(true);
     write_file("tables/0000000000000000000000000000000000000000000000000000000000000000.kvct", "not a table");
-    write_file("tables/README", "somebody's notes");
+    write_file("tables/README", "notes of the operator");
     for (size_t i = 0; i < sizeof(active) / sizeof(active[0]); i++) {
         close_tables();
         write_file("active", active[i]);

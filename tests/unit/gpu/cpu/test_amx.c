@@ -1,8 +1,6 @@
-/*
- * Tiles of bytes (gpu/cpu/amx.h): the model that stands for them in tests against numbers worked by hand and
- * a plain sum; where the processor has them, the instructions against the model.
- */
-#include "tests/unit/gpu/amx_products.h"
+/* Tiles of bytes (gpu/cpu/amx.h): the model of the tests against numbers worked by hand and a plain sum;
+ * where the processor has tiles, the instructions against the model. */
+#include "tests/unit/gpu/cpu/amx_products.h"
 
 #include <string.h>
 
@@ -10,7 +8,7 @@
 #include "gpu/cpu/ops.h"
 #include "tests/lib/test.h"
 
-/* Row 0 of a is 200 1 255 3 and then zeros, column 0 of b is -1 2 -128 4, as 255 2 128 4 without signs. */
+/* Row 0 of a is 200 1 255 3 and then zeros, column 0 of b is -1 2 -128 4, or 255 2 128 4 if unsigned. */
 static void test_by_hand(void)
 {
     static const uint8_t a[4] = {200, 1, 255, 3}, b[4] = {255, 2, 128, 4};
@@ -69,7 +67,7 @@ static void test_instructions(void)
         test_skip("this processor has no AMX");
         return;
     }
-    if (strcmp(ops_select(mask)->name, "amx") != 0) { /* which also asks for the permission */
+    if (strcmp(ops_select(mask)->name, "amx") != 0) { /* ops_select() also requests the permission */
         test_skip("the kernel does not permit tiles");
         return;
     }
@@ -84,12 +82,12 @@ static void test_instructions(void)
     }
 }
 
-/* Without the processor's other half there are no tiles, whatever the mask says. */
+/* Without the AVX-512 half of the processor no tiles are selected, whatever the mask is. */
 static void test_selection(void)
 {
     CU_ASSERT_PTR_EQUAL(ops_select(CPU_AMX), &ops_ref);
     CU_ASSERT_PTR_EQUAL(ops_select(CPU_AVX2 | CPU_AVX512 | CPU_AMX), ops_select(CPU_AVX2 | CPU_AVX512));
-    if (!(cpu_capabilities() & CPU_AMX)) /* and the kernel refuses what the processor lacks */
+    if (!(cpu_capabilities() & CPU_AMX)) /* and the Linux kernel refuses what the processor lacks */
         CU_ASSERT_STRING_EQUAL(ops_select(CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX)->name, "avx512-vnni");
 }
 

@@ -1,4 +1,4 @@
-/* gpu/cpu/attend_dense.c against binary64 (oracle.h), every rule of exactness, every variant. */
+/* gpu/cpu/attend_dense.c against binary64 (attend_oracle.h): every rule of exactness, every variant. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,10 +6,10 @@
 #include "gpu/cpu.h"
 #include "gpu/cpu/ops.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/oracle.h"
-#include "tests/unit/gpu/view.h"
+#include "tests/unit/gpu/attend_oracle.h"
+#include "tests/unit/gpu/memory_table.h"
 
-struct shape {
+struct attend_shape {
     uint32_t d, n_rot, group;
     size_t q_first, n_q;
     uint32_t n_sink;
@@ -27,7 +27,7 @@ static float *random_floats(size_t n)
     return p;
 }
 
-/* Runs @a on the variant of @mask, whose scratch starts as NaN everywhere. */
+/* Runs @a on the variant of @mask; the scratch starts as NaN everywhere. */
 static void check_variant(struct attend_dense_args *a, unsigned mask, size_t scratch_bytes)
 {
     struct oracle_report r;
@@ -42,10 +42,10 @@ static void check_variant(struct attend_dense_args *a, unsigned mask, size_t scr
                a->n_recent, r.error, r.tolerance);
 }
 
-static void check(const struct shape *s)
+static void check(const struct attend_shape *s)
 {
     static const unsigned masks[] = {0, CPU_AVX2, CPU_AVX2 | CPU_AVX512};
-    struct geometry g = view_geometry(1, s->group, 1, s->d, s->n_rot);
+    struct geometry g = memory_table_geometry(1, s->group, 1, s->d, s->n_rot);
     size_t n = s->q_first + s->n_q, row_stride = s->d + 3, q_stride = (size_t) s->group * s->d + 1;
     size_t scratch_bytes = attend_dense_scratch_bytes(&g, n, s->n_q);
     float *rows[4], *q = random_floats(s->n_q * q_stride), *out = random_floats(s->n_q * q_stride);
@@ -81,20 +81,20 @@ static void check(const struct shape *s)
     free(a.scratch);
 }
 
-/* Chunks change sides at m + 1 = chunk end + 64: 127 tokens are all exact, at 128 the first chunk is decoded.
- */
+/* Chunks become decoded at m + 1 = chunk end + 64: 127 tokens are all exact, at 128 the first chunk is
+ * decoded. */
 static void test_by_step(void)
 {
     static const size_t firsts[] = {0, 100, 126, 127, 128, 191, 192, 255};
 
     for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        check(&(struct shape){.d = 32,
-                              .n_rot = 32,
-                              .group = 3,
-                              .q_first = firsts[i],
-                              .n_q = 1 + i % 2 * 40,
-                              .n_sink = i % 3 * 2,
-                              .n_recent = EXACT_BY_STEP});
+        check(&(struct attend_shape){.d = 32,
+                                     .n_rot = 32,
+                                     .group = 3,
+                                     .q_first = firsts[i],
+                                     .n_q = 1 + i % 2 * 40,
+                                     .n_sink = i % 3 * 2,
+                                     .n_recent = EXACT_BY_STEP});
 }
 
 static void test_recent(void)
@@ -102,39 +102,39 @@ static void test_recent(void)
     static const int32_t recent[] = {0, 1, 2, 63, 64, 65, 100, 1000, INT32_MAX};
 
     for (size_t i = 0; i < sizeof(recent) / sizeof(recent[0]); i++)
-        check(&(struct shape){.d = 32,
-                              .n_rot = 16,
-                              .group = 1 + (uint32_t) i % 4,
-                              .q_first = i * 17,
-                              .n_q = 90,
-                              .n_sink = i % 2 * 4,
-                              .n_recent = recent[i]});
+        check(&(struct attend_shape){.d = 32,
+                                     .n_rot = 16,
+                                     .group = 1 + (uint32_t) i % 4,
+                                     .q_first = i * 17,
+                                     .n_q = 90,
+                                     .n_sink = i % 2 * 4,
+                                     .n_recent = recent[i]});
 }
 
-/* Sinks that fill a block, more than one, or everything. */
+/* Sinks that fill a block, more than one block, or everything. */
 static void test_sinks(void)
 {
     static const uint32_t sinks[] = {1, 63, 64, 65, 200, UINT32_MAX};
 
     for (size_t i = 0; i < sizeof(sinks) / sizeof(sinks[0]); i++)
-        check(
-            &(struct shape){.d = 32, .n_rot = 32, .group = 2, .q_first = 40, .n_q = 100, .n_sink = sinks[i]});
+        check(&(struct attend_shape){
+            .d = 32, .n_rot = 32, .group = 2, .q_first = 40, .n_q = 100, .n_sink = sinks[i]});
 }
 
-/* Windows narrower and wider than a block, whose rows straddle their first and last blocks. */
+/* Windows narrower and wider than a block, whose rows cross their first and last blocks. */
 static void test_windows(void)
 {
     static const size_t windows[] = {1, 5, 64, 65, 130, 1000};
 
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-        check(&(struct shape){.d = 32,
-                              .n_rot = 32,
-                              .group = 3,
-                              .q_first = 130,
-                              .n_q = 1 + i % 2 * 100,
-                              .n_sink = 4,
-                              .n_recent = (int32_t) (i % 3) * 40,
-                              .window = windows[i]});
+        check(&(struct attend_shape){.d = 32,
+                                     .n_rot = 32,
+                                     .group = 3,
+                                     .q_first = 130,
+                                     .n_q = 1 + i % 2 * 100,
+                                     .n_sink = 4,
+                                     .n_recent = (int32_t) (i % 3) * 40,
+                                     .window = windows[i]});
 }
 
 static void test_dimensions(void)
@@ -143,13 +143,13 @@ static void test_dimensions(void)
 
     for (size_t i = 0; i < sizeof(d) / sizeof(d[0]); i++)
         for (uint32_t rot = 0; rot <= d[i]; rot += d[i] / 4 * 2)
-            check(&(struct shape){.d = d[i],
-                                  .n_rot = rot,
-                                  .group = 3,
-                                  .q_first = 70,
-                                  .n_q = 30,
-                                  .n_sink = 4,
-                                  .n_recent = (int32_t) i * 8});
+            check(&(struct attend_shape){.d = d[i],
+                                         .n_rot = rot,
+                                         .group = 3,
+                                         .q_first = 70,
+                                         .n_q = 30,
+                                         .n_sink = 4,
+                                         .n_recent = (int32_t) i * 8});
 }
 
 const char test_suite[] = "attend_dense";

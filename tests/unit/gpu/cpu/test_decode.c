@@ -1,7 +1,7 @@
 /*
- * The loops of gpu/cpu/decode.h one by one, on whole numbers that they are given, against sums in binary64
- * over codes read one at a time (half_tile_get()). Nothing is rounded to whole numbers in between, so results
- * are those of binary32: sums of whole numbers below 2^24 are exact, a few operations on them are off by
+ * The loops of gpu/cpu/decode.h one by one, on given whole numbers, against sums in binary64 over codes
+ * read one at a time (half_tile_get()). No number is rounded to whole numbers in between, so results have
+ * the accuracy of binary32: sums of whole numbers below 2^24 are exact, a few operations on them err by
  * 2^-22 of their size.
  */
 #include "gpu/cpu/decode.h"
@@ -10,16 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
+#include "gpu/half_tile.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/decode_variants.h"
-#include "tests/unit/gpu/scene.h"
+#include "tests/unit/gpu/cpu/decode_variants.h"
+#include "tests/unit/gpu/attend_scene.h"
 
 enum { HALVES = 11, COLS = 8 * HALVES, ROWS = 7 };
 
 static const double EPSILON = 0x1p-22;
 
-/* Half-tiles of a page with random codes, of widths from @widest down, and what the loops make of them. */
+/* Half-tiles of a page with random codes, of widths from @widest down, and the results of the loops. */
 struct page {
     struct level_table levels[TABLE_BITS_MAX + 1];
     uint8_t bits[HALVES], bytes[HALVES * 512 + 1];
@@ -118,14 +119,14 @@ static int random_whole(int largest)
 }
 
 /* Eleven planes, the last of them without rotation. */
-enum { PLANES = 11, TURNING = 10 };
+enum { PLANES = 11, ROTATED = 10 };
 
 struct dec {
     int16_t wide[2 * PLANES * COLS];
     int8_t narrow[2 * PLANES * COLS];
     int32_t start[2 * PLANES];
     float wide_step[2 * PLANES], narrow_step[2 * PLANES], mean[2 * PLANES];
-    float cos[TURNING * CHUNK_TOKENS], sin[TURNING * CHUNK_TOKENS];
+    float cos[ROTATED * CHUNK_TOKENS], sin[ROTATED * CHUNK_TOKENS];
 };
 
 static struct key_rows fill_dec(const struct decode_ops *ops, const struct page *p, struct dec *d)
@@ -135,7 +136,7 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
     *d = (struct dec){0};
     for (size_t i = 0; i < 2 * PLANES * n_wide; i++)
         d->wide[i] = (int16_t) random_whole(WIDE_MAX);
-    for (size_t i = 0; i < 2 * PLANES * n_narrow; i++) { /* some rows have the largest everywhere */
+    for (size_t i = 0; i < 2 * PLANES * n_narrow; i++) { /* some rows have the largest number everywhere */
         d->narrow[i] = (int8_t) (i / n_narrow % 5 == 0 ? ops->narrow_max : random_whole(ops->narrow_max));
         d->start[i / n_narrow] -= 128 * d->narrow[i];
     }
@@ -144,7 +145,7 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
         d->narrow_step[i] = (float) test_rand_normal() * 0x1p-12f;
         d->mean[i] = (float) test_rand_normal();
     }
-    for (size_t i = 0; i < TURNING * CHUNK_TOKENS; i++) {
+    for (size_t i = 0; i < ROTATED * CHUNK_TOKENS; i++) {
         double angle = 10 * test_rand_normal();
 
         d->cos[i] = (float) cos(angle);
@@ -152,7 +153,7 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
     }
     return (struct key_rows){
         .n_planes = PLANES,
-        .n_rot = TURNING,
+        .n_rot = ROTATED,
         .wide = d->wide,
         .narrow = d->narrow,
         .start = d->start,
@@ -191,7 +192,7 @@ static void check_keys(const struct decode_ops *ops, struct page *p)
                     size += fabs(factor * level(p, SIDE_K, token, col));
                 }
             }
-            if (plane < TURNING) {
+            if (plane < ROTATED) {
                 c = (double) m.cos[plane * CHUNK_TOKENS + token];
                 s = (double) m.sin[plane * CHUNK_TOKENS + token];
             }
@@ -229,7 +230,7 @@ static struct fold_codes ring_codes(struct ring *r, const struct page *p)
     };
 }
 
-/* What a node's row counts for column @col. */
+/* The value of column @col in the row of a node. */
 static double node(const struct fold_codes *c, size_t at, unsigned col)
 {
     if (col < c->n_wide)
@@ -295,12 +296,13 @@ static void test_fold(void)
     each(check_fold);
 }
 
-/* Nodes are rounded to whole numbers here: to half a step, of the largest / narrow_max or / WIDE_MAX. */
+/* Nodes are rounded to whole numbers here: to half a step, where a step is the largest / narrow_max or /
+ * WIDE_MAX. */
 static void check_nodes(const struct decode_ops *ops, struct page *p)
 {
-    enum { N = 5, SLOT = 8, R = 96 }; /* rows have room for more columns than have levels */
+    enum { N = 5, SLOT = 8, R = 96 }; /* rows have space for more columns than have levels */
     struct ring *r = calloc(1, sizeof(*r));
-    int16_t pairs[N * ROWS * R * 2], turns[FOLD_RATIO * N * 2];
+    int16_t pairs[N * ROWS * R * 2], rotations[FOLD_RATIO * N * 2];
     uint32_t both[FOLD_RATIO * N];
     float step[ROWS * R], above[FOLD_NODES][ROWS * R], weights[FOLD_RATIO][FOLD_NODES];
     struct fold_codes c = ring_codes(r, p);
@@ -309,7 +311,7 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
         .cols = ROWS * R,
         .pairs = pairs,
         .step = step,
-        .turns = both,
+        .rotations = both,
         .weights = (const float(*)[FOLD_NODES]) weights,
     };
 
@@ -317,8 +319,8 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
     for (size_t i = 0; i < N * ROWS * R * 2; i++)
         pairs[i] = (int16_t) random_whole(PAIRS_MAX / (2 * N));
     for (size_t i = 0; i < FOLD_RATIO * N * 2; i++)
-        turns[i] = (int16_t) random_whole(32767);
-    memcpy(both, turns, sizeof(both));
+        rotations[i] = (int16_t) random_whole(32767);
+    memcpy(both, rotations, sizeof(both));
     for (size_t i = 0; i < FOLD_NODES * ROWS * R; i++)
         above[i / (ROWS * R)][i % (ROWS * R)] = (float) test_rand_normal();
     for (size_t i = 0; i < ROWS * R; i++)
@@ -339,7 +341,7 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
                 for (size_t i = 0; i < N; i++)
                     for (size_t h = 0; h < 2; h++)
                         sum += (double) pairs[(i * ROWS * R + row * R + col) * 2 + h] *
-                               (double) turns[(j * N + i) * 2 + h] * (double) step[row * R + col];
+                               (double) rotations[(j * N + i) * 2 + h] * (double) step[row * R + col];
                 for (size_t k = 0; k < FOLD_NODES; k++)
                     sum += (double) weights[j][k] * (double) above[k][row * R + col];
                 CU_ASSERT_DOUBLE_EQUAL(node(&c, at, col), sum, half * 1.001);
@@ -355,7 +357,7 @@ static void test_nodes(void)
     each(check_nodes);
 }
 
-/* Weights by hand: the loops' orders of them are made by softmax() from scores whose exp are whole steps. */
+/* Weights worked by hand: softmax() makes the loops' orders of them from scores whose exp are whole steps. */
 static void make_weights(const struct decode_ops *ops, int whole[ROWS][CHUNK_TOKENS], struct row_weights *w)
 {
     float scores[ROWS * CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
@@ -379,14 +381,14 @@ static void make_weights(const struct decode_ops *ops, int whole[ROWS][CHUNK_TOK
                                    (double) WEIGHT_WIDE_MAX * whole[row][t] / ops->weight_max, 0.6);
             sum += (double) whole[row][t] / ops->weight_max;
         }
-        CU_ASSERT_EQUAL(factor[row], 0); /* of nothing */
+        CU_ASSERT_EQUAL(factor[row], 0); /* there are no earlier sums */
         CU_ASSERT_EQUAL(state[row].max, 0);
         CU_ASSERT_DOUBLE_EQUAL((double) state[row].sum, sum, 64 * EPSILON);
         CU_ASSERT_DOUBLE_EQUAL((double) w[row].step, 1.0 / ops->weight_max, EPSILON);
     }
 }
 
-/* What weights and levels of @col give, and the sum of sizes. */
+/* Weights times the levels of @col, and the sum of sizes. */
 static double weighted(const struct page *p, enum side side, const struct row_weights *w, unsigned col,
                        double *ret_size)
 {
@@ -412,7 +414,7 @@ static void check_values(const struct decode_ops *ops, struct page *p)
 
     assert(w && sums);
     make_weights(ops, whole, w);
-    for (int twice = 0; twice < 2; twice++) { /* sums are added to */
+    for (int twice = 0; twice < 2; twice++) { /* the second time adds to the sums */
         ops->values(&p->coded, ROWS, w, sums, LD);
         ops->key_values(&p->codes, ROWS, w, of_keys, LD);
     }
@@ -479,8 +481,8 @@ static bool same_scores(const struct decode_ops *x, const struct decode_ops *y, 
     return same;
 }
 
-/* The sum of a coordinate's parts: of V [DECODE_PARTS], of K's fours every fourth lane, of its pairs two in
- * four. */
+/* Adds the parts of a coordinate: of V [DECODE_PARTS]; of K's groups of four every fourth lane; of its
+ * pairs two in four lanes. */
 static double sum_of(const float *sums, size_t lanes, size_t every, size_t run)
 {
     double sum = 0;
@@ -491,9 +493,9 @@ static double sum_of(const float *sums, size_t lanes, size_t every, size_t run)
     return sum;
 }
 
-/* Steps of 1, so that sums are whole numbers below 2^24 for bytes and binary32 holds them; one row to
- * sixteen. Rows of sums follow each other without a gap and each buffer ends with the last, for sanitizers to
- * see what goes beyond. */
+/* Steps of 1, so that sums are whole numbers below 2^24 for bytes, which binary32 holds; one row to
+ * sixteen. Rows of sums are contiguous and each buffer ends with the last row, so that sanitizers see
+ * accesses beyond it. */
 static unsigned different_values(const struct decode_ops *x, const struct decode_ops *y, struct page *p,
                                  size_t n_rows)
 {
@@ -541,7 +543,7 @@ static void check_tiles(const struct decode_ops *ops, struct page *p)
 {
     const struct decode_ops *vnni = ops_select(CPU_AVX2 | CPU_AVX512 | CPU_VNNI)->decode;
 
-    if (!ops->begin) /* AMX alone keeps something */
+    if (!ops->begin) /* only AMX has a set-up */
         return;
     CU_ASSERT_TRUE(same_keys(ops, vnni, p));
     CU_ASSERT_TRUE(same_scores(ops, vnni, p));

@@ -1,14 +1,12 @@
-/*
- * The inner loops: each variant against the reference, the reference against literals or binary64. Sizes
- * around every vector width, unaligned pointers, buffers that end exactly where the operation may stop.
- */
+/* The inner loops: each variant against the reference, the reference against literals or binary64. Sizes
+ * around every vector width, unaligned pointers, buffers that end exactly where the operation may stop. */
 #include "gpu/cpu/ops.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/quant.h"
+#include "alloc/levels_normal.h"
 #include "base/half.h"
 #include "gpu/cpu.h"
 #include "tests/lib/test.h"
@@ -56,10 +54,8 @@ static void test_matmul_known(void)
     }
 }
 
-/*
- * k products of N(0, 1) make partial sums below 5 sqrt(k), each of k + 1 sums rounded by 2^-24 of that; C
- * adds 5. The ordered product must have exactly the stated bits.
- */
+/* k products of N(0, 1) make partial sums below 5 sqrt(k), each of k + 1 sums rounded by 2^-24 of that; C
+ * adds 5. The ordered product must have exactly the stated bits. */
 static void check_matmul(const struct ops *ops, size_t m, size_t n, size_t k)
 {
     size_t lda = k + 3, ldb = n + 1, ldc = n + 5;
@@ -75,8 +71,8 @@ static void check_matmul(const struct ops *ops, size_t m, size_t n, size_t k)
                         (struct matrix_out){ordered, ldc});
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < ldc; j++) {
-            volatile float sum =
-                0; /* volatile: each step is rounded to binary32, whatever the compiler would like */
+            /* volatile: each step is rounded to binary32, whatever the compiler prefers */
+            volatile float sum = 0;
             double exact = 0;
 
             if (j >= n) { /* beyond the columns nothing changes */
@@ -159,7 +155,7 @@ static void test_rotate(void)
         }
 }
 
-/* All 65536 values, subnormals included, at an odd address; NaN needs only to stay one. */
+/* All 65536 values, subnormals included, at an odd address; NaN must only stay NaN. */
 static void test_from_half(void)
 {
     enum { N = 65536 };
@@ -179,7 +175,7 @@ static void test_from_half(void)
 
             CU_ASSERT_TRUE(isnan(want) ? isnan(ret[x]) : ret[x] == want);
         }
-        for (size_t n = 0; n < 40; n++) { /* no more than n */
+        for (size_t n = 0; n < 40; n++) { /* writes no more than n */
             ret[n] = 77;
             variant(i)->from_half(bytes + 1 + 2 * (N / 4), n, ret);
             CU_ASSERT_EQUAL(ret[n], 77);

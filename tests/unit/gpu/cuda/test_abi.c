@@ -1,4 +1,4 @@
-/* Our view of the driver's interface against the toolkit's own header. Built where that is installed. */
+/* gpu/cuda/abi.h against the header of the toolkit. Built where the toolkit is installed. */
 #include <cuda.h>
 #include <stddef.h>
 

@@ -1,148 +1,318 @@
-/*
- * Attention through the driver, by the kernel that a launch picks for the GPU, by the one that it picks for
- * older ones, and by general ones: on the stand-in one shape of each, since test_kernels.c, test_attend_80.c
- * and test_attend_90.c run the kernels on the CPU in all shapes; where there is a GPU the shapes that differ
- * in what kernels do.
- */
-#include <stdlib.h>
+/* The general attention kernels (gpu/cuda/kernels/attend.cu), run on the CPU, against attention in binary64
+ * over the same pages: the scenes are those of tests/unit/gpu/cpu/test_attend_packed.c, for one query and
+ * for many, divided among any number of splits. kernel_attend_check.h derives the tolerance. */
+#include <errno.h>
+#include <string.h>
 
-#include "gpu/cuda/plan.h"
+#include "base/errmsg.h"
+#include "gpu/cuda/device_table.h"
+#include "gpu/cuda/select.h"
+#include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/cuda/end.h"
-#include "tests/unit/gpu/cuda/kernel_scene.h"
+#include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
-static struct end gpu;
+enum { SMALLEST = ATTEND_COUNT }; /* the kernel that select_attend() picks */
 
-/* Kernels of at most these compute capabilities. */
-static const unsigned computes[] = {999, 80, 0};
-
-enum { COMPUTES = sizeof(computes) / sizeof(computes[0]) };
-
-/* What lies at the addresses of @seq, in GPU memory. */
-static cu_ptr put_sequence(const struct page_layout *l, const struct plan_seq *seq)
+static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
+                   unsigned which)
 {
-    size_t tail = (size_t) l->shard.n_heads * seq->exact_ld * l->table->geometry.d * sizeof(uint16_t);
-    struct plan_seq there = *seq;
-    cu_ptr *pages = calloc(seq->n_pages + 1, sizeof(*pages)), at;
+    enum attend_kernel kernel = which == SMALLEST ? select_attend(l, a->n_q) : (enum attend_kernel) which;
 
-    assert(pages);
-    for (uint32_t i = 0; i < seq->n_pages; i++)
-        pages[i] = end_put(&gpu, seq->payloads[i], l->payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST]);
-    there.payloads = (uint8_t *const *) (uintptr_t) end_put(&gpu, pages, (seq->n_pages + 1) * sizeof(*pages));
-    there.exact_k = (uint16_t *) (uintptr_t) end_put(&gpu, seq->exact_k, tail);
-    there.exact_v = (uint16_t *) (uintptr_t) end_put(&gpu, seq->exact_v, tail);
-    at = end_put(&gpu, &there, sizeof(there));
-    free(pages);
-    return at;
-}
-
-/* A scene's launch, whose pointers are the host's, in GPU memory; @which: the compute capability that bounds
- * the choice. */
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
-{
-    const struct geometry *g = &l->table->geometry;
-    size_t row = (size_t) l->shard.n_heads * geometry_group(g) * g->d * sizeof(float);
-    size_t partial = PLAN_PARTIAL_FLOATS(plan_columns_max(l), g->d) * sizeof(float);
-    struct plan_attend there = *a;
-
-    cuda_kernels_limit(gpu.kernels, (int) which);
-    there.table = (const struct plan_table *) (uintptr_t) end_put_table(&gpu, l);
-    there.partials = (float *) (uintptr_t) end_put(&gpu, NULL,
-                                                   n_items * PLAN_TILES(geometry_group(g), a->n_q) *
-                                                       l->shard.n_heads * a->n_splits * partial);
-    for (unsigned i = 0; i < n_items; i++) {
-        there.items[i].seq = (const struct plan_seq *) (uintptr_t) put_sequence(l, a->items[i].seq);
-        there.items[i].q = (const float *) (uintptr_t) end_put(&gpu, a->items[i].q, a->n_q * row);
-        there.items[i].out = (float *) (uintptr_t) end_put(&gpu, a->items[i].out, a->n_q * row);
-    }
-    end_ok(&gpu, cuda_attend(gpu.kernels, l, &there, n_items, NULL, &gpu.e));
-    for (unsigned i = 0; i < n_items; i++)
-        end_get(&gpu, a->items[i].out, (cu_ptr) (uintptr_t) there.items[i].out, a->n_q * row);
+    if (!select_attend_takes(kernel, l, a->n_q))
+        return false;
+    on_cpu_attend(kernel, a, n_items, device_table_attend_shared_bytes(l),
+                  device_table_merge_shared_bytes(l));
     return true;
 }
 
-/* Of whichever kernel it is: those for compute capability 9.0 round most (test_attend_90.c). */
-static double roundings(uint32_t d)
+static void check(const struct attend_shape *shape, uint32_t n_splits)
 {
-    return 3 + (d / 16.0 + 1) / 2 - 1 + 2.5 + 2;
+    CU_ASSERT_TRUE(kernel_attend_check(shape, n_splits, launch, SMALLEST, 3));
 }
 
-static void check(const struct shape *shape, uint32_t n_splits)
+/* Exact rows are drawn for one head only, so the other heads of the model have no results to compare. */
+static void test_shapes(void)
 {
-    for (unsigned i = 0; i < COMPUTES; i++) {
-        CU_ASSERT_TRUE_FATAL(end_init(&gpu, 1));
-        CU_ASSERT_TRUE(kernel_scene_check(shape, n_splits, launch, computes[i], roundings(shape->d)));
-        CU_ASSERT_TRUE(end_deinit(&gpu));
-    }
+    static const uint32_t dims[] = {32, 64, 80, 96, 128, 256};
+    unsigned n = 0;
+
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (uint32_t rot = 0; rot <= 2; rot++, n++)
+            check(
+                &(struct attend_shape){
+                    .d = dims[i],
+                    .n_rot = rot * dims[i] / 2,
+                    .group = 1 + n % 4,
+                    .bits = -1,
+                    .n_sink = n % 2 * 4,
+                    .v_from = (enum prediction)(n % 2),
+                    .n_pages = 1 + n % 3,
+                    .n_exact = 1 + n * 7,
+                    .n_q = 1,
+                    .q_first = SIZE_MAX,
+                },
+                1 + n % 2);
 }
 
-static void test_one_token(void)
+static void test_every_width(void)
 {
-    check(&(struct shape){.d = 128,
-                          .n_rot = 128,
-                          .group = 4,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .n_pages = 5,
-                          .n_exact = 70,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    for (int bits = 0; bits <= 8; bits++)
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = 3,
+                                     .bits = bits,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 2,
+                                     .n_exact = 3,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
+              1);
+}
+
+static void test_groups(void)
+{
+    for (uint32_t group = 1; group <= 16; group += group < 4 ? 1 : 4)
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = group,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 2,
+                                     .n_exact = 70,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
+              2);
+}
+
+/* V predicted from all heads of the layer: small ranks, so that their sum stays within the limit of the
+ * kernels. */
+static void test_layer_prediction(void)
+{
+    check(&(struct attend_shape){.d = 32,
+                                 .n_rot = 32,
+                                 .group = 3,
+                                 .bits = 3,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_LAYER,
+                                 .n_pages = 2,
+                                 .n_exact = 20,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           2);
-}
-
-static void test_prompt(void)
-{
-    check(&(struct shape){.d = 96,
-                          .n_rot = 96,
-                          .group = 3,
-                          .bits = 3,
-                          .n_sink = 4,
-                          .v_from = PREDICT_NONE,
-                          .n_pages = 2,
-                          .n_exact = 20,
-                          .n_q = 23,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 2,
+                                 .bits = -1,
+                                 .n_sink = 0,
+                                 .v_from = PREDICT_LAYER,
+                                 .n_pages = 3,
+                                 .n_exact = 5,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 
-static void test_batch(void)
+static void test_splits_and_windows(void)
 {
-    for (unsigned i = 0; i < COMPUTES; i++) {
-        CU_ASSERT_TRUE_FATAL(end_init(&gpu, 1));
-        CU_ASSERT_TRUE(kernel_scene_check_batch(64, 2, 0, launch, computes[i], roundings(64)));
-        CU_ASSERT_TRUE(end_deinit(&gpu));
+    static const size_t windows[] = {0, 1, 64, 150, 400};
+
+    for (uint32_t splits = 1; splits <= 8; splits += splits == 1 ? 2 : 5)
+        for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+            check(&(struct attend_shape){.d = 64,
+                                         .n_rot = 32,
+                                         .group = 4,
+                                         .bits = -1,
+                                         .n_sink = 4,
+                                         .v_from = PREDICT_HEAD,
+                                         .n_pages = 5,
+                                         .n_exact = 66,
+                                         .n_q = 1,
+                                         .q_first = SIZE_MAX,
+                                         .window = windows[i]},
+                  splits);
+}
+
+/* A shape that all kernels take, and shapes that only some take: all of them give the same result. */
+static void test_every_kernel(void)
+{
+    static const struct {
+        uint32_t d, group;
+        unsigned n_kernels;
+    } cases[] = {{64, 4, 6}, {64, 12, 3}, {128, 8, 4}, {256, 2, 2}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        unsigned taken = 0;
+
+        for (unsigned kernel = 0; kernel < ATTEND_COUNT; kernel++)
+            taken += kernel_attend_check(&(struct attend_shape){.d = cases[i].d,
+                                                                .n_rot = cases[i].d,
+                                                                .group = cases[i].group,
+                                                                .bits = 3,
+                                                                .n_sink = 4,
+                                                                .v_from = PREDICT_HEAD,
+                                                                .n_pages = 2,
+                                                                .n_exact = 9,
+                                                                .n_q = 1,
+                                                                .q_first = SIZE_MAX},
+                                         2, launch, kernel, 3);
+        CU_ASSERT_EQUAL(taken, cases[i].n_kernels);
     }
 }
 
-/* Dimensions, groups, widths, predictions, numbers of queries, splits, windows: each with each other's
- * neighbours. */
-static void test_all_shapes_on_a_gpu(void)
+/* Many queries: every d and RoPE, tiles that end inside, groups that leave rows unused, with and without
+ * sinks. */
+static void test_queries(void)
 {
-    static const uint32_t dims[] = {32, 64, 80, 96, 128, 256}, groups[] = {1, 4, 7, 8, 16};
-    static const size_t queries[] = {1, 2, 5, 70}, windows[] = {0, 0, 100};
+    static const uint32_t dims[] = {32, 80, 128, 256}, groups[] = {1, 3, 5, 16};
+    static const size_t n_qs[] = {2, 3, 9};
+    unsigned n = 0;
 
-    if (!getenv("TEST_GPU"))
-        return;
-    for (unsigned n = 0; n < 60; n++)
-        check(
-            &(struct shape){
-                .d = dims[n % 6],
-                .n_rot = n % 11 == 0 ? dims[n % 6] / 2 : dims[n % 6],
-                .group = groups[n % 5],
-                .bits = (int) (n % 10) - 1,
-                .n_sink = n % 3 * 4,
-                .v_from = (enum prediction)(n % 2),
-                .n_pages = n % 13,
-                .n_exact = 1 + n * 7 % 140,
-                .n_q = queries[n % 4] <= n * 7 % 140 ? queries[n % 4] : 1,
-                .q_first = SIZE_MAX,
-                .window = windows[n % 3],
-            },
-            1 + n % 4);
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (size_t j = 0; j < sizeof(n_qs) / sizeof(n_qs[0]); j++, n++)
+            check(
+                &(struct attend_shape){
+                    .d = dims[i],
+                    .n_rot = n % 3 * dims[i] / 2,
+                    .group = groups[n % 4],
+                    .bits = -1,
+                    .n_sink = n % 2 * 4,
+                    .v_from = (enum prediction)(n % 2),
+                    .n_pages = n % 3,
+                    .n_exact = 20 + n * 7,
+                    .n_q = n_qs[j],
+                    .q_first = SIZE_MAX,
+                },
+                1 + n % 2);
 }
 
-const char test_suite[] = "attention in GPU memory";
+/* More queries than exact rows: the first ones are inside packed pages and see only earlier positions,
+ * sinks included. */
+static void test_queries_inside_pages(void)
+{
+    static const size_t exact[] = {20, 1, 0}, from_page[] = {2, 62, 64}, windows[] = {0, 1, 64, 65, 100};
+    static const size_t firsts[] = {0, 2, 4, 62, 64, 127}; /* with newer tokens behind the queries */
+
+    for (size_t i = 0; i < sizeof(exact) / sizeof(exact[0]); i++)
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 32,
+                                     .group = 3,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 1 + i % 2,
+                                     .n_exact = exact[i],
+                                     .n_q = exact[i] + from_page[i],
+                                     .q_first = SIZE_MAX},
+              1 + i % 3);
+    for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 32,
+                                     .group = 3,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 3,
+                                     .n_exact = 20,
+                                     .n_q = 26,
+                                     .q_first = firsts[i]},
+              1 + i % 3);
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+        check(&(struct attend_shape){.d = 32,
+                                     .n_rot = 32,
+                                     .group = 4,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 3,
+                                     .n_exact = 68,
+                                     .n_q = 41,
+                                     .q_first = SIZE_MAX,
+                                     .window = windows[i]},
+              2);
+}
+
+static void test_batches(void)
+{
+    CU_ASSERT_TRUE(kernel_attend_check_batch(32, 1, 0, launch, SMALLEST, 3));
+    CU_ASSERT_TRUE(kernel_attend_check_batch(32, 3, 0, launch, SMALLEST, 3));
+    CU_ASSERT_TRUE(kernel_attend_check_batch(32, 2, 100, launch, SMALLEST, 3));
+}
+
+static void test_extremes(void)
+{
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .mean_norm = 900,
+                                 .n_pages = 2,
+                                 .n_exact = 40,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
+          1);
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .q_size = 30,
+                                 .n_pages = 3,
+                                 .n_exact = 40,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
+          2);
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .n_pages = 0,
+                                 .n_exact = 1,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
+          3); /* no packed page */
+}
+
+/* Tables that the kernels do not take are refused with the reason before anything runs. */
+static void test_what_is_refused(void)
+{
+    struct attend_shape shape = {.d = 32,
+                                 .n_rot = 32,
+                                 .group = 17,
+                                 .bits = 2,
+                                 .n_pages = 0,
+                                 .n_exact = 1,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX};
+    struct errmsg e = {""};
+    struct attend_scene s;
+
+    attend_scene_init(&s, &shape);
+    CU_ASSERT_EQUAL(device_table_check(&s.layout, &e), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "17"));
+    attend_scene_deinit(&s);
+    shape = (struct attend_shape){.d = 256,
+                                  .n_rot = 256,
+                                  .group = 1,
+                                  .bits = 2,
+                                  .v_from = PREDICT_LAYER,
+                                  .n_exact = 1,
+                                  .n_q = 1,
+                                  .q_first = SIZE_MAX};
+    attend_scene_init(&s, &shape);
+    CU_ASSERT_EQUAL(device_table_check(&s.layout, &e), -EOPNOTSUPP);
+    attend_scene_deinit(&s);
+}
+
+const char test_suite[] = "cuda_attend";
 const struct test_case test_cases[] = {
-    TEST(test_one_token), TEST(test_prompt), TEST(test_batch), TEST(test_all_shapes_on_a_gpu), TEST_END,
+    TEST(test_shapes),           TEST(test_every_width),          TEST(test_groups),
+    TEST(test_layer_prediction), TEST(test_splits_and_windows),   TEST(test_every_kernel),
+    TEST(test_queries),          TEST(test_queries_inside_pages), TEST(test_batches),
+    TEST(test_extremes),         TEST(test_what_is_refused),      TEST_END,
 };

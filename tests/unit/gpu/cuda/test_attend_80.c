@@ -1,45 +1,53 @@
 /*
- * The attention kernels for compute capability 8.0 and later, run on the CPU with the instructions that they
- * use spelt out (tests/cuda_on_cpu/pairs.h), against attention in binary64 over the same pages.
+ * The attention kernels for compute capability 8.0 and later, run on the CPU with their instructions
+ * written out (tests/cuda_on_cpu/backend/pairs.h), against attention in binary64 over the same pages.
  *
- * Tolerance: kernel_scene.h's, with more roundings: a key as it is formed is rounded there already; turning
- * rounds cosines and sines (1), one of two products (1/2) and the result (1); the mean's cosines and factors
- * are rounded (2) where the mean is no larger than what is added to it. Elsewhere its share is three products
- * of numbers with 22 bits each: two roundings by 2^-24 and a product that is left out, below 2^-24, less than
- * the oracle allows for sums. Weights are 16 bits of the largest of 128.
+ * Tolerance: that of kernel_attend_check.h, with more roundings:
+ *     0      the key as it is computed; already counted there
+ *     1      cosines and sines of its rotation
+ *     1/2    one of the two products
+ *     1      their sum
+ *     2      cosines and factors of the mean, where it is no larger than what is added to it
+ * Elsewhere the part of the mean is three products of numbers with 22 bits each: two roundings by 2^-24 and
+ * a product that is left out, below 2^-24, less than the oracle allows for sums. Weights are 16 bits of the
+ * largest of 128.
  */
 #include <string.h>
 
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
+#include "gpu/cuda/select.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/cuda/kernel_scene.h"
+#include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
-enum { SMALLEST = PLAN_80_COUNT }; /* the kernel that a launch picks */
+enum { SMALLEST = ATTEND_80_COUNT }; /* the kernel that select_attend_80() picks */
 
 #define ROUNDINGS (3 + 2.5 + 2)
 
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
+static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
+                   unsigned which)
 {
-    enum plan_80_kernel kernel = which == SMALLEST ? plan_80_kernel(l, a->n_q) : (enum plan_80_kernel) which;
+    enum attend_80_kernel kernel =
+        which == SMALLEST ? select_attend_80(l, a->n_q) : (enum attend_80_kernel) which;
 
-    if (kernel == PLAN_80_COUNT || !plan_80_takes(kernel, l, a->n_q))
+    if (kernel == ATTEND_80_COUNT || !select_attend_80_takes(kernel, l, a->n_q))
         return false;
-    on_cpu_attend_80(kernel, a, n_items, plan_80_shared_bytes(kernel, l), plan_merge_shared_bytes(l));
+    on_cpu_attend_80(kernel, a, n_items, select_attend_80_shared_bytes(kernel, l),
+                     device_table_merge_shared_bytes(l));
     return true;
 }
 
-static bool taken(const struct shape *shape, uint32_t n_splits, unsigned which)
+static bool taken(const struct attend_shape *shape, uint32_t n_splits, unsigned which)
 {
-    return kernel_scene_check(shape, n_splits, launch, which, ROUNDINGS);
+    return kernel_attend_check(shape, n_splits, launch, which, ROUNDINGS);
 }
 
-static void check(const struct shape *shape, uint32_t n_splits)
+static void check(const struct attend_shape *shape, uint32_t n_splits)
 {
     CU_ASSERT_TRUE(taken(shape, n_splits, SMALLEST));
 }
 
-/* Everything that the kernels tell apart: odd numbers of pages, more of them than are under way, widths,
+/* Everything that the kernels distinguish: odd numbers of pages, more of them than are in flight, widths,
  * rows. */
 static void test_shapes(void)
 {
@@ -53,7 +61,7 @@ static void test_shapes(void)
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (size_t j = 0; j < 4; j++, n++)
             check(
-                &(struct shape){
+                &(struct attend_shape){
                     .d = dims[i].d,
                     .key_rank = dims[i].key_rank,
                     .n_rot = dims[i].d / (1 + n % 2),
@@ -72,61 +80,61 @@ static void test_shapes(void)
 static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = 3,
-                              .bits = bits,
-                              .n_sink = 4,
-                              .v_from = bits % 2 ? PREDICT_HEAD : PREDICT_NONE,
-                              .n_pages = 2,
-                              .n_exact = 3,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = 3,
+                                     .bits = bits,
+                                     .n_sink = 4,
+                                     .v_from = bits % 2 ? PREDICT_HEAD : PREDICT_NONE,
+                                     .n_pages = 2,
+                                     .n_exact = 3,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
               1);
 }
 
 static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 16; group += group < 4 ? 1 : 4)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = group,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 2,
-                              .n_exact = 70,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = group,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 2,
+                                     .n_exact = 70,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
               2);
 }
 
-/* Keys of other heads are not copied ahead. */
+/* Keys of other heads are not prefetched. */
 static void test_layer_prediction(void)
 {
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 2,
-                          .bits = -1,
-                          .key_rank = 16,
-                          .n_sink = 0,
-                          .v_from = PREDICT_LAYER,
-                          .n_pages = 3,
-                          .n_exact = 5,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 2,
+                                 .bits = -1,
+                                 .key_rank = 16,
+                                 .n_sink = 0,
+                                 .v_from = PREDICT_LAYER,
+                                 .n_pages = 3,
+                                 .n_exact = 5,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
-    check(&(struct shape){.d = 128,
-                          .n_rot = 128,
-                          .group = 6,
-                          .bits = 3,
-                          .key_rank = 32,
-                          .n_sink = 4,
-                          .v_from = PREDICT_LAYER,
-                          .n_pages = 2,
-                          .n_exact = 5,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 128,
+                                 .n_rot = 128,
+                                 .group = 6,
+                                 .bits = 3,
+                                 .key_rank = 32,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_LAYER,
+                                 .n_pages = 2,
+                                 .n_exact = 5,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 
@@ -136,21 +144,21 @@ static void test_splits_and_windows(void)
 
     for (uint32_t splits = 1; splits <= 8; splits += splits == 1 ? 2 : 5)
         for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-            check(&(struct shape){.d = 64,
-                                  .n_rot = 32,
-                                  .group = 4,
-                                  .bits = 3,
-                                  .n_sink = 4,
-                                  .v_from = PREDICT_HEAD,
-                                  .n_pages = 5,
-                                  .n_exact = 66,
-                                  .n_q = 1,
-                                  .q_first = SIZE_MAX,
-                                  .window = windows[i]},
+            check(&(struct attend_shape){.d = 64,
+                                         .n_rot = 32,
+                                         .group = 4,
+                                         .bits = 3,
+                                         .n_sink = 4,
+                                         .v_from = PREDICT_HEAD,
+                                         .n_pages = 5,
+                                         .n_exact = 66,
+                                         .n_q = 1,
+                                         .q_first = SIZE_MAX,
+                                         .window = windows[i]},
                   splits);
 }
 
-/* Shapes that some or all kernels take: whichever takes one gives the same. */
+/* Shapes that some or all kernels take: all of them give the same result. */
 static void test_every_kernel(void)
 {
     static const struct {
@@ -162,121 +170,119 @@ static void test_every_kernel(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         unsigned n = 0;
 
-        for (unsigned kernel = 0; kernel < PLAN_80_COUNT; kernel++)
-            n += taken(&(struct shape){.d = cases[i].d,
-                                       .n_rot = cases[i].d,
-                                       .group = cases[i].group,
-                                       .bits = 3,
-                                       .key_rank = cases[i].key_rank,
-                                       .n_sink = 4,
-                                       .v_from = PREDICT_HEAD,
-                                       .n_pages = 2,
-                                       .n_exact = 9,
-                                       .n_q = 1,
-                                       .q_first = SIZE_MAX},
+        for (unsigned kernel = 0; kernel < ATTEND_80_COUNT; kernel++)
+            n += taken(&(struct attend_shape){.d = cases[i].d,
+                                              .n_rot = cases[i].d,
+                                              .group = cases[i].group,
+                                              .bits = 3,
+                                              .key_rank = cases[i].key_rank,
+                                              .n_sink = 4,
+                                              .v_from = PREDICT_HEAD,
+                                              .n_pages = 2,
+                                              .n_exact = 9,
+                                              .n_q = 1,
+                                              .q_first = SIZE_MAX},
                        2, kernel);
         CU_ASSERT_EQUAL(n, cases[i].n_kernels);
     }
 }
 
-/* Queries are turned from page to page, and now and then formed anew. */
+/* Queries are rotated from page to page, and computed anew every ROTATIONS_MAX pages. */
 static void test_many_pages(void)
 {
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 1,
-                          .bits = 2,
-                          .key_rank = 16,
-                          .n_pages = 131,
-                          .n_exact = 1,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 1,
+                                 .bits = 2,
+                                 .key_rank = 16,
+                                 .n_pages = 131,
+                                 .n_exact = 1,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 
-/* Queries of a prompt, at its end and inside of packed pages. */
+/* Queries of a prompt, at its end and inside packed pages. */
 static void test_queries(void)
 {
     static const size_t firsts[] = {0, 2, 62, 64, 127}, windows[] = {1, 64, 65};
 
     for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 32,
-                              .group = 3,
-                              .bits = 4,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 3,
-                              .n_exact = 20,
-                              .n_q = 11,
-                              .q_first = firsts[i]},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 32,
+                                     .group = 3,
+                                     .bits = 4,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 3,
+                                     .n_exact = 20,
+                                     .n_q = 11,
+                                     .q_first = firsts[i]},
               1 + i % 3);
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = 4,
-                              .bits = 2,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 3,
-                              .n_exact = 68,
-                              .n_q = 21,
-                              .q_first = SIZE_MAX,
-                              .window = windows[i]},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = 4,
+                                     .bits = 2,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 3,
+                                     .n_exact = 68,
+                                     .n_q = 21,
+                                     .q_first = SIZE_MAX,
+                                     .window = windows[i]},
               2);
 }
 
-/*
- * Means of norm 900: where queries are large one key has all the weight; where they are small, many have some
- * of it, and a mean whose angles had lost half of their bits would show.
- */
+/* Means of norm 900. Where queries are large, one key has all the weight; where they are small, many keys
+ * have some, and a mean whose angles had lost half of their bits would be seen. */
 static void test_extremes(void)
 {
     static const double q_sizes[] = {0, 0.2, 0.3};
 
     for (size_t i = 0; i < sizeof(q_sizes) / sizeof(q_sizes[0]); i++)
         for (uint32_t group = 3; group <= 8; group += 5)
-            check(&(struct shape){.d = 64,
-                                  .n_rot = 64,
-                                  .group = group,
-                                  .bits = 4,
-                                  .n_sink = 4,
-                                  .v_from = PREDICT_HEAD,
-                                  .mean_norm = 900,
-                                  .q_size = q_sizes[i],
-                                  .n_pages = 4,
-                                  .n_exact = 4,
-                                  .n_q = 1,
-                                  .q_first = SIZE_MAX},
+            check(&(struct attend_shape){.d = 64,
+                                         .n_rot = 64,
+                                         .group = group,
+                                         .bits = 4,
+                                         .n_sink = 4,
+                                         .v_from = PREDICT_HEAD,
+                                         .mean_norm = 900,
+                                         .q_size = q_sizes[i],
+                                         .n_pages = 4,
+                                         .n_exact = 4,
+                                         .n_q = 1,
+                                         .q_first = SIZE_MAX},
                   1);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .q_size = 30,
-                          .n_pages = 3,
-                          .n_exact = 40,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .q_size = 30,
+                                 .n_pages = 3,
+                                 .n_exact = 40,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           2);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .n_pages = 0,
-                          .n_exact = 1,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
-          3); /* nothing packed */
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .n_pages = 0,
+                                 .n_exact = 1,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
+          3); /* no packed page */
 }
 
 static void test_batch(void)
 {
-    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 3, 0, launch, SMALLEST, ROUNDINGS));
-    CU_ASSERT_TRUE(kernel_scene_check_batch(128, 2, 100, launch, SMALLEST, ROUNDINGS));
+    CU_ASSERT_TRUE(kernel_attend_check_batch(64, 3, 0, launch, SMALLEST, ROUNDINGS));
+    CU_ASSERT_TRUE(kernel_attend_check_batch(128, 2, 100, launch, SMALLEST, ROUNDINGS));
 }
 
 const char test_suite[] = "gpu kernels of 8.0 on the CPU";

@@ -1,29 +1,36 @@
 /*
- * The attention kernels for compute capability 9.0, run on the CPU with the instructions that they use spelt
- * out (tests/cuda_on_cpu/hopper.h), against attention in binary64 over the same pages.
+ * The attention kernels for compute capability 9.0, run on the CPU with their instructions written out
+ * (tests/cuda_on_cpu/backend/hopper.h), against attention in binary64 over the same pages.
  *
- * Tolerance: kernel_scene.h's, with more roundings. Sums of keys are binary16 after every 16 coordinates: sum
- * i of n has size sqrt(i / n) of the last, so their roundings are (n + 1) / 2 of the last one's in squares,
- * of which the key's own is counted there already; turning rounds cosines and sines (1), one of two products
- * (1/2) and the result (1); the mean's cosines and factors are rounded (2) where the mean is no larger than
- * what is added to it.
+ * Tolerance: that of kernel_attend_check.h, with more roundings, in squares:
+ *
+ *     (n + 1) / 2    sums of keys, binary16 after every 16 coordinates: sum i of n has size sqrt(i / n) of
+ *                    the last; one of these, that of the key itself, is already counted there
+ *     1              cosines and sines of its rotation
+ *     1/2            one of the two products
+ *     1              their sum
+ *     2              cosines and factors of the mean, where it is no larger than what is added to it
  */
 #include <string.h>
 
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
+#include "gpu/cuda/select.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/cuda/kernel_scene.h"
+#include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
-enum { SMALLEST = PLAN_90_COUNT }; /* the kernel that a launch picks */
+enum { SMALLEST = ATTEND_90_COUNT }; /* the kernel that select_attend_90() picks */
 
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
+static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
+                   unsigned which)
 {
-    enum plan_90_kernel kernel = which == SMALLEST ? plan_90_kernel(l, a->n_q) : (enum plan_90_kernel) which;
+    enum attend_90_kernel kernel =
+        which == SMALLEST ? select_attend_90(l, a->n_q) : (enum attend_90_kernel) which;
 
-    if (kernel == PLAN_90_COUNT || !plan_90_takes(kernel, l, a->n_q))
+    if (kernel == ATTEND_90_COUNT || !select_attend_90_takes(kernel, l, a->n_q))
         return false;
-    on_cpu_attend_90(kernel, a, n_items, plan_90_shared_bytes(kernel, l), plan_merge_shared_bytes(l));
+    on_cpu_attend_90(kernel, a, n_items, select_attend_90_shared_bytes(kernel, l),
+                     device_table_merge_shared_bytes(l));
     return true;
 }
 
@@ -34,12 +41,12 @@ static double roundings(uint32_t d)
     return 3 + (steps + 1) / 2 - 1 + 2.5 + 2;
 }
 
-static bool taken(const struct shape *shape, uint32_t n_splits, unsigned which)
+static bool taken(const struct attend_shape *shape, uint32_t n_splits, unsigned which)
 {
-    return kernel_scene_check(shape, n_splits, launch, which, roundings(shape->d));
+    return kernel_attend_check(shape, n_splits, launch, which, roundings(shape->d));
 }
 
-static void check(const struct shape *shape, uint32_t n_splits)
+static void check(const struct attend_shape *shape, uint32_t n_splits)
 {
     CU_ASSERT_TRUE(taken(shape, n_splits, SMALLEST));
 }
@@ -52,7 +59,7 @@ static void test_shapes(void)
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (uint32_t rot = 0; rot <= 2; rot++, n++)
             check(
-                &(struct shape){
+                &(struct attend_shape){
                     .d = dims[i],
                     .n_rot = rot * dims[i] / 2,
                     .group = 1 + n % 4,
@@ -67,65 +74,65 @@ static void test_shapes(void)
                 1 + n % 2);
 }
 
-/* Every width that a half-tile can have, K and V, predicted and not; pages come with all codes. */
+/* Every width that a half-tile can have, K and V, predicted and not; the random pages have all codes. */
 static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = 3,
-                              .bits = bits,
-                              .n_sink = 4,
-                              .v_from = bits % 2 ? PREDICT_HEAD : PREDICT_NONE,
-                              .n_pages = 2,
-                              .n_exact = 3,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = 3,
+                                     .bits = bits,
+                                     .n_sink = 4,
+                                     .v_from = bits % 2 ? PREDICT_HEAD : PREDICT_NONE,
+                                     .n_pages = 2,
+                                     .n_exact = 3,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
               1);
     for (int bits = 1; bits <= 6; bits++)
-        check(&(struct shape){.d = 128,
-                              .n_rot = 128,
-                              .group = 4,
-                              .bits = bits,
-                              .n_sink = 0,
-                              .v_from = bits % 2 ? PREDICT_NONE : PREDICT_HEAD,
-                              .n_pages = 1,
-                              .n_exact = 1,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
+        check(&(struct attend_shape){.d = 128,
+                                     .n_rot = 128,
+                                     .group = 4,
+                                     .bits = bits,
+                                     .n_sink = 0,
+                                     .v_from = bits % 2 ? PREDICT_NONE : PREDICT_HEAD,
+                                     .n_pages = 1,
+                                     .n_exact = 1,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
               1);
-    check(&(struct shape){.d = 256,
-                          .n_rot = 256,
-                          .group = 2,
-                          .bits = 4,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .n_pages = 1,
-                          .n_exact = 1,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 256,
+                                 .n_rot = 256,
+                                 .group = 2,
+                                 .bits = 4,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .n_pages = 1,
+                                 .n_exact = 1,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 
 static void test_batches(void)
 {
-    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 1, 0, launch, SMALLEST, roundings(64)));
-    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 3, 100, launch, SMALLEST, roundings(64)));
+    CU_ASSERT_TRUE(kernel_attend_check_batch(64, 1, 0, launch, SMALLEST, roundings(64)));
+    CU_ASSERT_TRUE(kernel_attend_check_batch(64, 3, 100, launch, SMALLEST, roundings(64)));
 }
 
 static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 16; group += group < 4 ? 1 : 4)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = group,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 2,
-                              .n_exact = 70,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 64,
+                                     .group = group,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 2,
+                                     .n_exact = 70,
+                                     .n_q = 1,
+                                     .q_first = SIZE_MAX},
               2);
 }
 
@@ -135,38 +142,38 @@ static void test_splits_and_windows(void)
 
     for (uint32_t splits = 1; splits <= 8; splits += splits == 1 ? 2 : 5)
         for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-            check(&(struct shape){.d = 64,
-                                  .n_rot = 32,
-                                  .group = 4,
-                                  .bits = -1,
-                                  .n_sink = 4,
-                                  .v_from = PREDICT_HEAD,
-                                  .n_pages = 5,
-                                  .n_exact = 66,
-                                  .n_q = 1,
-                                  .q_first = SIZE_MAX,
-                                  .window = windows[i]},
+            check(&(struct attend_shape){.d = 64,
+                                         .n_rot = 32,
+                                         .group = 4,
+                                         .bits = -1,
+                                         .n_sink = 4,
+                                         .v_from = PREDICT_HEAD,
+                                         .n_pages = 5,
+                                         .n_exact = 66,
+                                         .n_q = 1,
+                                         .q_first = SIZE_MAX,
+                                         .window = windows[i]},
                   splits);
 }
 
-/* More pages than the ring has stages, than phases are carried over (48), than addresses are fetched at once.
- */
+/* More pages than the ring has stages, than a phase is advanced over (48), and than addresses are fetched
+ * at once. */
 static void test_many_pages(void)
 {
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = 2,
-                          .n_sink = 4,
-                          .v_from = PREDICT_NONE,
-                          .n_pages = 60,
-                          .n_exact = 64,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = 2,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_NONE,
+                                 .n_pages = 60,
+                                 .n_exact = 64,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 
-/* A shape that kernels of its dimension take, with rooms for 8 rows or 16. */
+/* A shape that several kernels of its dimension take, with 8 rows or 16. */
 static void test_every_kernel(void)
 {
     static const struct {
@@ -177,17 +184,17 @@ static void test_every_kernel(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         unsigned n_taken = 0;
 
-        for (unsigned kernel = 0; kernel < PLAN_90_COUNT; kernel++)
-            n_taken += taken(&(struct shape){.d = cases[i].d,
-                                             .n_rot = cases[i].d,
-                                             .group = cases[i].group,
-                                             .bits = 3,
-                                             .n_sink = 4,
-                                             .v_from = PREDICT_HEAD,
-                                             .n_pages = 2,
-                                             .n_exact = 9,
-                                             .n_q = 1,
-                                             .q_first = SIZE_MAX},
+        for (unsigned kernel = 0; kernel < ATTEND_90_COUNT; kernel++)
+            n_taken += taken(&(struct attend_shape){.d = cases[i].d,
+                                                    .n_rot = cases[i].d,
+                                                    .group = cases[i].group,
+                                                    .bits = 3,
+                                                    .n_sink = 4,
+                                                    .v_from = PREDICT_HEAD,
+                                                    .n_pages = 2,
+                                                    .n_exact = 9,
+                                                    .n_q = 1,
+                                                    .q_first = SIZE_MAX},
                              2, kernel);
         CU_ASSERT_EQUAL(n_taken, cases[i].n_kernels);
     }
@@ -202,7 +209,7 @@ static void test_queries(void)
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (size_t j = 0; j < sizeof(n_qs) / sizeof(n_qs[0]); j++, n++)
             check(
-                &(struct shape){
+                &(struct attend_shape){
                     .d = dims[i],
                     .n_rot = n % 3 * dims[i] / 2,
                     .group = groups[n % 4],
@@ -217,100 +224,99 @@ static void test_queries(void)
                 1 + n % 2);
 }
 
-/* Queries that stand inside packed pages see only what is before them, sinks included, and no more than their
- * window. */
+/* Queries inside packed pages see only earlier positions, sinks included, and no more than their window. */
 static void test_queries_inside_pages(void)
 {
     static const size_t firsts[] = {0, 2, 4, 62, 64, 127}, windows[] = {0, 1, 64, 65, 100};
 
     for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 32,
-                              .group = 3,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 3,
-                              .n_exact = 20,
-                              .n_q = 26,
-                              .q_first = firsts[i]},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 32,
+                                     .group = 3,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 3,
+                                     .n_exact = 20,
+                                     .n_q = 26,
+                                     .q_first = firsts[i]},
               1 + i % 3);
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 32,
-                              .group = 4,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 3,
-                              .n_exact = 68,
-                              .n_q = 41,
-                              .q_first = SIZE_MAX,
-                              .window = windows[i]},
+        check(&(struct attend_shape){.d = 64,
+                                     .n_rot = 32,
+                                     .group = 4,
+                                     .bits = -1,
+                                     .n_sink = 4,
+                                     .v_from = PREDICT_HEAD,
+                                     .n_pages = 3,
+                                     .n_exact = 68,
+                                     .n_q = 41,
+                                     .q_first = SIZE_MAX,
+                                     .window = windows[i]},
               2);
 }
 
 static void test_extremes(void)
 {
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .mean_norm = 900,
-                          .n_pages = 2,
-                          .n_exact = 40,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .mean_norm = 900,
+                                 .n_pages = 2,
+                                 .n_exact = 40,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
-    check(&(struct shape){.d = 128,
-                          .n_rot = 128,
-                          .group = 8,
-                          .bits = 4,
-                          .n_sink = 4,
-                          .v_from = PREDICT_NONE,
-                          .mean_norm = 900,
-                          .n_pages = 2,
-                          .n_exact = 10,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 128,
+                                 .n_rot = 128,
+                                 .group = 8,
+                                 .bits = 4,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_NONE,
+                                 .mean_norm = 900,
+                                 .n_pages = 2,
+                                 .n_exact = 10,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .q_size = 30,
-                          .n_pages = 3,
-                          .n_exact = 40,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .q_size = 30,
+                                 .n_pages = 3,
+                                 .n_exact = 40,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           2);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .n_pages = 0,
-                          .n_exact = 1,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
-          3); /* nothing packed */
-    /* Exact keys that binary16 just takes, and many not any more when they are turned. */
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = 4,
-                          .n_sink = 0,
-                          .v_from = PREDICT_NONE,
-                          .q_size = 1e-3,
-                          .exact_size = 40000,
-                          .n_pages = 1,
-                          .n_exact = 127,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .n_pages = 0,
+                                 .n_exact = 1,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
+          3); /* no packed page */
+    /* Exact keys that binary16 can just hold, many of which it could not hold after their rotation. */
+    check(&(struct attend_shape){.d = 64,
+                                 .n_rot = 64,
+                                 .group = 3,
+                                 .bits = 4,
+                                 .n_sink = 0,
+                                 .v_from = PREDICT_NONE,
+                                 .q_size = 1e-3,
+                                 .exact_size = 40000,
+                                 .n_pages = 1,
+                                 .n_exact = 127,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           1);
 }
 

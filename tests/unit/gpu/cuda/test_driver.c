@@ -1,5 +1,6 @@
-/* Finding a driver and a device, and what is said where there is none. The stand-in is told by its
- * environment. */
+/*
+ * Finding a driver and a device, and the sentences if there is none. The environment controls the stand-in.
+ */
 #include "gpu/cuda/driver.h"
 
 #include <errno.h>
@@ -51,7 +52,7 @@ static void test_broken_driver(void)
 
     CU_ASSERT_EQUAL(open_with("STANDIN_FAIL", "cuInit:1:803", &d, &e), -EOPNOTSUPP); /* versions differ */
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "reboot"));
-    CU_ASSERT_EQUAL(open_with("STANDIN_FAIL", "cuInit:1:12345", &d, &e), -EIO); /* one we never heard of */
+    CU_ASSERT_EQUAL(open_with("STANDIN_FAIL", "cuInit:1:12345", &d, &e), -EIO); /* an unknown error */
 }
 
 static void test_devices_by_uuid(void)
@@ -103,14 +104,14 @@ static void test_fatal_errors(void)
         {CU_OUT_OF_MEMORY, false},
         {CU_INVALID_VALUE, false},
         {CU_ILLEGAL_ADDRESS, true},
-        {702, true},
-        /* launch timed out */ {704, false}, /* peer access is on already */
-        {708, false},
-        /* primary context active */ {CU_CONTEXT_IS_DESTROYED, true},
-        {710, true}, /* assert */
-        {712, false},
-        /* host memory registered already */ {716, true},
-        /* misaligned */ {CU_LAUNCH_FAILED, true},
+        {702, true},  /* launch timed out */
+        {704, false}, /* peer access is on already */
+        {708, false}, /* primary context active */
+        {CU_CONTEXT_IS_DESTROYED, true},
+        {710, true},  /* assert */
+        {712, false}, /* host memory registered already */
+        {716, true},  /* misaligned */
+        {CU_LAUNCH_FAILED, true},
         {CU_ECC_UNCORRECTABLE, true},
         {CU_NOT_SUPPORTED, false},
         {CU_UNKNOWN, true},

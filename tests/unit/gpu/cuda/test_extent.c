@@ -1,7 +1,5 @@
-/*
- * Extents in GPU memory against the stand-in driver, whose rules are the driver's: what is shared, what is
- * refused, what is left open.
- */
+/* Extents in GPU memory against the stand-in driver, which enforces the rules of the driver: what is
+ * shared, what is refused, what is left open. */
 #include "gpu/cuda/extent.h"
 
 #include <dlfcn.h>
@@ -47,7 +45,7 @@ static struct standin_left left(const struct fixture *f)
     return call();
 }
 
-/* Frees it all; nothing may be left in the driver. */
+/* Frees everything; nothing may be left open in the driver. */
 static void fixture_deinit(struct fixture *f)
 {
     struct standin_left l;
@@ -92,7 +90,7 @@ static void test_two_mappings_share_bytes(void)
     fixture_deinit(&f);
 }
 
-/* The descriptor alone keeps the memory: an exporter may go, a store may hold it over a restart. */
+/* A descriptor alone holds the memory: the exporter may end, and a store may hold it over a restart. */
 static void test_a_descriptor_keeps_memory(void)
 {
     struct fixture f;
@@ -109,14 +107,14 @@ static void test_a_descriptor_keeps_memory(void)
 
     fixture_init(&f, MIB); /* as a new process would */
     CU_ASSERT_EQUAL_FATAL(cuda_extent_import(f.space, fd, MIB, CU_ACCESS_READ, &x, &f.e), 0);
-    CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1); /* taken */
+    CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1); /* the import closed it */
     CU_ASSERT_EQUAL(cuda_extent_read(x, 0, got, 5, &f.e), 0);
     CU_ASSERT_STRING_EQUAL(got, "kept");
     cuda_extent_free(x);
     fixture_deinit(&f);
 }
 
-/* Addresses come back, in any order, and are enough for exactly what was reserved. */
+/* Addresses return, in any order, and are enough for exactly what was reserved. */
 static void test_addresses_are_reused(void)
 {
     struct fixture f;
@@ -180,7 +178,7 @@ static void test_what_is_refused(void)
     fixture_deinit(&f);
 }
 
-/* Whatever call fails, at whatever moment: an errno, nothing left, and the next attempt works. */
+/* Whatever call fails, at any time: an errno, nothing left open, and the next attempt works. */
 static void test_every_failing_call(void)
 {
     static const char *const calls[] = {"cuDevicePrimaryCtxRetain",
@@ -220,7 +218,7 @@ static void test_every_failing_call(void)
         }
 }
 
-/* The child maps what came over a socket and writes; the driver of the parent must not be used in it. */
+/* The child maps the descriptor from the socket and writes; it must not use the driver of its parent. */
 static void in_child(int socket)
 {
     char control[CMSG_SPACE(sizeof(int))], byte;
@@ -241,8 +239,8 @@ static void in_child(int socket)
     _exit(ok ? 0 : 1);
 }
 
-/* Sent over a socket to a process that ends without unmapping: what it wrote is there, and its mapping is
- * gone. */
+/* A descriptor is sent over a socket to a process that ends without unmapping: its writes are visible, and
+ * its mapping is gone. */
 static void test_another_process(void)
 {
     struct fixture f;
@@ -257,7 +255,7 @@ static void test_another_process(void)
     pid_t child;
 
     CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
-    child = fork(); /* before the driver is opened, as it wants */
+    child = fork(); /* before the driver is opened, as the driver demands */
     if (child == 0)
         in_child(sockets[1]);
     fixture_init(&f, MIB);

@@ -1,318 +1,150 @@
 /*
- * The attention kernels, run on the CPU, against attention in binary64 over the same pages: the scenes are
- * those of tests/unit/gpu/test_attend.c, for one query and for many, divided among any number of splits.
- * kernel_scene.h derives the tolerance.
+ * gpu/cuda/kernels.c: attention through the driver, by the kernel that a launch picks for the GPU, by the
+ * one that it picks for older GPUs, and by general kernels. On the stand-in there is one shape of each,
+ * because test_attend.c, test_attend_80.c and test_attend_90.c run the kernels on the CPU in all shapes. On
+ * a GPU there are all shapes that differ in what kernels do.
  */
-#include <errno.h>
-#include <string.h>
+#include <stdlib.h>
 
-#include "base/errmsg.h"
-#include "gpu/cuda/plan.h"
-#include "tests/cuda_on_cpu/kernels.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/cuda/kernel_scene.h"
+#include "tests/unit/gpu/cuda/gpu_fixture.h"
+#include "tests/unit/gpu/cuda/kernel_attend_check.h"
 
-enum { SMALLEST = PLAN_ATTEND_COUNT }; /* the kernel that a launch picks */
+static struct gpu_fixture gpu;
 
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
+/* The choice is limited to kernels of at most these compute capabilities. */
+static const unsigned computes[] = {999, 80, 0};
+
+enum { COMPUTES = sizeof(computes) / sizeof(computes[0]) };
+
+/* Copies what @seq points to into GPU memory. */
+static cu_ptr put_sequence(const struct page_layout *l, const struct device_seq *seq)
 {
-    enum plan_attend_kernel kernel =
-        which == SMALLEST ? plan_attend_kernel(l, a->n_q) : (enum plan_attend_kernel) which;
+    size_t tail = (size_t) l->shard.n_heads * seq->exact_ld * l->table->geometry.d * sizeof(uint16_t);
+    struct device_seq there = *seq;
+    cu_ptr *pages = calloc(seq->n_pages + 1, sizeof(*pages)), at;
 
-    if (!plan_attend_takes(kernel, l, a->n_q))
-        return false;
-    on_cpu_attend(kernel, a, n_items, plan_attend_shared_bytes(l), plan_merge_shared_bytes(l));
+    assert(pages);
+    for (uint32_t i = 0; i < seq->n_pages; i++)
+        pages[i] = gpu_fixture_put(&gpu, seq->payloads[i], l->payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST]);
+    there.payloads =
+        (uint8_t *const *) (uintptr_t) gpu_fixture_put(&gpu, pages, (seq->n_pages + 1) * sizeof(*pages));
+    there.exact_k = (uint16_t *) (uintptr_t) gpu_fixture_put(&gpu, seq->exact_k, tail);
+    there.exact_v = (uint16_t *) (uintptr_t) gpu_fixture_put(&gpu, seq->exact_v, tail);
+    at = gpu_fixture_put(&gpu, &there, sizeof(there));
+    free(pages);
+    return at;
+}
+
+/* Launches a scene, whose pointers are those of the host, in GPU memory; @which: the compute capability
+ * that limits the choice. */
+static bool launch(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
+                   unsigned which)
+{
+    const struct geometry *g = &l->table->geometry;
+    size_t row = (size_t) l->shard.n_heads * geometry_group(g) * g->d * sizeof(float);
+    size_t partial = LAUNCH_PARTIAL_FLOATS(device_table_columns_max(l), g->d) * sizeof(float);
+    struct launch_attend there = *a;
+
+    cuda_kernels_limit(gpu.kernels, (int) which);
+    there.table = (const struct device_table *) (uintptr_t) gpu_fixture_put_table(&gpu, l);
+    there.partials = (float *) (uintptr_t) gpu_fixture_put(&gpu, NULL,
+                                                           n_items * LAUNCH_TILES(geometry_group(g), a->n_q) *
+                                                               l->shard.n_heads * a->n_splits * partial);
+    for (unsigned i = 0; i < n_items; i++) {
+        there.items[i].seq = (const struct device_seq *) (uintptr_t) put_sequence(l, a->items[i].seq);
+        there.items[i].q = (const float *) (uintptr_t) gpu_fixture_put(&gpu, a->items[i].q, a->n_q * row);
+        there.items[i].out = (float *) (uintptr_t) gpu_fixture_put(&gpu, a->items[i].out, a->n_q * row);
+    }
+    gpu_fixture_ok(&gpu, cuda_attend(gpu.kernels, l, &there, n_items, NULL, &gpu.e));
+    for (unsigned i = 0; i < n_items; i++)
+        gpu_fixture_get(&gpu, a->items[i].out, (cu_ptr) (uintptr_t) there.items[i].out, a->n_q * row);
     return true;
 }
 
-static void check(const struct shape *shape, uint32_t n_splits)
+/* Of any of the kernels: those for compute capability 9.0 round most (test_attend_90.c). */
+static double roundings(uint32_t d)
 {
-    CU_ASSERT_TRUE(kernel_scene_check(shape, n_splits, launch, SMALLEST, 3));
+    return 3 + (d / 16.0 + 1) / 2 - 1 + 2.5 + 2;
 }
 
-/* Other exact rows than this head's are not drawn, so the model's other heads give nothing that could be
- * compared. */
-static void test_shapes(void)
+static void check(const struct attend_shape *shape, uint32_t n_splits)
 {
-    static const uint32_t dims[] = {32, 64, 80, 96, 128, 256};
-    unsigned n = 0;
-
-    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
-        for (uint32_t rot = 0; rot <= 2; rot++, n++)
-            check(
-                &(struct shape){
-                    .d = dims[i],
-                    .n_rot = rot * dims[i] / 2,
-                    .group = 1 + n % 4,
-                    .bits = -1,
-                    .n_sink = n % 2 * 4,
-                    .v_from = (enum prediction)(n % 2),
-                    .n_pages = 1 + n % 3,
-                    .n_exact = 1 + n * 7,
-                    .n_q = 1,
-                    .q_first = SIZE_MAX,
-                },
-                1 + n % 2);
-}
-
-static void test_every_width(void)
-{
-    for (int bits = 0; bits <= 8; bits++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = 3,
-                              .bits = bits,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 2,
-                              .n_exact = 3,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
-              1);
-}
-
-static void test_groups(void)
-{
-    for (uint32_t group = 1; group <= 16; group += group < 4 ? 1 : 4)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 64,
-                              .group = group,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 2,
-                              .n_exact = 70,
-                              .n_q = 1,
-                              .q_first = SIZE_MAX},
-              2);
-}
-
-/* V from all heads of the layer: small ranks, so that the sum stays within what the kernels take. */
-static void test_layer_prediction(void)
-{
-    check(&(struct shape){.d = 32,
-                          .n_rot = 32,
-                          .group = 3,
-                          .bits = 3,
-                          .n_sink = 4,
-                          .v_from = PREDICT_LAYER,
-                          .n_pages = 2,
-                          .n_exact = 20,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
-          2);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 2,
-                          .bits = -1,
-                          .n_sink = 0,
-                          .v_from = PREDICT_LAYER,
-                          .n_pages = 3,
-                          .n_exact = 5,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
-          1);
-}
-
-static void test_splits_and_windows(void)
-{
-    static const size_t windows[] = {0, 1, 64, 150, 400};
-
-    for (uint32_t splits = 1; splits <= 8; splits += splits == 1 ? 2 : 5)
-        for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-            check(&(struct shape){.d = 64,
-                                  .n_rot = 32,
-                                  .group = 4,
-                                  .bits = -1,
-                                  .n_sink = 4,
-                                  .v_from = PREDICT_HEAD,
-                                  .n_pages = 5,
-                                  .n_exact = 66,
-                                  .n_q = 1,
-                                  .q_first = SIZE_MAX,
-                                  .window = windows[i]},
-                  splits);
-}
-
-/* A shape that all kernels take, and shapes that only some do: whichever takes one gives the same. */
-static void test_every_kernel(void)
-{
-    static const struct {
-        uint32_t d, group;
-        unsigned n_kernels;
-    } cases[] = {{64, 4, 6}, {64, 12, 3}, {128, 8, 4}, {256, 2, 2}};
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        unsigned taken = 0;
-
-        for (unsigned kernel = 0; kernel < PLAN_ATTEND_COUNT; kernel++)
-            taken += kernel_scene_check(&(struct shape){.d = cases[i].d,
-                                                        .n_rot = cases[i].d,
-                                                        .group = cases[i].group,
-                                                        .bits = 3,
-                                                        .n_sink = 4,
-                                                        .v_from = PREDICT_HEAD,
-                                                        .n_pages = 2,
-                                                        .n_exact = 9,
-                                                        .n_q = 1,
-                                                        .q_first = SIZE_MAX},
-                                        2, launch, kernel, 3);
-        CU_ASSERT_EQUAL(taken, cases[i].n_kernels);
+    for (unsigned i = 0; i < COMPUTES; i++) {
+        CU_ASSERT_TRUE_FATAL(gpu_fixture_init(&gpu, 1));
+        CU_ASSERT_TRUE(kernel_attend_check(shape, n_splits, launch, computes[i], roundings(shape->d)));
+        CU_ASSERT_TRUE(gpu_fixture_deinit(&gpu));
     }
 }
 
-/* Many queries: every d and RoPE, tiles that end inside, groups that leave rows unused, with and without
- * sinks. */
-static void test_queries(void)
+static void test_one_token(void)
 {
-    static const uint32_t dims[] = {32, 80, 128, 256}, groups[] = {1, 3, 5, 16};
-    static const size_t n_qs[] = {2, 3, 9};
-    unsigned n = 0;
-
-    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
-        for (size_t j = 0; j < sizeof(n_qs) / sizeof(n_qs[0]); j++, n++)
-            check(
-                &(struct shape){
-                    .d = dims[i],
-                    .n_rot = n % 3 * dims[i] / 2,
-                    .group = groups[n % 4],
-                    .bits = -1,
-                    .n_sink = n % 2 * 4,
-                    .v_from = (enum prediction)(n % 2),
-                    .n_pages = n % 3,
-                    .n_exact = 20 + n * 7,
-                    .n_q = n_qs[j],
-                    .q_first = SIZE_MAX,
-                },
-                1 + n % 2);
-}
-
-/* More queries than exact rows: the first stand inside packed pages and see only what is before them, sinks
- * included. */
-static void test_queries_inside_pages(void)
-{
-    static const size_t exact[] = {20, 1, 0}, from_page[] = {2, 62, 64}, windows[] = {0, 1, 64, 65, 100};
-    static const size_t firsts[] = {0, 2, 4, 62, 64, 127}; /* with newer tokens behind the queries */
-
-    for (size_t i = 0; i < sizeof(exact) / sizeof(exact[0]); i++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 32,
-                              .group = 3,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 1 + i % 2,
-                              .n_exact = exact[i],
-                              .n_q = exact[i] + from_page[i],
-                              .q_first = SIZE_MAX},
-              1 + i % 3);
-    for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        check(&(struct shape){.d = 64,
-                              .n_rot = 32,
-                              .group = 3,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 3,
-                              .n_exact = 20,
-                              .n_q = 26,
-                              .q_first = firsts[i]},
-              1 + i % 3);
-    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-        check(&(struct shape){.d = 32,
-                              .n_rot = 32,
-                              .group = 4,
-                              .bits = -1,
-                              .n_sink = 4,
-                              .v_from = PREDICT_HEAD,
-                              .n_pages = 3,
-                              .n_exact = 68,
-                              .n_q = 41,
-                              .q_first = SIZE_MAX,
-                              .window = windows[i]},
-              2);
-}
-
-static void test_batches(void)
-{
-    CU_ASSERT_TRUE(kernel_scene_check_batch(32, 1, 0, launch, SMALLEST, 3));
-    CU_ASSERT_TRUE(kernel_scene_check_batch(32, 3, 0, launch, SMALLEST, 3));
-    CU_ASSERT_TRUE(kernel_scene_check_batch(32, 2, 100, launch, SMALLEST, 3));
-}
-
-static void test_extremes(void)
-{
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .mean_norm = 900,
-                          .n_pages = 2,
-                          .n_exact = 40,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
-          1);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .v_from = PREDICT_HEAD,
-                          .q_size = 30,
-                          .n_pages = 3,
-                          .n_exact = 40,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
+    check(&(struct attend_shape){.d = 128,
+                                 .n_rot = 128,
+                                 .group = 4,
+                                 .bits = -1,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_HEAD,
+                                 .n_pages = 5,
+                                 .n_exact = 70,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX},
           2);
-    check(&(struct shape){.d = 64,
-                          .n_rot = 64,
-                          .group = 3,
-                          .bits = -1,
-                          .n_sink = 4,
-                          .n_pages = 0,
-                          .n_exact = 1,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX},
-          3); /* nothing packed */
 }
 
-/* What the kernels do not take is named before anything runs. */
-static void test_what_is_refused(void)
+static void test_prompt(void)
 {
-    struct shape shape = {.d = 32,
-                          .n_rot = 32,
-                          .group = 17,
-                          .bits = 2,
-                          .n_pages = 0,
-                          .n_exact = 1,
-                          .n_q = 1,
-                          .q_first = SIZE_MAX};
-    struct errmsg e = {""};
-    struct scene s;
-
-    scene_init(&s, &shape);
-    CU_ASSERT_EQUAL(plan_table_check(&s.layout, &e), -EOPNOTSUPP);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "17"));
-    scene_deinit(&s);
-    shape = (struct shape){.d = 256,
-                           .n_rot = 256,
-                           .group = 1,
-                           .bits = 2,
-                           .v_from = PREDICT_LAYER,
-                           .n_exact = 1,
-                           .n_q = 1,
-                           .q_first = SIZE_MAX};
-    scene_init(&s, &shape);
-    CU_ASSERT_EQUAL(plan_table_check(&s.layout, &e), -EOPNOTSUPP);
-    scene_deinit(&s);
+    check(&(struct attend_shape){.d = 96,
+                                 .n_rot = 96,
+                                 .group = 3,
+                                 .bits = 3,
+                                 .n_sink = 4,
+                                 .v_from = PREDICT_NONE,
+                                 .n_pages = 2,
+                                 .n_exact = 20,
+                                 .n_q = 23,
+                                 .q_first = SIZE_MAX},
+          1);
 }
 
-const char test_suite[] = "gpu kernels on the CPU";
+static void test_batch(void)
+{
+    for (unsigned i = 0; i < COMPUTES; i++) {
+        CU_ASSERT_TRUE_FATAL(gpu_fixture_init(&gpu, 1));
+        CU_ASSERT_TRUE(kernel_attend_check_batch(64, 2, 0, launch, computes[i], roundings(64)));
+        CU_ASSERT_TRUE(gpu_fixture_deinit(&gpu));
+    }
+}
+
+/* Dimensions, groups, widths, predictions, numbers of queries, splits, windows: each value with the
+ * neighbouring values of the others. */
+static void test_all_shapes_on_a_gpu(void)
+{
+    static const uint32_t dims[] = {32, 64, 80, 96, 128, 256}, groups[] = {1, 4, 7, 8, 16};
+    static const size_t queries[] = {1, 2, 5, 70}, windows[] = {0, 0, 100};
+
+    if (!getenv("TEST_GPU"))
+        return;
+    for (unsigned n = 0; n < 60; n++)
+        check(
+            &(struct attend_shape){
+                .d = dims[n % 6],
+                .n_rot = n % 11 == 0 ? dims[n % 6] / 2 : dims[n % 6],
+                .group = groups[n % 5],
+                .bits = (int) (n % 10) - 1,
+                .n_sink = n % 3 * 4,
+                .v_from = (enum prediction)(n % 2),
+                .n_pages = n % 13,
+                .n_exact = 1 + n * 7 % 140,
+                .n_q = queries[n % 4] <= n * 7 % 140 ? queries[n % 4] : 1,
+                .q_first = SIZE_MAX,
+                .window = windows[n % 3],
+            },
+            1 + n % 4);
+}
+
+const char test_suite[] = "cuda_kernels";
 const struct test_case test_cases[] = {
-    TEST(test_shapes),           TEST(test_every_width),          TEST(test_groups),
-    TEST(test_layer_prediction), TEST(test_splits_and_windows),   TEST(test_every_kernel),
-    TEST(test_queries),          TEST(test_queries_inside_pages), TEST(test_batches),
-    TEST(test_extremes),         TEST(test_what_is_refused),      TEST_END,
+    TEST(test_one_token), TEST(test_prompt), TEST(test_batch), TEST(test_all_shapes_on_a_gpu), TEST_END,
 };

@@ -1,7 +1,5 @@
-/*
- * Packed keys beside binary16 values, run on the CPU, against attention in binary64 over pages whose values
- * decode to those values. Tolerance: test_attend_80.c's, and one more rounding of values by 2^-12.
- */
+/* Packed keys beside binary16 values, run on the CPU, against attention in binary64 over pages whose values
+ * decode to those values. Tolerance: that of test_attend_80.c, with one more rounding of values by 2^-12. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +8,11 @@
 #include "base/half.h"
 #include "gpu/chunk.h"
 #include "gpu/cuda/konly.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/cuda/kernel_scene.h"
-#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/cuda/kernel_attend_check.h"
+#include "tests/unit/gpu/attend_oracle.h"
 
 #define ROUNDINGS (3 + 2.5 + 2)
 
@@ -27,8 +25,8 @@ static void *need(size_t bytes)
     return p;
 }
 
-/* Values of the scene's head as pages decode to them; those of other heads stay NaN. */
-static uint16_t *decode_values(const struct scene *s, size_t ld)
+/* Values of the scene's head, decoded from its pages; those of other heads stay NaN. */
+static uint16_t *decode_values(const struct attend_scene *s, size_t ld)
 {
     const struct attend_args *a = &s->args;
     size_t n_heads = s->layout.shard.n_heads;
@@ -48,36 +46,36 @@ static uint16_t *decode_values(const struct scene *s, size_t ld)
 
 static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, uint32_t n_splits)
 {
-    const struct shape shape = {.d = KONLY_D,
-                                .n_rot = KONLY_D,
-                                .group = group,
-                                .bits = bits,
-                                .key_rank = key_rank,
-                                .n_pages = n_pages,
-                                .n_q = 1,
-                                .q_first = SIZE_MAX};
+    const struct attend_shape shape = {.d = KONLY_D,
+                                       .n_rot = KONLY_D,
+                                       .group = group,
+                                       .bits = bits,
+                                       .key_rank = key_rank,
+                                       .n_pages = n_pages,
+                                       .n_q = 1,
+                                       .q_first = SIZE_MAX};
     static const char *const names[] = {
 #define NAME(name, n_key_coords) #name,
         KONLY_ATTEND_KERNELS(NAME)
 #undef NAME
     };
-    struct kernel_scene d;
+    struct kernel_attend_inputs d;
     struct konly_attend k;
     struct oracle_report r;
-    struct scene s;
+    struct attend_scene s;
     double limit;
     uint16_t *v;
     float *partials;
 
-    scene_init(&s, &shape);
-    kernel_scene_init(&d, &s, n_splits, 1, &k.attend);
+    attend_scene_init(&s, &shape);
+    kernel_attend_inputs_init(&d, &s, n_splits, 1, &k.attend);
     k.ld = (uint32_t) (n_pages + 1) * CHUNK_TOKENS;
     k.v = v = decode_values(&s, k.ld);
     k.attend.partials = partials =
         need((size_t) s.layout.shard.n_heads * n_splits * KONLY_PARTIAL_FLOATS * sizeof(float));
-    on_cpu_launch(names[konly_kernel(&s.layout)], s.layout.shard.n_heads, n_splits, 1, PLAN_THREADS,
+    on_cpu_launch(names[konly_kernel(&s.layout)], s.layout.shard.n_heads, n_splits, 1, LAUNCH_THREADS,
                   konly_shared_bytes(&s.layout), &k);
-    on_cpu_launch("kvc_konly_merge", group, s.layout.shard.n_heads, 1, PLAN_THREADS, 16, &k);
+    on_cpu_launch("kvc_konly_merge", group, s.layout.shard.n_heads, 1, LAUNCH_THREADS, 16, &k);
     memcpy(s.args.out, d.out + s.args.head * group * KONLY_D, group * KONLY_D * sizeof(float));
     r = oracle_packed(&s.args, NULL);
     limit = r.tolerance + 1.5 * sqrt(ROUNDINGS * pow(r.score_rounding, 2) + 2 * pow(r.weight_rounding, 2));
@@ -87,8 +85,8 @@ static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, u
                n_splits, r.error, limit);
     free(v);
     free(partials);
-    kernel_scene_deinit(&d);
-    scene_deinit(&s);
+    kernel_attend_inputs_deinit(&d);
+    attend_scene_deinit(&s);
 }
 
 static void test_ranks_and_groups(void)
@@ -101,7 +99,7 @@ static void test_ranks_and_groups(void)
     check(4, 128, -1, 3, 2);
 }
 
-/* More pairs than are under way, splits without pages. */
+/* More pairs than are in flight, splits without pages. */
 static void test_lengths(void)
 {
     for (size_t n = 5; n <= 8; n++)
@@ -110,13 +108,13 @@ static void test_lengths(void)
 
 static void test_what_is_refused(void)
 {
-    struct scene s;
+    struct attend_scene s;
 
-    scene_init(
-        &s, &(struct shape){
+    attend_scene_init(
+        &s, &(struct attend_shape){
                 .d = 128, .n_rot = 128, .group = 5, .bits = 2, .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX});
     CU_ASSERT_EQUAL(konly_kernel(&s.layout), KONLY_ATTEND_COUNT);
-    scene_deinit(&s);
+    attend_scene_deinit(&s);
 }
 
 const char test_suite[] = "packed keys beside binary16 values on the CPU";

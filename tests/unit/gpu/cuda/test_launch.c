@@ -1,7 +1,5 @@
-/*
- * Two processes and one page: one appends keys and values to a sequence whose pages lie in an extent of GPU
- * memory, another maps the same memory for reading, checks it and attends to it.
- */
+/* Two processes and one page: one process appends keys and values to a sequence whose pages lie in an
+ * extent of GPU memory; the other maps the same memory for reading, checks it and attends to it. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,12 +14,12 @@
 #include "base/errmsg.h"
 #include "base/half.h"
 #include "gpu/chunk.h"
-#include "gpu/cuda/plan.h"
+#include "gpu/cuda/device_table.h"
 #include "proto/page.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/cuda/end.h"
-#include "tests/unit/gpu/oracle.h"
-#include "tests/unit/gpu/view.h"
+#include "tests/unit/gpu/cuda/gpu_fixture.h"
+#include "tests/unit/gpu/attend_oracle.h"
+#include "tests/unit/gpu/memory_table.h"
 
 enum {
     N_LAYERS = 2,
@@ -38,9 +36,9 @@ enum {
     TAIL_ROWS = N_TOKENS + 1
 }; /* the last chunk is not packed yet */
 
-/* What both processes know: made before the fork. */
+/* What both processes know: made before fork(). */
 struct scene {
-    struct view view;
+    struct memory_table memory;
     struct page_layout layout;
     float *x[2];        /* [N_TOKENS][N_KV][DIM], the same in every layer */
     uint16_t *exact[2]; /* [N_KV][N_EXACT][DIM] */
@@ -60,13 +58,14 @@ static float *draw(size_t n)
 
 static void scene_init(struct scene *s)
 {
-    struct view_options o = {.geometry = view_geometry(N_LAYERS, N_KV * GROUP, N_KV, DIM, DIM),
-                             .n_sink = N_SINK,
-                             .v_from = PREDICT_HEAD,
-                             .bits = -1};
+    struct memory_table_options o = {.geometry =
+                                         memory_table_geometry(N_LAYERS, N_KV * GROUP, N_KV, DIM, DIM),
+                                     .n_sink = N_SINK,
+                                     .v_from = PREDICT_HEAD,
+                                     .bits = -1};
 
-    view_init(&s->view, &o);
-    assert(page_layout_init(&s->layout, &s->view.table, (struct shard){0, N_KV}) == 0);
+    memory_table_init(&s->memory, &o);
+    assert(page_layout_init(&s->layout, &s->memory.table, (struct shard){0, N_KV}) == 0);
     for (int side = 0; side < 2; side++)
         s->x[side] = draw((size_t) N_TOKENS * N_KV * DIM);
     s->q = draw((size_t) N_KV * GROUP * DIM);
@@ -92,7 +91,7 @@ static void scene_deinit(struct scene *s)
     free(s->exact[0]);
     free(s->exact[1]);
     page_layout_deinit(&s->layout);
-    view_deinit(&s->view);
+    memory_table_deinit(&s->memory);
 }
 
 static size_t payload_at(const struct scene *s, size_t page)
@@ -102,53 +101,54 @@ static size_t payload_at(const struct scene *s, size_t page)
 
 /* ---- writer ---- */
 
-/* Appends all tokens to a sequence whose pages lie where they will stay, and one more, before which chunks
- * are packed. */
-static bool write_pages(struct end *d, struct cuda_extent *x, const struct scene *s,
+/* Appends all tokens to a sequence whose pages are written in the extent, and one more token, before which
+ * chunks are packed. */
+static bool write_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
                         uint32_t ret_crc[N_PAGES])
 {
     size_t tail = (size_t) N_KV * TAIL_ROWS * DIM * sizeof(uint16_t),
            piece = (size_t) N_TOKENS * N_KV * DIM * sizeof(float);
-    struct plan_append a = {.table = (const struct plan_table *) (uintptr_t) end_put_table(d, &s->layout),
-                            .dtype = PLAN_F32};
+    struct launch_append a = {
+        .table = (const struct device_table *) (uintptr_t) gpu_fixture_put_table(d, &s->layout),
+        .dtype = LAUNCH_F32};
     uint8_t *payloads[N_PAGES];
     uint32_t zero = 0, faults;
-    struct plan_seq seq = {.n_claimed = N_PAGES, .exact_ld = TAIL_ROWS};
-    struct plan_crc crc = {.n = 1};
-    cu_ptr list, sums = end_put(d, NULL, N_PAGES * sizeof(uint32_t));
+    struct device_seq seq = {.n_claimed = N_PAGES, .exact_ld = TAIL_ROWS};
+    struct launch_crc crc = {.n = 1};
+    cu_ptr list, sums = gpu_fixture_put(d, NULL, N_PAGES * sizeof(uint32_t));
 
     for (size_t i = 0; i < N_PAGES; i++)
         payloads[i] = (uint8_t *) (uintptr_t) (cuda_extent_address(x) + payload_at(s, i));
-    list = end_put(d, payloads, sizeof(payloads));
+    list = gpu_fixture_put(d, payloads, sizeof(payloads));
     seq.payloads = (uint8_t *const *) (uintptr_t) list;
-    seq.faults = (uint32_t *) (uintptr_t) end_put(d, &zero, sizeof(zero));
-    a.items[0].k = (const void *) (uintptr_t) end_put(d, s->x[SIDE_K], piece);
-    a.items[0].v = (const void *) (uintptr_t) end_put(d, s->x[SIDE_V], piece);
+    seq.faults = (uint32_t *) (uintptr_t) gpu_fixture_put(d, &zero, sizeof(zero));
+    a.items[0].k = (const void *) (uintptr_t) gpu_fixture_put(d, s->x[SIDE_K], piece);
+    a.items[0].v = (const void *) (uintptr_t) gpu_fixture_put(d, s->x[SIDE_V], piece);
     for (a.layer = 0; a.layer < N_LAYERS; a.layer++) {
-        seq.exact_k = (uint16_t *) (uintptr_t) end_put(d, NULL, tail);
-        seq.exact_v = (uint16_t *) (uintptr_t) end_put(d, NULL, tail);
-        a.items[0].seq = (struct plan_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq));
+        seq.exact_k = (uint16_t *) (uintptr_t) gpu_fixture_put(d, NULL, tail);
+        seq.exact_v = (uint16_t *) (uintptr_t) gpu_fixture_put(d, NULL, tail);
+        a.items[0].seq = (struct device_seq *) (uintptr_t) gpu_fixture_put(d, &seq, sizeof(seq));
         a.items[0].n_new = N_TOKENS;
         a.items[0].n_pack = 0;
-        end_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
-        a.items[0].n_new = 1; /* the first one once more */
+        gpu_fixture_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
+        a.items[0].n_new = 1; /* the first one again */
         a.items[0].n_pack = N_PAGES;
-        end_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
+        gpu_fixture_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
     }
     for (size_t i = 0; i < N_PAGES; i++) {
         crc.payloads = (const uint8_t *const *) (uintptr_t) (list + i * sizeof(*payloads));
         crc.crc32c = (uint32_t *) (uintptr_t) (sums + i * sizeof(uint32_t));
         crc.bytes = s->layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST];
-        end_ok(d, cuda_crc(d->kernels, &crc, NULL, &d->e));
+        gpu_fixture_ok(d, cuda_crc(d->kernels, &crc, NULL, &d->e));
     }
-    end_get(d, ret_crc, sums, N_PAGES * sizeof(uint32_t));
-    end_get(d, &faults, (cu_ptr) (uintptr_t) seq.faults, sizeof(faults));
+    gpu_fixture_get(d, ret_crc, sums, N_PAGES * sizeof(uint32_t));
+    gpu_fixture_get(d, &faults, (cu_ptr) (uintptr_t) seq.faults, sizeof(faults));
     return faults == 0;
 }
 
 /* ---- reader ---- */
 
-/* One page as the CPU packs it. */
+/* Packs one page as the CPU does. */
 static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, struct chunk_work *w)
 {
     struct encode_counts counts = {0};
@@ -156,7 +156,7 @@ static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, st
 
     for (uint32_t n = 0; n < N_LAYERS * 2 * N_KV; n++) {
         uint32_t layer = n / (2 * N_KV), side = n / N_KV % 2, head = n % N_KV;
-        const struct codec *c = table_codec(&s->view.table, layer, head, (enum side) side);
+        const struct codec *c = table_codec(&s->memory.table, layer, head, (enum side) side);
         uint8_t *sinks = payload + (page == 0 ? page_sink_off(&s->layout, layer, head, (enum side) side) : 0);
 
         for (uint32_t i = 0; i < CHUNK_TOKENS * DIM; i++) {
@@ -168,19 +168,18 @@ static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, st
             if (is_sink)
                 memcpy(sinks + i * sizeof(row), &row, sizeof(row));
         }
-        assert((side ? chunk_encode_values : chunk_encode_keys)(&s->layout, layer, head, x, DIM, payload,
-                                                                &counts, w) == 0);
+        assert(chunk_encode(&s->layout, layer, head, (enum side) side, x, DIM, payload, &counts, w) == 0);
     }
 }
 
-/* The pages as bytes, and their checksums: they are what the CPU packs from the same vectors. */
-static bool compare_pages(struct end *d, struct cuda_extent *x, const struct scene *s,
+/* Compares the pages and their checksums with what the CPU packs from the same vectors. */
+static bool compare_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
                           const uint32_t crc[N_PAGES], uint8_t *pages[N_PAGES])
 {
     struct chunk_work w;
     bool same = true;
 
-    assert(chunk_work_init(&w, &s->view.table.geometry, s->layout.shard) == 0);
+    assert(chunk_work_init(&w, &s->memory.table.geometry, s->layout.shard) == 0);
     for (size_t i = 0; i < N_PAGES; i++) {
         size_t bytes = s->layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST];
         uint8_t *want = calloc(1, bytes);
@@ -196,40 +195,41 @@ static bool compare_pages(struct end *d, struct cuda_extent *x, const struct sce
     return same;
 }
 
-/* One query against the mapped pages, and its error in what oracle.c allows
- * (tests/unit/gpu/cuda/test_kernels.c). */
-static bool attend_to_pages(struct end *d, struct cuda_extent *x, const struct scene *s,
+/* One query over the mapped pages. Returns its error relative to the tolerance of attend_oracle.c. */
+static bool attend_to_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
                             uint8_t *const pages[N_PAGES])
 {
     size_t floats = (size_t) N_KV * GROUP * DIM, n_splits = 2,
            tail = (size_t) N_KV * N_EXACT * DIM * sizeof(uint16_t);
     size_t partials =
-        N_KV * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), DIM) * sizeof(float);
+        N_KV * n_splits * LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->layout), DIM) * sizeof(float);
     uint8_t *payloads[N_PAGES];
-    struct plan_seq seq = {.n_claimed = N_PAGES, .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT};
-    struct plan_attend plan = {.table = (const struct plan_table *) (uintptr_t) end_put_table(d, &s->layout),
-                               .layer = 1,
-                               .n_splits = (uint32_t) n_splits,
-                               .n_q = 1};
-    cu_ptr out = end_put(d, NULL, floats * sizeof(float));
+    struct device_seq seq = {
+        .n_claimed = N_PAGES, .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT};
+    struct launch_attend launch_args = {
+        .table = (const struct device_table *) (uintptr_t) gpu_fixture_put_table(d, &s->layout),
+        .layer = 1,
+        .n_splits = (uint32_t) n_splits,
+        .n_q = 1};
+    cu_ptr out = gpu_fixture_put(d, NULL, floats * sizeof(float));
     float *got = malloc(floats * sizeof(*got));
     bool ok = true;
 
     assert(got);
     for (size_t i = 0; i < N_PAGES; i++)
         payloads[i] = (uint8_t *) (uintptr_t) (cuda_extent_address(x) + payload_at(s, i));
-    seq.payloads = (uint8_t *const *) (uintptr_t) end_put(d, payloads, sizeof(payloads));
-    seq.exact_k = (uint16_t *) (uintptr_t) end_put(d, s->exact[SIDE_K], tail);
-    seq.exact_v = (uint16_t *) (uintptr_t) end_put(d, s->exact[SIDE_V], tail);
-    plan.partials = (float *) (uintptr_t) end_put(d, NULL, partials);
-    plan.items[0] = (struct plan_item){
-        .seq = (const struct plan_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq)),
-        .q = (const float *) (uintptr_t) end_put(d, s->q, floats * sizeof(float)),
+    seq.payloads = (uint8_t *const *) (uintptr_t) gpu_fixture_put(d, payloads, sizeof(payloads));
+    seq.exact_k = (uint16_t *) (uintptr_t) gpu_fixture_put(d, s->exact[SIDE_K], tail);
+    seq.exact_v = (uint16_t *) (uintptr_t) gpu_fixture_put(d, s->exact[SIDE_V], tail);
+    launch_args.partials = (float *) (uintptr_t) gpu_fixture_put(d, NULL, partials);
+    launch_args.items[0] = (struct launch_attend_item){
+        .seq = (const struct device_seq *) (uintptr_t) gpu_fixture_put(d, &seq, sizeof(seq)),
+        .q = (const float *) (uintptr_t) gpu_fixture_put(d, s->q, floats * sizeof(float)),
         .out = (float *) (uintptr_t) out,
         .n_q = 1,
     };
-    end_ok(d, cuda_attend(d->kernels, &s->layout, &plan, 1, NULL, &d->e));
-    end_get(d, got, out, floats * sizeof(float));
+    gpu_fixture_ok(d, cuda_attend(d->kernels, &s->layout, &launch_args, 1, NULL, &d->e));
+    gpu_fixture_get(d, got, out, floats * sizeof(float));
     for (uint32_t head = 0; head < N_KV; head++) {
         const struct attend_args a = {
             .layout = &s->layout,
@@ -258,7 +258,7 @@ static bool attend_to_pages(struct end *d, struct cuda_extent *x, const struct s
     return ok;
 }
 
-/* The reading process, from the descriptor on. Exits with the number of what went wrong; 0: nothing. */
+/* The reading process, once it has the descriptor. Exits with the number of the failed step; 0: none. */
 static void reader_main(int socket, const struct scene *s)
 {
     uint32_t crc[N_PAGES];
@@ -268,13 +268,13 @@ static void reader_main(int socket, const struct scene *s)
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
     uint8_t *pages[N_PAGES] = {NULL};
     struct cuda_extent *x;
-    struct end d;
+    struct gpu_fixture d;
     int fd = -1;
 
     if (recvmsg(socket, &m, MSG_CMSG_CLOEXEC) != sizeof(crc) || !CMSG_FIRSTHDR(&m))
         _exit(1);
     memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
-    if (!end_init(&d, EXTENT_BYTES))
+    if (!gpu_fixture_init(&d, EXTENT_BYTES))
         _exit(2);
     if (cuda_extent_import(d.space, fd, EXTENT_BYTES, CU_ACCESS_READ, &x, &d.e) < 0)
         _exit(3);
@@ -285,7 +285,7 @@ static void reader_main(int socket, const struct scene *s)
     for (size_t i = 0; i < N_PAGES; i++)
         free(pages[i]);
     (void) cuda_extent_free(x);
-    _exit(end_deinit(&d) ? 0 : 6);
+    _exit(gpu_fixture_deinit(&d) ? 0 : 6);
 }
 
 static void send_fd(int socket, int fd, uint32_t crc[N_PAGES])
@@ -305,7 +305,7 @@ static void send_fd(int socket, int fd, uint32_t crc[N_PAGES])
 static void test_one_writes_another_reads(void)
 {
     struct scene s;
-    struct end d;
+    struct gpu_fixture d;
     struct cuda_extent *x;
     _cleanup_(closep) int fd = -1;
     int sockets[2], status = -1;
@@ -314,15 +314,15 @@ static void test_one_writes_another_reads(void)
 
     scene_init(&s);
     CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
-    reader = fork(); /* before a driver is opened: it does not survive a fork */
+    reader = fork(); /* before a driver is opened: it does not survive fork() */
     if (reader == 0)
         reader_main(sockets[1], &s);
-    CU_ASSERT_TRUE_FATAL(end_init(&d, EXTENT_BYTES));
-    end_ok(&d, cuda_extent_new(d.space, EXTENT_BYTES, &fd, &d.e));
-    end_ok(&d, cuda_extent_import(d.space, dup(fd), EXTENT_BYTES, CU_ACCESS_READ_WRITE, &x, &d.e));
+    CU_ASSERT_TRUE_FATAL(gpu_fixture_init(&d, EXTENT_BYTES));
+    gpu_fixture_ok(&d, cuda_extent_new(d.space, EXTENT_BYTES, &fd, &d.e));
+    gpu_fixture_ok(&d, cuda_extent_import(d.space, dup(fd), EXTENT_BYTES, CU_ACCESS_READ_WRITE, &x, &d.e));
     CU_ASSERT_TRUE(write_pages(&d, x, &s, crc));
-    (void) cuda_extent_free(x); /* the writer's mapping may go: the descriptor holds the memory */
-    CU_ASSERT_TRUE(end_deinit(&d));
+    (void) cuda_extent_free(x); /* the mapping of the writer may end: the descriptor holds the memory */
+    CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
     send_fd(sockets[0], fd, crc);
     CU_ASSERT_EQUAL(waitpid(reader, &status, 0), reader);
     CU_ASSERT_TRUE(WIFEXITED(status));
@@ -342,33 +342,34 @@ static void test_failing_launches(void)
         return;
     scene_init(&s);
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        struct end d;
+        struct gpu_fixture d;
         char setting[96];
         bool ok;
 
         (void) snprintf(setting, sizeof(setting), "%s:2:%d", calls[i], CU_LAUNCH_FAILED);
         CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", setting, 1), 0);
-        ok = end_init(&d, EXTENT_BYTES);
+        ok = gpu_fixture_init(&d, EXTENT_BYTES);
         CU_ASSERT_EQUAL(ok, i == 2);
-        if (ok) { /* nothing to do: no launch; then one that is well, and one that is not */
-            cu_ptr at = end_put(&d, NULL, sizeof(uint32_t));
+        if (ok) { /* without work there is no launch; then one launch succeeds and one fails */
+            cu_ptr at = gpu_fixture_put(&d, NULL, sizeof(uint32_t));
 
-            CU_ASSERT_EQUAL(cuda_read(d.kernels, &s.layout, &(struct plan_read){0}, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_crc(d.kernels, &(struct plan_crc){0}, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, NULL, 0, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_attend(d.kernels, &s.layout, &(struct plan_attend){.n_q = 1}, 0, NULL, &d.e),
-                            0);
-            CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), -EIO);
+            CU_ASSERT_EQUAL(cuda_read(d.kernels, &s.layout, &(struct launch_read){0}, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_crc(d.kernels, &(struct launch_crc){0}, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_write_words(d.kernels, at, NULL, 0, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(
+                cuda_attend(d.kernels, &s.layout, &(struct launch_attend){.n_q = 1}, 0, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_write_words(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_write_words(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), -EIO);
         }
         CU_ASSERT_PTR_NOT_NULL(strstr(d.e.text, "start it again"));
         CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
-        CU_ASSERT_TRUE(end_deinit(&d));
+        CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
     }
     scene_deinit(&s);
 }
 
-/* A device's newest kernels that take the table and the call; the general ones where none does. */
+/* The newest kernel of the device that takes the table and the call is chosen; a general one if there is
+ * none. */
 static void test_choice_of_kernel(void)
 {
     static const struct {
@@ -394,23 +395,23 @@ static void test_choice_of_kernel(void)
     if (getenv("TEST_GPU"))
         return;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct view_options o = {
-            .geometry = view_geometry(1, N_KV * cases[i].group, N_KV, cases[i].dim, cases[i].dim),
+        struct memory_table_options o = {
+            .geometry = memory_table_geometry(1, N_KV * cases[i].group, N_KV, cases[i].dim, cases[i].dim),
             .v_from = cases[i].v_from,
             .bits = 2};
         struct page_layout layout;
-        struct view view;
-        struct end d;
+        struct memory_table memory;
+        struct gpu_fixture d;
 
-        view_init(&view, &o);
-        assert(page_layout_init(&layout, &view.table, (struct shard){0, N_KV}) == 0);
+        memory_table_init(&memory, &o);
+        assert(page_layout_init(&layout, &memory.table, (struct shard){0, N_KV}) == 0);
         CU_ASSERT_EQUAL(setenv("STANDIN_COMPUTE", cases[i].compute, 1), 0);
-        CU_ASSERT_TRUE(end_init(&d, EXTENT_BYTES));
+        CU_ASSERT_TRUE(gpu_fixture_init(&d, EXTENT_BYTES));
         CU_ASSERT_STRING_EQUAL(cuda_attend_name(d.kernels, &layout, cases[i].n_q), cases[i].want);
         CU_ASSERT_EQUAL(cuda_attend_blocks(d.kernels, &layout, cases[i].n_q), cases[i].n_blocks);
-        CU_ASSERT_TRUE(end_deinit(&d));
+        CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
         page_layout_deinit(&layout);
-        view_deinit(&view);
+        memory_table_deinit(&memory);
     }
     CU_ASSERT_EQUAL(unsetenv("STANDIN_COMPUTE"), 0);
 }

@@ -1,7 +1,5 @@
-/*
- * Memory of cuMemAlloc() as an extent, by handles, on the stand-in driver: what may be exported, what another
- * process opens, what is refused, what is left open.
- */
+/* Memory of cuMemAlloc() as an extent, by handles, on the stand-in driver: what may be exported, what
+ * another process opens, what is refused, what is left open. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +45,7 @@ static cu_ptr take(struct fixture *f, size_t bytes)
     return at;
 }
 
-/* Refused with a sentence that has @word, and nothing is written. */
+/* The export is refused with a sentence that contains @word, and writes nothing. */
 static void expect_refusal(struct fixture *f, cu_ptr at, size_t bytes, int err, const char *word)
 {
     struct cu_ipc_mem_handle handle = {"as it was"};
@@ -82,7 +80,7 @@ static void test_what_can_be_exported(void)
     expect_refusal(&f, cuda_extent_address(x), UNIT, -EINVAL, "cudaMalloc");
     x = cuda_extent_free(x);
     CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", "cuPointerGetAttribute:1:1", 1),
-                    0); /* one that does not know the attribute */
+                    0); /* a driver that does not know the attribute */
     fixture_deinit(&f);
     CU_ASSERT_TRUE_FATAL(fixture_init(&f));
     at = take(&f, UNIT);
@@ -91,7 +89,7 @@ static void test_what_can_be_exported(void)
     fixture_deinit(&f);
 }
 
-/* The other process: opens, reads, writes, closes. Return: its exit status. */
+/* The other process: opens, reads, writes, closes. Returns its exit status. */
 static int borrower(int from, int to)
 {
     struct fixture f;
@@ -106,7 +104,7 @@ static int borrower(int from, int to)
     if (cuda_extent_open(f.space, &handle, UNIT, &x, &f.e) != 0 ||
         cuda_extent_open(f.space, &handle, UNIT, &y, &f.e) != 0)
         return 3;
-    y = cuda_extent_free(y); /* counted */
+    y = cuda_extent_free(y); /* opening is counted */
     if (cuda_extent_bytes(x) != UNIT || cuda_extent_read(x, UNIT - 6, got, 6, &f.e) != 0 ||
         strcmp(got, "owner") != 0)
         return 4;
@@ -115,7 +113,7 @@ static int borrower(int from, int to)
     x = cuda_extent_free(x);
     if (standin_look().opened != 0)
         return 6;
-    if (write(to, "x", 1) != 1 || read(from, got, 1) != 1) /* the owner is gone from here on */
+    if (write(to, "x", 1) != 1 || read(from, got, 1) != 1) /* the owner has ended from here on */
         return 7;
     if (cuda_extent_open(f.space, &handle, UNIT, &x, &f.e) != -ESTALE || x || !f.e.text[0])
         return 8;
@@ -142,7 +140,7 @@ static void owner(int to, int from)
            write(to, &handle, sizeof(handle)) == sizeof(handle) && read(from, &byte, 1) == 1 &&
            cuda_extent_read(own, 0, got, 6, &f.e) == 0 && strcmp(got, "other") == 0;
     own = cuda_extent_free(own);
-    good = good && standin_look().allocations == 1; /* the memory is the caller's still */
+    good = good && standin_look().allocations == 1; /* the memory still belongs to the caller */
     fixture_deinit(&f);
     _exit(good ? 0 : 2);
 }

@@ -1,5 +1,5 @@
-/* A machine without a driver, and one whose driver is too old: run with a library path that holds nothing, or
- * an old one. */
+/* gpu/cuda/driver.c on a machine without a driver, and with one that is too old: run with a library path
+ * that holds no driver, or an old one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

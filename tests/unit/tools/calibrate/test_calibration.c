@@ -220,7 +220,7 @@ static void test_calibrate(void)
     CU_ASSERT_STRING_EQUAL(e.text, "");
     CU_ASSERT(stats_has_depth(s));
 
-    CU_ASSERT_EQUAL_FATAL(solve_layer_table(s, 1, SIDE_K, DEPTH_K_BPD, 3, &layer_bytes, &n, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(depth_layer_table(s, 1, SIDE_K, DEPTH_K_BPD, 3, &layer_bytes, &n, &e), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(layer_bytes, n, &t, &e), 0);
     kl = 0;
     for (size_t i = 0; i < c.n_held; i++)

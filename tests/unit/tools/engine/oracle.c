@@ -67,7 +67,7 @@ static void oracle_rope(struct oracle *r)
     for (unsigned i = 0; i < half; i++) {
         double theta = pow(10000.0, -2.0 * i / r->o->n_rot), divide;
 
-        divide = fmin(fmax((i - low) / (high - low), 0), 1);
+        divide = fmin(fmax((i - low) / (high - low), 0.0), 1.0);
         r->freq[i] = theta / (factors ? (double) factors[i] : 1.0);
         if (linear)
             r->freq[i] /= 4.0;
@@ -93,20 +93,16 @@ static void turn(const struct oracle *r, double *x, size_t position)
     }
 }
 
-/* The place in the file of element i of two halves: llama's files hold the elements that turn together in
- * pairs. */
-static size_t place_in_pairs(size_t i, size_t half)
+/* Place of coordinate @i in the order of the file, which may interleave the two halves of the rotary
+ * dimensions. */
+static size_t position(size_t i, size_t half, bool pairs)
 {
-    if (i < half)
-        return 2 * i;
-
-    if (i < 2 * half)
-        return 2 * (i - half) + 1;
-
-    return i;
+    if (!pairs || i >= 2 * half)
+        return i;
+    return i < half ? 2 * i : 2 * (i - half) + 1;
 }
 
-/* Moves the vectors of one layer and side, as a cache would hold them; they are in the order of the file. */
+/* Moves the vectors of one layer and side that a cache would hold; they come in the order of the file. */
 static void apply_change(const struct oracle *r, unsigned layer, enum side side, size_t n, double *x)
 {
     const struct oracle_change *c = r->change;
@@ -118,7 +114,7 @@ static void apply_change(const struct oracle *r, unsigned layer, enum side side,
 
     for (size_t at = 0; at < n * r->o->n_kv_heads * d; at += d)
         for (size_t i = 0; i < d; i++)
-            x[at + (pairs ? place_in_pairs(i, half) : i)] += c->step * (double) c->direction[at + i];
+            x[at + position(i, half, pairs)] += c->step * (double) c->direction[at + i];
 }
 
 static void oracle_project(const struct oracle *r, unsigned layer, size_t n, const double *x, double *q,

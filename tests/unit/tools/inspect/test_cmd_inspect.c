@@ -115,7 +115,7 @@ static void test_bad_files(void)
     failed(file, "neither");
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 1, 2, false, &bytes, &n), 0);
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(file, bytes, n - 1, &e), 0);
-    failed(file, "cut short");
+    failed(file, "truncated");
     ((uint8_t *) bytes)[n / 2] ^= 1;
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(file, bytes, n, &e), 0);
     failed(file, "damaged");

@@ -1,4 +1,4 @@
-/* The lines of `kvcobra top`: rates by hand, sizes, sorting, names that are not ours. */
+/* The lines of `kvcobra top`: rates calculated by hand, sizes of the window, sorting, hostile names. */
 #include "tools/operate/top_view.h"
 
 #include <stdio.h>
@@ -82,7 +82,7 @@ static void check_size(const char *text, unsigned width, unsigned height)
     CU_ASSERT(height == 0 || n <= height);
 }
 
-/* 300 hits and 100 misses, 5 evictions in 2 s: 75 %, 2.50 per second; the totals before do not matter. */
+/* 300 hits and 100 misses, 5 evictions in 2 s: 75 %, 2.50 per second; earlier totals have no influence. */
 static void test_rates(void)
 {
     kvc_tenant_status old_tenant;
@@ -119,13 +119,13 @@ static void test_rates(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "kvcobrad "), "DRAINING"));
     free(text);
 
-    old_tenant.hits = 99999; /* of a daemon that is gone: counters begin anew */
+    old_tenant.hits = 99999; /* of an earlier daemon: counters began at 0 again */
     text = view(&now, &before, 2, 80, 24);
     CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "uid-0 "), "92.9"));
     free(text);
 }
 
-/* Nobody asked for anything: no rate is better than a wrong one. */
+/* Without look-ups there is no hit rate to show. */
 static void test_nothing(void)
 {
     kvc_status now = status_of(1, 0);
@@ -139,8 +139,7 @@ static void test_nothing(void)
     free(text);
 }
 
-/* A bar for a GPU that is ready, the reason for one that is not, nothing for the host's memory a second time.
- */
+/* A bar for a GPU that is ready, the reason for one that is not; host memory is in the head already. */
 static void test_gpus(void)
 {
     kvc_device_status devices[4] = {
@@ -161,7 +160,7 @@ static void test_gpus(void)
     CU_ASSERT_STRING_EQUAL(line_of(text, "gpu2 "), "gpu2  is being opened");
     CU_ASSERT_STRING_EQUAL(line_of(text, "cpu"), "");
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(text, "\nTABLE")); /* lines of GPUs are taken off the rows of tenants and tables */
+        strstr(text, "\nTABLE")); /* lines of GPUs leave fewer rows for tenants and tables */
     check_size(text, 80, 24);
     free(text);
     now.n_devices = 1;
@@ -183,8 +182,8 @@ static void test_sizes(void)
     }
 }
 
-/* 24 lines, 7 of them fixed: 17 for both; the larger half of what is left to the second table. Most used
- * first. */
+/* 24 lines without 7 fixed ones leave 17 for both tables; the second table gets the larger half. Rows are
+ * sorted by use. */
 static void test_rows(void)
 {
     kvc_status now = status_of(40, 30);
@@ -195,7 +194,7 @@ static void test_rows(void)
     CU_ASSERT(strstr(text, "uid-39") < strstr(text, "uid-38"));
     CU_ASSERT_PTR_NULL(strstr(text, "uid-0 "));
     free(text);
-    now = status_of(40, 1); /* one table leaves its room to the tenants */
+    now = status_of(40, 1); /* one table needs one line: the tenants get the others */
     text = view(&now, NULL, 0, 80, 24);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n... and 25 more\n"));
     free(text);
@@ -210,7 +209,7 @@ static void test_hostile_names(void)
     text = view(&now, NULL, 0, 80, 24);
     check_size(text, 80, 24);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "a?[2J???b"));
-    memset(tenants[0].name, 'x', sizeof(tenants[0].name)); /* not even an end */
+    memset(tenants[0].name, 'x', sizeof(tenants[0].name)); /* no NUL before the last byte */
     tenants[0].name[sizeof(tenants[0].name) - 1] = '\0';
     free(text);
     text = view(&now, NULL, 0, 80, 24);

@@ -9,6 +9,7 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/half.h"
+#include "base/splitmix64.h"
 #include "tests/unit/tools/lab/comparators/codec.h"
 #include "tools/lab/comparators/low_rank.h"
 #include "tools/lab/comparators/outliers.h"
@@ -267,7 +268,7 @@ static void test_turboquant(void)
     double R[D * D];
     float x[D], y[D], none[D] = {0};
 
-    rotation_matrix(D, seed_mix(1, D), R);
+    rotation_matrix(D, splitmix64_seed(1, D), R);
     for (int i = 0; i < D; i++) {
         double sum = 0;
 

@@ -1,0 +1,63 @@
+/* Switching a model's reports on and off: kvc_model_report(). watch.h measures and sends them. */
+#include <errno.h>
+
+#include "alloc/moments.h"
+#include "client/connection/client.h"
+#include "client/connection/options.h"
+#include "client/model/model.h"
+
+enum { MODEL_REPORT_PPM = 1000000 };
+
+static int model_report_check(const kvc_model *m, const kvc_report_options *o)
+{
+    struct errmsg *e = &m->client->error;
+
+    if (m->client->gpu)
+        return fail(e, -EOPNOTSUPP, "errors of a table are measured on the CPU: use a client without a GPU");
+    if (!m->remote.opened)
+        return fail(e, -EOPNOTSUPP, "this model is embedded: there is no daemon to report to");
+    if (o->share_ppm > MODEL_REPORT_PPM || o->moments > 1)
+        return fail(e, -EINVAL,
+                    "kvc_report_options: share_ppm %u is above 1000000, or moments %u is not 0 or 1",
+                    o->share_ppm, o->moments);
+
+    return 0;
+}
+
+int kvc_model_report(kvc_model *m, const kvc_report_options *o)
+{
+    kvc_report_options options;
+    struct kvc_client *c;
+    int r;
+
+    if (!m)
+        return -EINVAL;
+    c = m->client;
+    r = client_enter(c);
+    if (r < 0)
+        return r;
+
+    if (!o)
+        return fail(&c->error, -EINVAL, "kvc_model_report: options are NULL");
+    r = options_read(&options, sizeof(options), o, sizeof(options), "kvc_report_options", &c->error);
+    if (r < 0)
+        return r;
+
+    r = model_report_check(m, &options);
+    if (r < 0)
+        return r;
+
+    m->watch.report_ppm = options.share_ppm;
+    m->watch.wants_moments = options.share_ppm > 0 && options.moments;
+    if (!m->watch.wants_moments) {
+        m->watch.moments = moments_free(m->watch.moments);
+        m->watch.moments_tokens = 0;
+    }
+
+    if (options.share_ppm > 0 && watch_prepare(m) < 0) {
+        m->watch.report_ppm = 0;
+        m->watch.wants_moments = false;
+        return fail(&c->error, -ENOMEM, "out of memory for measuring");
+    }
+    return 0;
+}

@@ -1,0 +1,25 @@
+/*
+ * Limits of the formats, against which the configuration is checked: how a slot number is made up, what the
+ * journal has room for, what fits the wire. The rooms above build their structures from them; nothing here
+ * can be configured.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#define SLOT_ALIGN 128    /* slots start at multiples; the smallest slot */
+#define POOL_SLOT_BITS 14 /* of a slot number: the slot in its span, since 2 MiB / SLOT_ALIGN is 1 << 14 */
+#define POOL_SLOTS_PER_SPAN_MAX (1u << POOL_SLOT_BITS)
+#define POOL_SPANS_MAX ((UINT64_C(1) << (32 - POOL_SLOT_BITS)) - 1) /* UINT32_MAX is no slot */
+#define POOL_SPAN_BYTES_MAX ((uint64_t) POOL_SLOTS_PER_SPAN_MAX * SLOT_ALIGN)
+#define POOL_PAGE_BYTES 4096
+
+#define JOURNAL_EXTENTS_MAX (1u << 18) /* POOL_SPANS_MAX, if every span is an extent */
+#define JOURNAL_PLACES_MAX 17          /* the host's memory and CONFIG_GPUS_MAX GPUs */
+
+#define LEASE_INDEX_BITS 20 /* of a lease's number: its place in the session's table */
+
+#define PREALLOCATED_MAX 16 /* extents of a GPU that exist before a tenant needs them */
+
+/* External memory comes in multiples of this: smaller allocations share a block of the driver with others. */
+#define EXTERNAL_MEMORY_UNIT (2 << 20)

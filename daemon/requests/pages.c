@@ -1,0 +1,194 @@
+/* See pages.h. */
+#include "daemon/requests/pages.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/requests/state.h"
+#include "daemon/session/session.h"
+#include "daemon/store/space.h"
+#include "daemon/tables/tables.h"
+
+static int page_check_model(struct request *rq, uint32_t model, struct page_context *c)
+{
+    c->model = session_model(rq->session, model);
+    if (!c->model)
+        return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, model);
+    return 0;
+}
+
+/* Whether the session has a reference on the context's table, and the table is of the context's model. */
+static int page_check_table(struct request *rq, const struct page_context *c)
+{
+    int r = request_check_table(rq, c->table);
+
+    if (r < 0)
+        return r;
+    if (memcmp(c->table->model_digest, c->model->digest, DIGEST_BYTES) != 0)
+        return fail(&rq->error, -EINVAL, "the table is one of another model");
+    return 0;
+}
+
+int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest,
+                 struct page_context *ret)
+{
+    struct page_context c = {NULL};
+    int r = page_check_model(rq, model, &c);
+
+    if (r < 0)
+        return r;
+
+    r = request_find_table(rq, table_digest, &c.table);
+    if (r < 0)
+        return r;
+
+    r = page_check_table(rq, &c);
+    if (r < 0)
+        return r;
+
+    r = tables_space(&rq->server->tables, c.table, c.model->shard, &c.space, &rq->error);
+    if (r < 0)
+        return r;
+
+    *ret = c;
+    return 0;
+}
+
+int page_context_of(struct request *rq, uint32_t model, struct space *space, struct page_context *ret)
+{
+    struct page_context c = {.table = space->table};
+    const struct shard *shard = &space->layout.shard;
+    int r = page_check_model(rq, model, &c);
+
+    if (r < 0)
+        return r;
+
+    r = page_check_table(rq, &c);
+    if (r < 0)
+        return r;
+
+    if (shard->first_head == c.model->shard.first_head && shard->n_heads == c.model->shard.n_heads)
+        c.space = space;
+    *ret = c;
+    return 0;
+}
+
+int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret)
+{
+    int r = request_check_bytes(rq, bytes, CHUNK_KEY_BYTES, "chunk key");
+
+    if (r < 0)
+        return r;
+
+    memcpy(ret->bytes, bytes->data, CHUNK_KEY_BYTES);
+    return 0;
+}
+
+bool page_resolve(const struct request *rq, uint32_t number, uint64_t generation, struct page_handle *ret)
+{
+    return store_resolve(rq->store, number, ret) && ret->slot->state != SLOT_FREE &&
+           ret->slot->generation == generation && ret->group->tenant == rq->tenant;
+}
+
+bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_t generation,
+                              struct page_handle *ret)
+{
+    return page_resolve(rq, number, generation, ret) && ret->slot->state == SLOT_RESERVED &&
+           ret->slot->session == rq->session->number;
+}
+
+void page_ref_fill(struct request *rq, size_t i, uint32_t number)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    Kvcobra__PageRef *ref = &scratch->pages[i];
+    struct page_handle h;
+
+    kvcobra__page_ref__init(ref);
+    scratch->page_pointers[i] = ref;
+    if (number == SLOT_NONE || !store_resolve(rq->store, number, &h))
+        return;
+
+    ref->slot = number;
+    ref->generation = h.slot->generation;
+    ref->extent = h.span->extent->id;
+    ref->offset = store_page_offset(rq->store, &h);
+    ref->bytes = h.group->page_bytes;
+}
+
+int page_reservation_room(struct request *rq)
+{
+    const struct session *x = rq->session;
+
+    if (x->n_reservations + x->n_copying >= rq->server->config->reservations_per_session_max)
+        return fail(&rq->error, -EDQUOT,
+                    "this session has %" PRIu32 " reservations, the maximum: commit or abort some",
+                    x->n_reservations + x->n_copying);
+    return 0;
+}
+
+int page_lease_room(struct request *rq)
+{
+    int r = lease_make_room(&rq->session->leases);
+
+    if (r < 0)
+        return fail(&rq->error, r, "this session has %" PRIu32 " leases, the maximum: release some",
+                    rq->session->leases.n_leases);
+    return 0;
+}
+
+int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    size_t n_held = 0;
+    int r;
+
+    for (size_t i = 0; i < n; i++)
+        n_held += scratch->slots[i] != SLOT_NONE;
+    *ret_lease = 0;
+    if (n_held == 0)
+        return 0;
+
+    r = lease_add(&rq->session->leases, scratch->slots, (uint32_t) n, ret_lease);
+    if (r == 0)
+        return 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (scratch->slots[i] != SLOT_NONE)
+            store_unhold(rq->store, scratch->slots[i]);
+    return fail(&rq->error, r, "cannot record a lease: %s", strerror(-r));
+}
+
+Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,
+                                     const struct chunk_key *key)
+{
+    uint32_t present = store_find(rq->store, rq->tenant, key);
+    struct page_handle h;
+
+    if (present != SLOT_NONE && store_resolve(rq->store, present, &h) && h.group->space != space)
+        return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
+
+    switch (ghosts_find(&rq->tenant->ghosts, key)) {
+    case GHOST_EVICTED:
+        return KVCOBRA__MISS_REASON__MISS_EVICTED;
+    case GHOST_RETIRED_TABLE:
+        return KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE;
+    case GHOST_NONE:
+        break;
+    }
+    return KVCOBRA__MISS_REASON__MISS_UNKNOWN;
+}
+
+void page_count_miss(struct request *rq, Kvcobra__MissReason reason)
+{
+    rq->tenant->misses_by[reason]++;
+}
+
+int page_check_writable(struct request *rq, const struct table_entry *t)
+{
+    if (t->state == TABLE_DRAINING && ev_now_ms(rq->server->ev) >= t->drain_until_ms)
+        return fail(&rq->error, -ESTALE,
+                    "the table was replaced and its drain time is over: begin a new sequence, which uses the "
+                    "active table");
+    return 0;
+}

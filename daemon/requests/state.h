@@ -1,0 +1,71 @@
+/*
+ * What one kvcobrad has: the state that requests work on. server.c creates it, runs it and frees it; files
+ * below this room get the parts that they need. One thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/config/config.h"
+#include "daemon/gpu/gpu_open.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/listen.h"
+#include "daemon/loop/metrics.h"
+#include "daemon/loop/supervisor.h"
+#include "daemon/session/session.h"
+#include "daemon/store/device.h"
+#include "daemon/store/persist.h"
+#include "daemon/tables/live_moments.h"
+#include "daemon/tables/table_entry.h"
+
+struct conn;
+struct errmsg;
+struct metrics_http;
+struct reply_scratch;
+struct request;
+struct wire_packet;
+struct work;
+
+/* Fills @fresh, which is not initialised, from the configuration as it is now; the caller frees it also on
+ * failure. Return: 0; errno with a sentence. */
+typedef int (*config_reload_fn)(struct config *fresh, struct errmsg *e);
+
+struct server {
+    struct config *config;
+    config_reload_fn reload;
+    struct ev *ev;
+    struct work *work;
+    struct listen_socket client_socket, operator_socket, metrics_socket;
+    struct ev_source *listener, *operator_listener, *signals;
+    int signal_fd;
+    struct supervisor supervisor;
+    struct devices devices;
+    struct persist persist;
+    struct gpus gpus;
+    struct tables tables;
+    bool is_staging; /* a job parses or writes a table */
+    struct sessions sessions;
+    struct conn *conns;
+    uint32_t n_conns;
+    /* Answers a packet of a connection. Return: 0; negative: the caller must close the connection. */
+    int (*dispatch)(struct conn *c, const void *data, struct wire_packet *packet);
+    /* recheck_begin() for a session on a GPU. */
+    int (*recheck_on_gpu)(struct request *rq, const uint32_t *slots, size_t n,
+                          int (*again)(struct request *rq));
+    struct reply_scratch *scratch;
+    uint64_t started_ms;
+    uint64_t watchdog_ms; /* the supervisor expects WATCHDOG=1 this often; 0: it does not */
+    uint64_t fed_ms;      /* when it was sent last */
+    struct metrics metrics;
+    uint32_t n_raw_stages;                    /* pages between threads and GPUs: raw_gpu.h */
+    uint64_t raw_coords[2], raw_saturated[2]; /* by side, of what APPEND_RAW encoded */
+    struct metrics_http *metrics_http;        /* NULL: metrics are not served */
+    bool draining;                            /* new sessions, models and pages are refused */
+    struct live_set live;                     /* moments that clients reported */
+    int moments_fd;                           /* of the last FETCH_MOMENTS, or -1 */
+    uint64_t reports, refused_reports;
+    uint64_t refused_packets;
+    uint64_t refused_connections;
+};

@@ -1,0 +1,88 @@
+/* The structures of this room; session.h says what a session is. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "alloc/geometry.h"
+#include "daemon/store/lease.h"
+#include "gpu/page_layout.h"
+#include "proto/protocol.h"
+
+struct config;
+struct conn;
+struct devices;
+struct ev;
+struct ev_source;
+struct extent;
+struct orphan;
+struct persist;
+struct session;
+struct table_entry;
+struct tables;
+struct tenant;
+
+/* The connections above this room. */
+struct session_owner {
+    void (*forget)(void *ctx, const struct session *x); /* @x ends: no pointer to it may remain */
+    void (*close_conn)(void *ctx, struct conn *c);      /* the process of its session is gone */
+    void *ctx;
+};
+
+/* All sessions of the daemon, and what they work on: borrowed. */
+struct sessions {
+    const struct config *config;
+    struct ev *ev;
+    struct devices *devices;
+    struct persist *persist;
+    struct tables *tables;
+    struct session_owner owner;
+    struct session **list; /* [n_max] by number */
+    uint32_t n, n_max;
+    struct orphan *orphans; /* [n_max] */
+    uint32_t n_watched;     /* orphans without a session */
+};
+
+struct session_model {
+    uint8_t digest[DIGEST_BYTES];
+    uint8_t geometry_digest[DIGEST_BYTES];
+    struct shard shard;
+};
+
+struct session_ref {
+    struct table_entry *table;
+    uint32_t n;
+};
+
+struct session {
+    struct sessions *sessions;
+    uint32_t number; /* index in sessions.list; slots RESERVED name it */
+    uint64_t serial; /* of its record in the journal */
+    uint8_t token[SESSION_TOKEN_BYTES];
+    char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
+    pid_t pid;
+    int pidfd;
+    struct ev_source *exit_watch;
+    struct tenant *tenant;
+    /* of the same uid on the host's memory, which is charged for the arena; NULL: no arena yet */
+    struct tenant *host;
+    struct conn *conn; /* NULL: disconnected, its holds remain */
+
+    struct session_model *models; /* [n_models], handle = index + 1 */
+    uint32_t n_models;
+    struct session_ref *refs; /* [n_refs] */
+    uint32_t n_refs;
+    struct leases leases;
+    uint32_t reservations, n_reservations; /* reservations.h */
+    uint32_t n_copying; /* reserved slots that jobs fill: in no list, count for the limit */
+
+    struct extent *page, *arena;
+    uint32_t n_jobs; /* requests that threads work on; they read the arena */
+    bool ended;      /* session_free() was called; the memory stays for its jobs */
+    bool dead;       /* on a GPU: its process is gone, its slots are in quarantine (quarantine.h) */
+    uint64_t earlier_generation;     /* on a GPU: reservations up to this one are of an earlier connection */
+    uint64_t renewals, hits, misses; /* as last copied from the page */
+    uint64_t reported_ms;            /* the last REPORT; 0: none */
+    uint64_t seen_ms;                /* last sign of life: a message or a raised renewal counter */
+};

@@ -1,0 +1,135 @@
+/*
+ * The structures of the pool and its spans; pool.h has the terms. For pool.c and span.c, and for readers of
+ * the store: only functions of pool.h and span.h change them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/config/limits.h"
+#include "daemon/store/slot.h"
+#include "proto/protocol.h"
+
+struct errmsg;
+struct extent;
+struct space;
+struct tenant;
+
+#define POOL_SLOTS_PER_SPAN_MIN 8
+
+struct slot_queue { /* doubly linked through slot.next/prev; empty: head == SLOT_NONE */
+    uint32_t head, tail, n;
+};
+
+struct span_list {
+    struct span *head, *tail;
+};
+
+struct group {
+    struct tenant *tenant;
+    struct space *space;
+    unsigned page_class;
+    size_t slot_bytes, page_bytes;
+    struct span_list partial;                  /* spans with a free slot */
+    struct span_list full;                     /* all other spans */
+    uint32_t n_spans, n_used;                  /* slots in use */
+    uint32_t n_pages;                          /* COMMITTED; the store counts them */
+    struct slot_queue small_queue, main_queue; /* unheld pages: evict_queue.h */
+    struct group *next;                        /* of the tenant */
+};
+
+struct span {
+    uint32_t number;
+    struct pool_extent *extent;
+    struct group *group;
+    uint32_t first_unit, n_units, n_slots;
+    uint32_t n_used;       /* not FREE */
+    uint32_t n_busy;       /* RESERVED or held: the span cannot be emptied */
+    uint32_t n_fresh_from; /* slots from here on were never used, and are not in the free list */
+    uint32_t free;
+    struct slot *slots;
+    struct span_list *list; /* of the group: partial or full */
+    struct span *prev, *next;
+};
+
+struct pool_external { /* external memory: external_memory.h */
+    uint8_t handle[LENT_HANDLE_BYTES];
+    uint32_t session;
+    pid_t pid;
+    bool gone; /* the session ended: reads return undefined data */
+};
+
+struct pool_extent {
+    uint64_t id; /* of this extent alone, for ever */
+    struct tenant *tenant;
+    struct extent *memory;          /* of the host; NULL: on a GPU, never mapped here */
+    int gpu_fd;                     /* on a GPU: the descriptor that clients import; else -1 */
+    struct pool_external *external; /* external memory, instead of a descriptor; not persisted; or NULL */
+    struct slot_records records;
+    uint32_t *span_of_unit; /* [n_units] number, or UINT32_MAX */
+    uint32_t n_units, n_units_used;
+    bool reclaimed; /* reclaimed for a lender (share.h): takes no new page */
+    bool retired; /* takes no new page for ever: a dead process may still write it (quarantine.h); recorded */
+};
+
+static inline bool pool_extent_is_gone(const struct pool_extent *x)
+{
+    return x->external && x->external->gone;
+}
+
+static inline bool pool_extent_is_closed(const struct pool_extent *x) /* takes no new page */
+{
+    return x->reclaimed || x->retired;
+}
+
+struct pool_source { /* of memory on a GPU */
+    /*
+     * Zeroed memory of extent_bytes. *@ret_fd: the caller's. Return: 0; -EAGAIN: an extent is being
+     * created, retry later; -ENOMEM: the device has no memory left, the pool continues with the extents
+     * that it has.
+     */
+    int (*take)(void *ctx, int *ret_fd, struct errmsg *e);
+    void *ctx;
+};
+
+struct pool_keeper { /* persists extents over a restart */
+    /*
+     * Before the first use of @x, which is in the list of extents, with the writable descriptor of its
+     * memory (-1: external).
+     */
+    void (*added)(void *ctx, const struct pool_extent *x, int owner_fd);
+    void (*removed)(void *ctx,
+                    const struct pool_extent *x); /* out of the list of extents; its memory still exists */
+    void *ctx;
+};
+
+struct pool_serials { /* shared by all pools of a daemon: numbers that are used once */
+    uint64_t next_extent;
+    uint64_t generation;         /* the last one used */
+    uint64_t *generation_record; /* written before a generation is used; or NULL */
+};
+
+struct pool {
+    uint64_t pool_bytes, extent_bytes, unit_bytes;
+    struct pool_serials *serials;
+    struct pool_extent **extents; /* [n_extents], any order */
+    uint32_t n_extents, n_extents_max;
+    struct span **spans;    /* [n_spans_max] by number */
+    uint32_t *free_numbers; /* stack of unused span numbers */
+    uint32_t n_free_numbers, n_spans_max;
+    const struct pool_keeper *keeper; /* or NULL */
+    const struct pool_source *source; /* NULL: extents are memory of the host */
+};
+
+struct span_owner {
+    const uint8_t *table_digest;
+    uint32_t first_head, n_heads, uid;
+    uint32_t place; /* of the device in the journal */
+    uint32_t session;
+    pid_t pid; /* 0: no external memory. Else external memory of other sessions of this process is left out,
+                  since no process opens its own handle */
+    bool may_grow;
+};

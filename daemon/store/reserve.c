@@ -1,0 +1,84 @@
+/* See reserve.h. */
+#include "daemon/store/reserve.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/errmsg.h"
+#include "daemon/store/evict.h"
+#include "daemon/store/share.h"
+#include "daemon/store/space.h"
+#include "daemon/store/store.h"
+
+/*
+ * One step that frees memory for a slot of @g, the cheapest first: a retired extent without pages; an empty
+ * extent of another tenant; an extent that share_take_extent() takes from a borrower; pages of @g's own
+ * tenant.
+ *
+ * Return: whether memory was freed, so that pool_slot_take() may succeed now.
+ */
+static bool reserve_make_room(struct store *st, struct group *g)
+{
+    return share_destroy_retired(st) || share_destroy_empty(st, g->tenant) ||
+           share_take_extent(st, g->tenant) || evict_for_group(st, g);
+}
+
+/*
+ * The GPU's memory is used by other processes: continue with the existing extents, as if the pool were
+ * full. Extents of other tenants stay: their memory would be free only after all their clients released it.
+ */
+static bool reserve_is_device_full(const struct store *st, int r)
+{
+    return st->pool.source && r == -ENOMEM;
+}
+
+int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
+                 struct errmsg *e)
+{
+    struct tenant *t = g->tenant;
+    struct span_owner owner = {
+        .table_digest = g->space->table_digest,
+        .first_head = g->space->layout.shard.first_head,
+        .n_heads = g->space->layout.shard.n_heads,
+        .uid = t->uid,
+        .place = st->place,
+        .session = session,
+        .pid = pid,
+    };
+    uint32_t number;
+    int r;
+
+    if (g->slot_bytes > st->pool.extent_bytes) /* before anything is evicted for nothing */
+        return fail(e, -EFBIG,
+                    "a page of %zu bytes does not fit an extent of %" PRIu64 " bytes: raise --extent-bytes",
+                    g->page_bytes, st->pool.extent_bytes);
+    if (!evict_for_quota(st, t, g->slot_bytes))
+        return fail(e, -EDQUOT,
+                    "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: %" PRIu64
+                    " in pages that are held, "
+                    "%" PRIu64 " in arenas of its clients (--arena-bytes for each): release pages, end "
+                    "clients or raise the quota",
+                    t->name, tenant_used_bytes(t), t->quota_bytes, t->held_bytes, t->arena_bytes);
+
+    do {
+        owner.may_grow = share_may_grow(st, t);
+        r = pool_slot_take(&st->pool, g, &owner, &number, e);
+    } while ((r == -ENOSPC && reserve_make_room(st, g)) ||
+             (reserve_is_device_full(st, r) && evict_for_group(st, g)));
+    if (reserve_is_device_full(st, r))
+        return -ENOSPC;
+    if (r == -ENOSPC && share_reclaim(st, t))
+        return fail(e, -EAGAIN,
+                    "tenant %s waits for %" PRIu64
+                    " bytes of its guarantee that others borrowed and that are being reclaimed: retry later",
+                    t->name, share_awaited_bytes(st, t));
+    if (r < 0)
+        return r;
+
+    pool_slot(&st->pool, number)->session = session;
+    t->page_bytes += g->slot_bytes; /* a reservation is charged like a held page */
+    t->held_bytes += g->slot_bytes;
+    g->space->n_busy++;
+    *ret_slot = number;
+    return 0;
+}

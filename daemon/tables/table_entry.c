@@ -1,0 +1,213 @@
+/* See table_entry.h. */
+#include "daemon/tables/table_entry.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/digest.h"
+#include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/loop/log.h"
+#include "daemon/store/space.h"
+#include "daemon/tables/fit.h"
+
+const char *table_state_name(enum table_state s)
+{
+    switch (s) {
+    case TABLE_STAGED:
+        return "staged";
+    case TABLE_VERIFIED:
+        return "verified";
+    case TABLE_SHADOW:
+        return "shadow";
+    case TABLE_ACTIVE:
+        return "active";
+    case TABLE_DRAINING:
+        return "draining";
+    case TABLE_RETIRED:
+        return "retired";
+    case TABLE_REJECTED:
+        return "rejected";
+    }
+    return "unknown";
+}
+
+struct table_entry *table_find(const struct tables *ts, const uint8_t *digest)
+{
+    for (struct table_entry *t = ts->entries; t; t = t->next)
+        if (memcmp(t->digest, digest, DIGEST_BYTES) == 0)
+            return t;
+    return NULL;
+}
+
+struct table_model *table_model_find(const struct tables *ts, const uint8_t *model_digest)
+{
+    for (struct table_model *m = ts->models; m; m = m->next)
+        if (memcmp(m->digest, model_digest, DIGEST_BYTES) == 0)
+            return m;
+    return NULL;
+}
+
+uint64_t table_entry_pages(const struct table_entry *t)
+{
+    uint64_t n = 0;
+
+    for (const struct space *s = t->spaces; s; s = s->next)
+        n += s->n_pages;
+    return n;
+}
+
+/* ---- entries ---- */
+
+void table_free_spaces(struct table_entry *t)
+{
+    while (t->spaces) {
+        struct space *s = t->spaces;
+
+        t->spaces = s->next;
+        page_layout_deinit(&s->layout);
+        free(s);
+    }
+}
+
+void table_entry_free(struct table_entry *t)
+{
+    table_free_spaces(t);
+    t->table = table_unref(t->table);
+    closep(&t->fd);
+    t->fit = fit_free(t->fit);
+    free(t);
+}
+
+/* Frees the oldest entry without a table, to make room. */
+static bool table_forget_oldest(struct tables *ts)
+{
+    for (struct table_entry **link = &ts->entries; *link; link = &(*link)->next) {
+        struct table_entry *t = *link;
+
+        if (t->state != TABLE_RETIRED && t->state != TABLE_REJECTED)
+            continue;
+        *link = t->next;
+        ts->n_entries--;
+        table_entry_free(t);
+        return true;
+    }
+    return false;
+}
+
+int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
+{
+    struct table_entry **link = &ts->entries, *t;
+
+    if (ts->n_entries >= ts->config->tables_max && !table_forget_oldest(ts))
+        return fail(e, -ENOSPC,
+                    "there are %" PRIu32 " tables, the maximum, and none is retired: activate fewer models",
+                    ts->n_entries);
+
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return fail(e, -ENOMEM, "out of memory for a table");
+
+    t->fd = -1;
+    t->id = ts->next_id++;
+    t->state = TABLE_STAGED;
+    memcpy(t->digest, digest, DIGEST_BYTES);
+    while (*link)
+        link = &(*link)->next;
+    *link = t;
+    ts->n_entries++;
+    *ret = t;
+    return 0;
+}
+
+void table_set_state(struct tables *ts, struct table_entry *t, enum table_state state)
+{
+    char hex[DIGEST_HEX_BYTES];
+
+    if (t->state == state)
+        return;
+
+    ts->n_draining -= t->state == TABLE_DRAINING;
+    ts->n_draining += state == TABLE_DRAINING;
+    digest_hex(t->digest, hex);
+    log_event(LOG_INFO, "table", "digest=%s state=%s revision=%" PRIu64, hex, table_state_name(state),
+              t->revision);
+    t->state = state;
+}
+
+/* Takes over the reference on @table. */
+static void table_entry_set(struct table_entry *t, struct table *table)
+{
+    t->table = table;
+    t->bpd_code = table->bpd_code;
+    t->file_bytes = table->n_bytes;
+    t->has_expected = fit_expected(table->provenance, t->expected) == 0;
+    t->reason[0] = '\0';
+    memcpy(t->model_digest, table->model_digest, DIGEST_BYTES);
+}
+
+int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e)
+{
+    struct table_entry *t = table_find(ts, table->digest);
+    int r = 0;
+
+    if (!t)
+        r = table_entry_new(ts, table->digest, &t, e);
+    if (r < 0)
+        return r;
+
+    table_entry_set(t, table_ref(table));
+    table_set_state(ts, t, TABLE_VERIFIED);
+    *ret = t;
+    return 0;
+}
+
+/* ---- models ---- */
+
+int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e)
+{
+    struct table_model *m = calloc(1, sizeof(*m));
+
+    if (!m)
+        return fail(e, -ENOMEM, "out of memory for a model");
+
+    memcpy(m->digest, digest, DIGEST_BYTES);
+    m->next = ts->models;
+    ts->models = m;
+    *ret = m;
+    return 0;
+}
+
+void table_model_drop(struct tables *ts, struct table_model *m)
+{
+    struct table_model **link = &ts->models;
+
+    while (*link != m)
+        link = &(*link)->next;
+    *link = m->next;
+    free(m);
+}
+
+struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m)
+{
+    struct table_entry *best = NULL;
+
+    for (struct table_entry *t = ts->entries; t; t = t->next) {
+        if (t->state != TABLE_DRAINING || !t->table || t->activated == 0 || t->rolled_back ||
+            memcmp(t->model_digest, m->digest, DIGEST_BYTES) != 0)
+            continue;
+        if (!best || t->activated > best->activated)
+            best = t;
+    }
+    return best;
+}
+
+bool table_is_canary(const struct tables *ts, const struct table_entry *t)
+{
+    const struct table_model *m = table_model_find(ts, t->model_digest);
+
+    return m && m->trials.canary == t;
+}

@@ -1,0 +1,44 @@
+/* Makes the image of an allocation table that kernels read, from a page layout: one piece of memory, whose
+ * inner pointers are addresses of its place in device memory. kernels/device_table.h describes the
+ * contents. Also the sizes that follow from a table and that launches need. */
+#pragma once
+
+#include <stddef.h>
+
+#include "gpu/cuda/abi.h"
+#include "gpu/cuda/kernels/device_table.h"
+#include "gpu/page_layout.h"
+
+struct errmsg;
+
+/**
+ * device_table_check() - whether the kernels take a table Return: 0; -EOPNOTSUPP with a sentence that names
+ * the excess: query heads per KV head, or coordinates that a value is decoded from.
+ */
+int device_table_check(const struct page_layout *l, struct errmsg *e);
+
+/* Bytes of the image of @l, which device_table_check() accepted. */
+size_t device_table_bytes(const struct page_layout *l);
+
+/**
+ * device_table_fill() - write the image
+ * @image:   [device_table_bytes()], aligned to 16
+ * @address: its place in device memory; struct device_table is at the beginning
+ */
+void device_table_fill(const struct page_layout *l, void *image, cu_ptr address);
+
+/* Dynamic shared memory of the kernels of attention and of kvc_merge. */
+size_t device_table_attend_shared_bytes(const struct page_layout *l);
+size_t device_table_merge_shared_bytes(const struct page_layout *l);
+
+/* Of kvc_pack_keys, kvc_pack_values and kvc_read. */
+size_t device_table_coding_shared_bytes(const struct page_layout *l);
+
+/* Largest r of any head of one side. A multiple of 16. */
+uint32_t device_table_rank_max(const struct page_layout *l, enum side side);
+
+/* Largest r_in of any head: device_table.columns_max. A multiple of 16. */
+uint32_t device_table_columns_max(const struct page_layout *l);
+
+/* Bytes of the largest block of a head. */
+uint32_t device_table_block_bytes_max(const struct page_layout *l);

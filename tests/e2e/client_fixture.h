@@ -1,0 +1,85 @@
+/*
+ * Scenarios of several processes that use the library: a daemon with an active table, clients, and children
+ * that run a part of the scenario while the parent waits for them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/kvcobra-operator.h"
+#include "tests/e2e/daemon_fixture.h"
+#include "tests/unit/client/embedded.h"
+
+struct scene {
+    struct daemon daemon;
+    struct geometry g;
+    void *bytes; /* of the active table */
+    size_t n_bytes;
+    kvc_client *operator;
+};
+
+/* The daemon runs and serves a random table of @seed for @g. Asserts. */
+void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed, const char *const *args);
+/* The same for a daemon that runs already; @d is copied. */
+void scene_attach(struct scene *sc, const struct daemon *d, struct geometry g, double bpd, uint64_t seed);
+/* Frees the operator's client and the table; the daemon stays. */
+void scene_detach(struct scene *sc);
+/* Ends the daemon cleanly. */
+void scene_end(struct scene *sc);
+
+/* Stages and activates another table. Returns its digest. */
+void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES]);
+
+/* A connected client with its model, in the frame of tests/unit/client/embedded.h. */
+struct embedded scene_client(const struct scene *sc);
+/* The same model without the daemon, to compare with: a private sequence. */
+struct embedded scene_private(const struct scene *sc);
+
+/*
+ * Notices the loss of a daemon and connects to the next one at once. It sends a request first, since the
+ * sockets of a killed daemon that used io_uring may close a moment after its death.
+ */
+void scene_reconnect(kvc_client *c, const char *path);
+
+/* STATUS now; free with kvc_status_free(). */
+kvc_status *scene_status(struct scene *sc);
+/* Reads STATUS until @is_good; false if it never is. */
+bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s));
+
+/* Token ids of @text: [n], the caller frees. */
+uint32_t *scene_tokens(uint32_t text, size_t n);
+
+/* Appends [first, first + n) in pieces of @piece, committing after each. Returns the first error. */
+int scene_publish(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n, size_t piece,
+                  size_t *ret_published);
+
+/* Attention of the newest token in all layers: [n_layers, query heads, d], the caller frees. Asserts. */
+float *scene_attend(const struct embedded *m, kvc_seq *s, uint32_t text);
+size_t scene_attend_floats(const struct embedded *m);
+
+/* ---- children ---- */
+
+struct child {
+    pid_t pid;
+    int to, from; /* pipes */
+};
+
+/* Runs @run in a child; it exits with 0 if @run returns true and no assertion failed there. */
+struct child child_start(bool (*run)(const struct scene *sc, int from_parent, int to_parent),
+                         const struct scene *sc);
+bool child_end(struct child *c); /* closes the pipes and waits; true if it exited with 0 */
+void child_kill(struct child *c);
+
+/* Whole objects through a pipe; asserts. */
+void pipe_send(int fd, const void *data, size_t bytes);
+void pipe_receive(int fd, void *data, size_t bytes);
+void pipe_signal(int fd); /* one byte */
+bool pipe_wait(int fd);   /* waits for a byte; false if the other end is closed */
+
+/*
+ * Inodes of the mappings of process @pid whose line has @object and @access in it. One inode in two processes
+ * is one memory.
+ */
+size_t mapped_inodes(pid_t pid, const char *object, const char *access, unsigned long *inodes, size_t max);

@@ -1,0 +1,37 @@
+/*
+ * The supervisor of tools/bench/fd_store.h for tests: the daemon may be killed at any instruction; the
+ * sockets and the store outlive it. It fills in raw_daemon, so raw_service_fixture.h works.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Starts the daemon with a persistent pool and a state folder; asserts. @args: further options up to a NULL,
+ * or NULL.
+ */
+void supervisor_begin(const char *const *args);
+
+/*
+ * Kills (SIGKILL) or ends (SIGTERM) the daemon. When this returns, the store has handled everything that it
+ * sent.
+ */
+void supervisor_kill(void);
+void supervisor_end(void);
+
+/* Starts it again with the stored descriptors. False: it did not get ready. */
+bool supervisor_again(void);
+
+/* Ends the daemon if it runs, empties the store, removes the folder. */
+void supervisor_finish(void);
+
+/* Waits for the next WATCHDOG=1; WATCHDOG_USEC is 300 ms. False: none came. */
+bool supervisor_hears_watchdog(void);
+
+/* Descriptors stored under names that begin with @prefix; the first of them (borrowed), or -1. */
+size_t supervisor_stored(const char *prefix);
+int supervisor_stored_fd(const char *prefix);
+
+/* Removes from the store what begins with @prefix. */
+void supervisor_lose(const char *prefix);

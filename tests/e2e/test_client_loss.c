@@ -1,0 +1,194 @@
+/*
+ * A process dies: a client, whose holds must end, or the daemon, without which sequences continue privately.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/e2e/client_fixture.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+
+static const char *const pool[] = {"--pool-bytes=64M", "--arena-bytes=8M", NULL};
+
+static struct geometry small(void)
+{
+    return random_table_geometry(2, 4, 2, 64);
+}
+
+/* Holds pages in all ways, then waits to be killed. */
+static bool victim(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = scene_client(sc);
+    kvc_seq *s = NULL, *t = NULL, *found = NULL;
+    uint32_t *tokens = scene_tokens(0, 500);
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(scene_publish(&m, s, 0, 0, 500, 500, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_fork(s, &t), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &found), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(found, tokens, 500, &n), 0);
+    CU_ASSERT_EQUAL(n, 384);
+    CU_ASSERT_EQUAL(embedded_append(&m, t, 1, 500, 300),
+                    0); /* and pages of the arena that are not published */
+    pipe_signal(to_parent);
+    (void) pipe_wait(from_parent);
+    return false;
+}
+
+static bool only_the_survivor(const kvc_status *s)
+{
+    return s->held_pages == 6 && s->leases == 1 && s->sessions == 1;
+}
+
+static bool nobody(const kvc_status *s)
+{
+    return s->held_pages == 0 && s->leases == 0 && s->sessions == 0 && s->tenants[0].arena_bytes == 0 &&
+           s->tenants[0].held_bytes == 0;
+}
+
+static void test_killed_client(void)
+{
+    struct scene sc;
+    struct child c;
+    struct embedded m;
+    kvc_seq *s = NULL;
+    uint32_t *tokens = scene_tokens(0, 500);
+    kvc_status *status;
+    float *before, *after;
+    size_t n = 0;
+
+    scene_start(&sc, small(), 3, 1, pool);
+    c = child_start(victim, &sc);
+    CU_ASSERT_FATAL(pipe_wait(c.from));
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, 500, &n), 0);
+    CU_ASSERT_EQUAL(n, 384);
+    before = scene_attend(&m, s, 0);
+    status = scene_status(&sc);
+    CU_ASSERT(status->held_pages >= 6 && status->sessions == 2);
+    status = kvc_status_free(status);
+    child_kill(&c);
+    CU_ASSERT(scene_wait(&sc, only_the_survivor));
+    after = scene_attend(&m, s, 0); /* its committed pages are there, bit for bit */
+    CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*before)), 0);
+    embedded_free(&m);
+    CU_ASSERT(scene_wait(&sc, nobody));
+    free(before);
+    free(after);
+    free(tokens);
+    scene_end(&sc);
+}
+
+/* 1200 tokens in pieces. The first 300 are published; without a daemon, and for a private sequence, none of
+ * the others can be. */
+static void write_text(const struct embedded *m, kvc_seq *s, const uint32_t *tokens, struct daemon *killed)
+{
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL(scene_publish(m, s, 0, 0, 300, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, killed ? 192 : n);
+    CU_ASSERT_EQUAL(embedded_append(m, s, 0, 300, 100), 0); /* claimed in the arena, not published */
+    if (killed)
+        daemon_kill(killed);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
+    CU_ASSERT_EQUAL(n, killed ? 0 : n);
+    for (size_t at = 400; at < 700; at += 100)
+        CU_ASSERT_EQUAL(embedded_append(m, s, 0, at, 100), 0);
+    CU_ASSERT_EQUAL(scene_publish(m, s, 0, 700, 500, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, killed ? 0 : n);
+    CU_ASSERT_EQUAL(kvc_seq_length(s), 1200);
+}
+
+static void check_like_private(const struct scene *sc, const struct embedded *m, kvc_seq *s,
+                               const uint32_t *tokens)
+{
+    struct embedded alone = scene_private(sc);
+    kvc_seq *want = NULL;
+    float *a, *b;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &want), 0);
+    write_text(&alone, want, tokens, NULL);
+    a = scene_attend(m, s, 0);
+    b = scene_attend(&alone, want, 0);
+    CU_ASSERT_EQUAL(memcmp(a, b, scene_attend_floats(m) * sizeof(*a)), 0);
+    free(a);
+    free(b);
+    embedded_free(&alone);
+}
+
+/* New sequences work with the table that the model has; there is nothing to find. */
+static void check_without_daemon(const struct scene *sc, const struct embedded *m, kvc_seq *s,
+                                 const uint32_t *tokens)
+{
+    kvc_seq *later = NULL, *fork = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, NULL, 0, &later), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(later, tokens, 1200, &n), 0);
+    CU_ASSERT_EQUAL(n, 0);
+    CU_ASSERT_EQUAL(embedded_append(m, later, 1, 0, 200), 0);
+    CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
+    CU_ASSERT_EQUAL(kvc_table_list(m->client, sizeof(kvc_table_info), &(kvc_table_info *){NULL}, &n),
+                    -ENOTCONN);
+    CU_ASSERT_EQUAL(kvc_client_connect(m->client, sc->daemon.socket), -ENOTCONN); /* tried at once */
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m->client), "cannot be reached"));
+    CU_ASSERT_EQUAL(kvc_client_connect(m->client, "/somewhere/else"), -EISCONN);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m->client), "new client"));
+}
+
+/* The daemon is killed: pages that were leased stay readable, new ones are private, the bits are the same. */
+static void test_killed_daemon(void)
+{
+    struct scene sc;
+    struct embedded m;
+    kvc_seq *s = NULL;
+    uint32_t *tokens = scene_tokens(0, 1200);
+    kvc_usage u = {.struct_bytes = sizeof(u)};
+
+    scene_start(&sc, small(), 3, 1, pool);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    write_text(&m, s, tokens, &sc.daemon);
+    CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
+    CU_ASSERT(u.shared_bytes > 0); /* the three pages that it has from the pool */
+    check_like_private(&sc, &m, s, tokens);
+    check_without_daemon(&sc, &m, s, tokens);
+    embedded_free(&m);
+    free(tokens);
+    sc.operator= kvc_client_free(sc.operator);
+    daemon_remove_folder(&sc.daemon);
+    free(sc.bytes);
+}
+
+/* A daemon that ends in order closes its sockets; a client that only appends does not notice. */
+static void test_daemon_ends(void)
+{
+    struct scene sc;
+    struct embedded m;
+    kvc_seq *s = NULL;
+    size_t n = 7;
+
+    scene_start(&sc, small(), 3, 1, pool);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 100), 0);
+    scene_end(&sc);
+    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 100, 100), 0);
+    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 200, 100, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, 0);
+    CU_ASSERT_EQUAL(kvc_seq_length(s), 300);
+    embedded_free(&m);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_killed_client),
+    TEST(test_killed_daemon),
+    TEST(test_daemon_ends),
+    TEST_END,
+};
+const char test_suite[] = "client_loss";

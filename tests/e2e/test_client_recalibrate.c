@@ -1,0 +1,303 @@
+/*
+ * kvcobra recalibrate from end to end. Clients encode other vectors than the table was made for: a better
+ * table is active afterwards. Without drift none is made.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "alloc/moments.h"
+#include "alloc/solve.h"
+#include "alloc/stats.h"
+#include "alloc/stats_moments.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "base/splitmix64.h"
+#include "tests/e2e/client_fixture.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+#include "tests/unit/alloc/shapes.h"
+
+static const char *const args[] = {"--pool-bytes=64M", "--arena-bytes=8M", "--moments-bytes=16M", NULL};
+
+enum { N = 2048 };
+
+static struct geometry small(void)
+{
+    return random_table_geometry(2, 4, 2, 32);
+}
+
+/* Number i of a stream, about normal: the sum of twelve uniform numbers of variance 1/12. */
+static double noise(uint64_t stream, uint64_t i)
+{
+    double sum = -6;
+
+    for (uint64_t k = 0; k < 12; k++) {
+        uint64_t x = splitmix64_mix((stream * 1000003 + i) * 12 + k);
+
+        sum += (double) (x >> 11) * 0x1p-53;
+    }
+    return sum;
+}
+
+/* Variances fall by 4 from coordinate to coordinate over half of them; @drifted: in the reverse order. */
+static void draw(const struct geometry *g, bool drifted, uint64_t stream, size_t n, float *ret)
+{
+    for (size_t t = 0; t < n; t++)
+        for (uint32_t h = 0; h < g->n_kv_heads; h++)
+            for (uint32_t i = 0; i < g->d; i++) {
+                uint32_t at = drifted ? g->d - 1 - i : i;
+                size_t index = (t * g->n_kv_heads + h) * g->d + i;
+
+                ret[index] = (float) (noise(stream, index) * pow(0.5, at < 8 ? at : 8));
+            }
+}
+
+static float *vectors(const struct geometry *g, bool drifted, uint64_t stream, size_t n)
+{
+    float *x = malloc(n * g->n_kv_heads * g->d * sizeof(*x));
+
+    assert(x);
+    draw(g, drifted, stream, n, x);
+    return x;
+}
+
+/* Calibration statistics of the model, with queries or with squared error as the only metric. */
+static struct stats *statistics(const struct geometry *g, bool with_queries)
+{
+    struct stats *s = NULL;
+    struct stats_options o;
+    struct shape_data x;
+    struct errmsg e = {""};
+
+    stats_options_default(&o, g);
+    memcpy(o.model_digest, random_table_model_digest, sizeof(o.model_digest));
+    o.n_samples = 64;
+    o.want_attention = with_queries;
+    o.want_output = false;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
+    shape_data_init(&x, g, 256);
+    for (uint32_t layer = 0; layer < g->n_layers; layer++) {
+        shape_data_draw(&x, g);
+        if (with_queries)
+            CU_ASSERT_EQUAL(stats_set_output_projection(s, layer, x.wo, x.n_embd, &e), 0);
+        CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, layer, 256, with_queries ? x.q : NULL, x.k, x.v, NULL, &e),
+                        0);
+    }
+    shape_data_deinit(&x);
+    return s;
+}
+
+/* A table for vectors of one kind, as recalibration would make it: staged and activated. @metric: NULL:
+ * squared error */
+static void activate_table_for(struct scene *sc, bool drifted, const struct stats *metric)
+{
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    struct moments_options o = {.geometry = sc->g, .n_sink = 4};
+    struct solve_options so;
+    struct solve_report report;
+    uint8_t digest[KVC_DIGEST_BYTES];
+    struct errmsg e = {""};
+
+    memcpy(o.model_digest, random_table_model_digest, sizeof(o.model_digest));
+    CU_ASSERT_EQUAL_FATAL(moments_new(&o, &m, &e), 0);
+    for (uint32_t layer = 0; layer < sc->g.n_layers; layer++) {
+        float *k = vectors(&sc->g, drifted, 2 * layer, N), *v = vectors(&sc->g, drifted, 2 * layer + 1, N);
+
+        CU_ASSERT_EQUAL(moments_add(m, layer, 0, sc->g.n_kv_heads, N, k, v, &e), 0);
+        free(k);
+        free(v);
+    }
+    CU_ASSERT_EQUAL_FATAL(stats_from_moments(m, metric, &s, &e), 0);
+    solve_options_default(&so, 2);
+    so.metric = metric ? METRIC_ATTENTION : METRIC_MSE;
+    so.curve = CURVE_GAUSSIAN;
+    so.fit_levels = so.depth_weights = false;
+    free(sc->bytes);
+    sc->bytes = NULL;
+    so.v_from = PREDICT_HEAD;
+    so.decoder = DECODER_INVERSE;
+    if (solve_table(s, &so, &sc->bytes, &sc->n_bytes, &report, &e) < 0)
+        printf("    %s\n", e.text);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(sc->bytes);
+    CU_ASSERT(kvc_table_stage(sc->operator, sc->bytes, sc->n_bytes, digest) >= 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->operator, digest, 0, NULL), 0);
+}
+
+/* A client with reports switched on encodes @n tokens of one kind. */
+static void live(struct scene *sc, bool drifted, uint32_t text)
+{
+    const kvc_report_options all = {sizeof(all), 1000000, 1};
+    struct embedded m = scene_client(sc);
+    uint32_t *tokens = scene_tokens(text, N);
+    kvc_seq *s = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL(kvc_model_report(m.model, &all), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    for (uint32_t layer = 0; layer < sc->g.n_layers; layer++) {
+        float *k = vectors(&sc->g, drifted, 100 + 2 * layer + 10 * text, N);
+        float *v = vectors(&sc->g, drifted, 101 + 2 * layer + 10 * text, N);
+
+        CU_ASSERT_EQUAL_FATAL(kvc_seq_append(s, layer, KVC_F32, k, v, N), 0);
+        free(k);
+        free(v);
+    }
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, N, &n), 0);
+    CU_ASSERT(n > 0);
+    free(tokens);
+    embedded_free(&m);
+}
+
+/* Return: exit status of "kvcobra recalibrate --socket ... ARGS". */
+static int recalibrate(const struct scene *sc, const char *const *more)
+{
+    const char *argv[16] = {
+        getenv("KVC_KVCOBRA"), "recalibrate", "--socket", sc->daemon.operator_socket,
+        "--min-tokens",        "1000",        "--yes",
+    };
+    size_t n = 7;
+    int status = 0;
+    pid_t pid;
+
+    assert(argv[0]);
+    for (; more && *more; more++)
+        argv[n++] = *more;
+    (void) fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        (void) execv(argv[0], (char *const *) argv);
+        _exit(127);
+    }
+    assert(pid > 0 && waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void active_digest(struct scene *sc, uint8_t ret[KVC_DIGEST_BYTES])
+{
+    kvc_table_info *tables = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
+    for (size_t i = 0; i < n; i++)
+        if (tables[i].state == KVC_TABLE_ACTIVE)
+            memcpy(ret, tables[i].digest, KVC_DIGEST_BYTES);
+    free(tables);
+}
+
+static bool same_active(struct scene *sc, const uint8_t digest[KVC_DIGEST_BYTES])
+{
+    uint8_t now[KVC_DIGEST_BYTES] = {0};
+
+    active_digest(sc, now);
+    return memcmp(now, digest, sizeof(now)) == 0;
+}
+
+static void begin(struct scene *sc)
+{
+    scene_start(sc, small(), 3, 1, args);
+    activate_table_for(sc, false, NULL);
+}
+
+static void test_drift(void)
+{
+    struct scene sc;
+    uint8_t before[KVC_DIGEST_BYTES], after[KVC_DIGEST_BYTES];
+
+    begin(&sc);
+    active_digest(&sc, before);
+    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 1); /* no client has reported */
+    live(&sc, true, 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--dry-run", NULL}), 0);
+    CU_ASSERT(same_active(&sc, before));
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--tenant", "stranger", NULL}), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--min-tokens", "1000000", NULL}), 1);
+    CU_ASSERT(same_active(&sc, before));
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--json", NULL}), 0);
+    CU_ASSERT_FALSE(same_active(&sc, before));
+    active_digest(&sc, after);
+    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 3); /* the same moments again: no better table exists */
+    CU_ASSERT(same_active(&sc, after));
+    scene_end(&sc);
+}
+
+static void test_no_drift(void)
+{
+    struct scene sc;
+    uint8_t before[KVC_DIGEST_BYTES];
+
+    begin(&sc);
+    active_digest(&sc, before);
+    live(&sc, false, 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 3);
+    CU_ASSERT(same_active(&sc, before));
+    scene_end(&sc);
+}
+
+/* The metric of a calibration, and a calibration without it. */
+static void test_metric(void)
+{
+    _cleanup_(stats_freep) struct stats *with = NULL, *without = NULL;
+    char with_path[160], without_path[160];
+    struct scene sc;
+    uint8_t before[KVC_DIGEST_BYTES];
+    struct errmsg e = {""};
+
+    scene_start(&sc, small(), 3, 1, args);
+    with = statistics(&sc.g, true);
+    without = statistics(&sc.g, false);
+    (void) snprintf(with_path, sizeof(with_path), "%s/with.stats", sc.daemon.folder);
+    (void) snprintf(without_path, sizeof(without_path), "%s/without.stats", sc.daemon.folder);
+    CU_ASSERT_EQUAL_FATAL(stats_save(with, with_path, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_save(without, without_path, &e), 0);
+    activate_table_for(&sc, false, with);
+    active_digest(&sc, before);
+    live(&sc, true, 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stats", without_path, NULL}), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stats", "/nowhere", NULL}), 1);
+    CU_ASSERT(same_active(&sc, before));
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stats", with_path, NULL}), 0);
+    CU_ASSERT_FALSE(same_active(&sc, before));
+    scene_end(&sc);
+}
+
+/* New clients connect while the new table is a shadow. */
+static bool clients(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct scene mine = *sc;
+
+    (void) from_parent;
+    (void) to_parent;
+    for (uint32_t text = 10;; text++) /* until it is killed */
+        live(&mine, true, text);
+    return true;
+}
+
+static void test_shadow_first(void)
+{
+    struct scene sc;
+    struct child c;
+    uint8_t before[KVC_DIGEST_BYTES];
+
+    begin(&sc);
+    active_digest(&sc, before);
+    live(&sc, true, 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--shadow-tokens", "1000", "--wait", "1", NULL}),
+                    1);
+    CU_ASSERT(same_active(&sc, before)); /* no client measured within the time */
+    c = child_start(clients, &sc);
+    CU_ASSERT_EQUAL(
+        recalibrate(&sc, (const char *const[]){"--shadow-tokens", "1000", "--share", "100", NULL}), 0);
+    CU_ASSERT_FALSE(same_active(&sc, before));
+    child_kill(&c);
+    scene_end(&sc);
+}
+
+const struct test_case test_cases[] = {TEST(test_drift), TEST(test_no_drift), TEST(test_metric),
+                                       TEST(test_shadow_first), TEST_END};
+const char test_suite[] = "client_recalibrate";

@@ -1,0 +1,205 @@
+/*
+ * Tables are replaced while sequences live: existing sequences keep their table, new ones get the new table,
+ * no page is lost or counted twice.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/e2e/client_fixture.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+
+static struct geometry small(void)
+{
+    return random_table_geometry(2, 4, 2, 64);
+}
+
+static kvc_table_info table_info(struct scene *sc, const uint8_t *digest)
+{
+    kvc_table_info *tables = NULL, found = {.bpd_code = -1};
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
+            found = tables[i];
+    CU_ASSERT(found.bpd_code >= 0);
+    free(tables);
+    return found;
+}
+
+static void active_digest(const struct embedded *m, uint8_t *ret_digest, uint64_t *ret_revision)
+{
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
+
+    CU_ASSERT_EQUAL_FATAL(kvc_model_get_info(m->model, &info), 0);
+    memcpy(ret_digest, info.table_digest, KVC_DIGEST_BYTES);
+    *ret_revision = info.revision;
+}
+
+/* A new sequence uses the second table, and finds no page of the first. */
+static kvc_seq *publish_with_second(const struct embedded *m)
+{
+    uint32_t *tokens = scene_tokens(0, 600);
+    kvc_seq *s = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, 300, &n), 0);
+    CU_ASSERT_EQUAL(n, 0);
+    CU_ASSERT_EQUAL(scene_publish(m, s, 0, 0, 300, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, 192);
+    free(tokens);
+    return s;
+}
+
+/* Publishes the second half of the text while the first table drains; attention is that of a private
+ * sequence. */
+static void continue_with_first(const struct embedded *m, kvc_seq *old, const struct embedded *alone)
+{
+    kvc_seq *want = NULL;
+    float *a, *b;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone->model, NULL, 0, &want), 0);
+    CU_ASSERT_EQUAL(scene_publish(m, old, 0, 300, 300, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, 512);
+    CU_ASSERT_EQUAL(scene_publish(alone, want, 0, 0, 600, 100, NULL), 0);
+    a = scene_attend(m, old, 0);
+    b = scene_attend(alone, want, 0);
+    CU_ASSERT_EQUAL(memcmp(a, b, scene_attend_floats(m) * sizeof(*a)), 0);
+    free(a);
+    free(b);
+}
+
+static void test_swap_mid_sequence(void)
+{
+    struct scene sc;
+    struct embedded m, alone;
+    uint8_t first[KVC_DIGEST_BYTES], second[KVC_DIGEST_BYTES], now[KVC_DIGEST_BYTES];
+    kvc_seq *old = NULL, *new;
+    uint64_t revision, later;
+    size_t n = 0;
+
+    scene_start(&sc, small(), 3, 1, NULL);
+    m = scene_client(&sc);
+    alone = scene_private(&sc); /* with the first table */
+    active_digest(&m, first, &revision);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &old), 0);
+    CU_ASSERT_EQUAL(scene_publish(&m, old, 0, 0, 300, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, 192);
+
+    scene_activate(&sc, 2, 2, second);
+    active_digest(&m, now, &later);
+    CU_ASSERT_EQUAL(memcmp(now, second, sizeof(now)), 0);
+    CU_ASSERT(later > revision);
+    new = publish_with_second(&m);
+    continue_with_first(&m, old, &alone);
+    CU_ASSERT_EQUAL(table_info(&sc, first).state, KVC_TABLE_DRAINING);
+    CU_ASSERT_EQUAL(table_info(&sc, first).references, 1); /* one for all sequences of the client */
+    CU_ASSERT_EQUAL(table_info(&sc, second).references, 1);
+
+    kvc_seq_free(old); /* the last sequence of the first table */
+    CU_ASSERT_EQUAL(table_info(&sc, first).references, 0);
+    kvc_seq_free(new);
+    CU_ASSERT_EQUAL(table_info(&sc, second).references, 1); /* the model's own */
+    m.model = kvc_model_free(m.model);
+    CU_ASSERT_EQUAL(table_info(&sc, second).references, 0);
+    embedded_free(&alone);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
+/* Generates while tables change; every answer must be that of the table the sequence began with. */
+static bool generator(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = scene_client(sc);
+    uint32_t *tokens = scene_tokens(3, 4000);
+    bool stop = false;
+
+    for (unsigned round = 0; !stop; round++) {
+        kvc_seq *s = NULL;
+        size_t n = 0;
+
+        CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+        CU_ASSERT_EQUAL_FATAL(kvc_seq_match(s, tokens, 300, &n), 0);
+        CU_ASSERT_EQUAL_FATAL(scene_publish(&m, s, 3, n, 300 - n, 77, NULL), 0);
+        for (unsigned i = 0; i < 40; i++) {
+            float *a;
+
+            CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 3, 300 + i, 1), 0);
+            a = scene_attend(&m, s, 3);
+            CU_ASSERT(a[0] == a[0]);
+            free(a);
+        }
+        kvc_seq_free(s);
+        pipe_signal(to_parent); /* one round */
+        stop = !pipe_wait(from_parent);
+    }
+    free(tokens);
+    embedded_free(&m);
+    return true;
+}
+
+static void test_swap_in_a_loop(void)
+{
+    struct scene sc;
+    struct child c[2];
+
+    scene_start(&sc, small(), 3, 1, NULL);
+    for (unsigned i = 0; i < 2; i++)
+        c[i] = child_start(generator, &sc);
+    for (uint64_t round = 0; round < 12; round++) {
+        uint8_t digest[KVC_DIGEST_BYTES];
+
+        for (unsigned i = 0; i < 2; i++)
+            CU_ASSERT_FATAL(pipe_wait(c[i].from));
+        for (unsigned i = 0; i < 2; i++)
+            pipe_signal(c[i].to);
+        scene_activate(&sc, 2.5, 10 + round, digest); /* both are in the middle of a round */
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        CU_ASSERT(pipe_wait(c[i].from));
+        CU_ASSERT(child_end(&c[i])); /* closed pipes end the children */
+    }
+    scene_end(&sc);
+}
+
+static void test_activation_outcomes(void)
+{
+    struct scene sc;
+    uint8_t first[KVC_DIGEST_BYTES], second[KVC_DIGEST_BYTES], unknown[KVC_DIGEST_BYTES] = {1};
+    void *bytes;
+    size_t n_bytes;
+    uint64_t revision = 0, again = 0;
+    uint8_t digest[KVC_DIGEST_BYTES];
+
+    scene_start(&sc, small(), 3, 1, NULL);
+    CU_ASSERT_EQUAL(kvc_table_stage(sc.operator, sc.bytes, sc.n_bytes, first), 1); /* it is there */
+    scene_activate(&sc, 3, 2, second);
+    CU_ASSERT_EQUAL(kvc_table_activate(sc.operator, second, 0, &revision), 1);
+    CU_ASSERT(revision > 0);
+    CU_ASSERT_EQUAL(kvc_table_activate(sc.operator, second, revision, &again), 1);
+    CU_ASSERT_EQUAL(again, revision);
+    CU_ASSERT_EQUAL(kvc_table_activate(sc.operator, unknown, 0, &again), -ENOENT);
+    CU_ASSERT(strlen(kvc_last_error(sc.operator)) > 5);
+    /* damaged bytes are refused, with the reason */
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes(&sc.g, 3, 3, true, &bytes, &n_bytes), 0);
+    ((uint8_t *) bytes)[n_bytes / 2] ^= 1;
+    memset(digest, 0x77, sizeof(digest));
+    CU_ASSERT_EQUAL(kvc_table_stage(sc.operator, bytes, n_bytes, digest), -EBADMSG);
+    CU_ASSERT_EQUAL(digest[0], 0x77);
+    printf("    refused: %s\n", kvc_last_error(sc.operator));
+    free(bytes);
+    scene_end(&sc);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_swap_mid_sequence),
+    TEST(test_swap_in_a_loop),
+    TEST(test_activation_outcomes),
+    TEST_END,
+};
+const char test_suite[] = "client_swap";

@@ -1,0 +1,393 @@
+/*
+ * Tables on trial with live traffic: shadows that clients encode with too, canaries that some sequences use,
+ * and the clients' reports of the fit; over a restart too.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/moments.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tests/e2e/client_fixture.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+
+static const char *const args[] = {"--pool-bytes=64M", "--arena-bytes=8M", "--moments-bytes=16M", NULL};
+
+static struct geometry small(void)
+{
+    return random_table_geometry(2, 4, 2, 64);
+}
+
+static kvc_table_info info_of(struct scene *sc, const uint8_t *digest)
+{
+    kvc_table_info *tables = NULL, found = {.bpd_code = -1};
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
+            found = tables[i];
+    CU_ASSERT(found.bpd_code >= 0);
+    free(tables);
+    return found;
+}
+
+/* A second table, verified and not active. */
+static void stage_other(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES])
+{
+    _cleanup_(freep) void *bytes = NULL;
+    size_t n;
+
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes(&sc->g, seed, bpd, true, &bytes, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc->operator, bytes, n, ret_digest), 0);
+}
+
+static void active_digest(const struct embedded *m, uint8_t ret[KVC_DIGEST_BYTES])
+{
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
+
+    CU_ASSERT_EQUAL_FATAL(kvc_model_get_info(m->model, &info), 0);
+    memcpy(ret, info.table_digest, KVC_DIGEST_BYTES);
+}
+
+/*
+ * sum |x - x^|^2 of one side over chunks [1, n / 64) of text 0, from what a private sequence reads back, by
+ * layer; the numerator of what clients report. Positions and inputs are those of embedded.h.
+ */
+static double error_sum(const struct embedded *alone, kvc_seq *s, uint32_t layer, enum kvc_side side,
+                        size_t n)
+{
+    size_t width = (size_t) alone->n_heads * alone->g.d;
+    float *x = embedded_input(alone, 0, layer, side, 0, n), *y = embedded_read(alone, s, layer, side, n);
+    double sum = 0;
+
+    for (size_t i = 64 * width; i < n * width; i++)
+        sum += ((double) x[i] - y[i]) * ((double) x[i] - y[i]);
+    free(x);
+    free(y);
+    return sum;
+}
+
+enum { N = 1000, PACKED = 896 }; /* tokens; 1000 / 64 = 15, the newest 64 stay: 14 chunks */
+
+struct trial {
+    struct scene sc;
+    struct embedded m;
+    uint8_t active[KVC_DIGEST_BYTES], other[KVC_DIGEST_BYTES]; /* digests of the two tables */
+};
+
+/* The daemon serves a table of 3 bpd; another one of @bpd is staged. */
+static void trial_start(struct trial *t, double bpd)
+{
+    scene_start(&t->sc, small(), 3, 1, args);
+    t->m = scene_client(&t->sc);
+    active_digest(&t->m, t->active);
+    stage_other(&t->sc, bpd, 2, t->other);
+}
+
+static void trial_end(struct trial *t)
+{
+    embedded_free(&t->m);
+    scene_end(&t->sc);
+}
+
+/* ---- shadows ---- */
+
+static void test_shadow_requests(void)
+{
+    struct trial t;
+    kvc_client *op;
+    kvc_table_info info;
+    uint64_t revision = 0, again = 0;
+
+    trial_start(&t, 2);
+    op = t.sc.operator;
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.active, 1000000, 0, &revision), -EBUSY);
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000001, 0, &revision), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 0, 0, &revision), 1); /* no change: it is no shadow */
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000000, 0, &revision), 0);
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000000, 0, &again), 1);
+    CU_ASSERT_EQUAL(again, revision);
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 500000, revision, &again), -EEXIST);
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 500000, revision - 1, &again), -ESTALE);
+    info = info_of(&t.sc, t.other);
+    CU_ASSERT(info.state == KVC_TABLE_SHADOW && info.shadow_ppm == 1000000 && info.fit.shadow_tokens == 0);
+
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 0, 0, &again), 0);
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).state, KVC_TABLE_VERIFIED);
+    CU_ASSERT(again > revision);
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_activate(op, t.other, 0, NULL), 0); /* ends the trial */
+    info = info_of(&t.sc, t.other);
+    CU_ASSERT(info.state == KVC_TABLE_ACTIVE && info.shadow_ppm == 0);
+    trial_end(&t);
+}
+
+/* A private model with the tokens of text 0 packed by the scene's table. */
+static struct embedded packed_alone(const struct scene *sc, const uint32_t *tokens, kvc_seq **ret)
+{
+    struct embedded alone = scene_private(sc);
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, ret), 0);
+    CU_ASSERT_EQUAL(embedded_append(&alone, *ret, 0, 0, N), 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(*ret, tokens, N, NULL), 0);
+    return alone;
+}
+
+/* The reported errors of the shadow and of the active table have the ratio of what the two tables decode to.
+ */
+static void check_reported_errors(struct scene *sc, const uint32_t *tokens, const kvc_layer_fit *layers)
+{
+    kvc_seq *active, *shadow;
+    struct embedded alone_active = packed_alone(sc, tokens, &active), alone_shadow;
+
+    free(sc->bytes);
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes(&sc->g, 2, 2, true, &sc->bytes, &sc->n_bytes), 0);
+    alone_shadow = packed_alone(sc, tokens, &shadow);
+    for (uint32_t layer = 0; layer < sc->g.n_layers; layer++)
+        for (unsigned side = 0; side < 2; side++) {
+            double ratio = layers[layer].shadow_error[side] / layers[layer].active_error[side];
+            double expected = error_sum(&alone_shadow, shadow, layer, (enum kvc_side) side, PACKED) /
+                              error_sum(&alone_active, active, layer, (enum kvc_side) side, PACKED);
+
+            /*
+             * the client measures the values of its tail, in binary16: 2^-11 of a vector, against errors of
+             * about 2^-2
+             */
+            CU_ASSERT(fabs(ratio / expected - 1) < 0.01);
+        }
+    embedded_free(&alone_active);
+    embedded_free(&alone_shadow);
+}
+
+static void test_shadow_errors(void)
+{
+    struct trial t;
+    kvc_seq *s = NULL;
+    uint32_t *tokens = scene_tokens(0, N);
+    kvc_layer_fit *layers = NULL;
+    kvc_fit fit = {.struct_bytes = sizeof(fit)};
+    size_t n = 0;
+
+    trial_start(&t, 2);
+    CU_ASSERT_EQUAL(kvc_table_shadow(t.sc.operator, t.other, 1000000, 0, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t.m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(embedded_append(&t.m, s, 0, 0, N), 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, N, &n), 0);
+    CU_ASSERT_EQUAL(n, PACKED);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(t.sc.operator, t.other, &fit, sizeof(*layers), &layers, &n), 0);
+    CU_ASSERT_EQUAL(fit.shadow_tokens, PACKED - 64);
+    CU_ASSERT_EQUAL_FATAL(n, t.sc.g.n_layers);
+    check_reported_errors(&t.sc, tokens, layers);
+    CU_ASSERT(fit.shadow_error[0] > fit.active_error[0]); /* 2 bits against 3 */
+    free(layers);
+    free(tokens);
+    trial_end(&t);
+}
+
+/* ---- canaries ---- */
+
+/* About the share of new sequences use the canary. */
+static void test_canary_share(void)
+{
+    enum { SEQUENCES = 40 };
+    struct trial t;
+    kvc_seq *seqs[SEQUENCES];
+
+    trial_start(&t, 3);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 256, NULL, 0, 0, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.active, 10, NULL, 0, 0, NULL), -EBUSY);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 64, NULL, 0, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 64, NULL, 0, 0, NULL), 1);
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        size_t published = 0;
+
+        CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t.m.model, "salt", 4, &seqs[i]), 0);
+        CU_ASSERT_EQUAL(scene_publish(&t.m, seqs[i], (uint32_t) i, 0, 200, 200, &published), 0);
+        CU_ASSERT_EQUAL(published, 128);
+    }
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).references, 1);
+    /* 40 sequences with a chance of a quarter each have 2 pages: none, or all, with a chance below 2 in 10^5
+     */
+    CU_ASSERT(info_of(&t.sc, t.other).pages > 0 && info_of(&t.sc, t.other).pages < 2 * SEQUENCES);
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).pages + info_of(&t.sc, t.active).pages, 2 * SEQUENCES);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 0, NULL, 0, 0, NULL), 0);
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).state, KVC_TABLE_DRAINING); /* it was used */
+    for (size_t i = 0; i < SEQUENCES; i++)
+        kvc_seq_free(seqs[i]);
+    trial_end(&t);
+}
+
+/* All new sequences of a tenant use it, and none after its end. */
+static void test_canary_tenant(void)
+{
+    struct trial t;
+    uint8_t now[KVC_DIGEST_BYTES];
+    const char *tenant;
+    kvc_status *status;
+
+    trial_start(&t, 3);
+    status = scene_status(&t.sc);
+    tenant = status->tenants[0].name;
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 0, &tenant, 1, 0, NULL), 0);
+    status = kvc_status_free(status);
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).canary_tenants, 1);
+    active_digest(&t.m, now); /* the table of this tenant's next sequence */
+    CU_ASSERT_EQUAL(memcmp(now, t.other, sizeof(now)), 0);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 0, NULL, 0, 0, NULL), 0);
+    active_digest(&t.m, now);
+    CU_ASSERT_EQUAL(memcmp(now, t.active, sizeof(now)), 0);
+    trial_end(&t);
+}
+
+/* ---- reports ---- */
+
+/* Before a program opted in. */
+static void test_no_report(void)
+{
+    struct trial t;
+    _cleanup_(freep) void *bytes = NULL;
+    kvc_seq *s = NULL;
+    size_t n = 0, n_bytes = 0;
+
+    trial_start(&t, 3);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t.m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(scene_publish(&t.m, s, 1, 0, N, N, &n), 0);
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.active).fit.reports, 0);
+    CU_ASSERT_EQUAL(
+        kvc_moments_fetch(t.sc.operator, random_table_model_digest, NULL, 0, &bytes, &n_bytes, NULL),
+        -ENODATA);
+    trial_end(&t);
+}
+
+/* Publishes text 0 with reports of everything. */
+static void publish_reported(struct trial *t)
+{
+    const kvc_report_options all = {sizeof(all), 1000000, 1};
+    kvc_seq *s = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL(kvc_model_report(t->m.model, &all), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t->m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(scene_publish(&t->m, s, 0, 0, N, N, &n), 0);
+}
+
+static void test_reported_errors(void)
+{
+    struct trial t;
+    kvc_table_info info;
+
+    trial_start(&t, 3);
+    publish_reported(&t);
+    info = info_of(&t.sc, t.active);
+    CU_ASSERT_EQUAL(info.fit.reports, 1);
+    CU_ASSERT_EQUAL(info.fit.tokens, PACKED - 64);
+    for (unsigned side = 0; side < 2; side++)
+        CU_ASSERT(info.fit.error[side] > 0 && info.fit.error[side] < 1);
+    CU_ASSERT(info.fit.coded[0] > 0 && info.fit.saturated[0] < info.fit.coded[0]);
+    trial_end(&t);
+}
+
+/* Relative errors of 2^-11 = 5e-4 in every number, squared, and room. */
+static bool scatter_agrees(const struct moments *got, const struct moments *want, uint32_t layer,
+                           uint32_t head, uint32_t d)
+{
+    const double *a = moments_scatter(got, layer, head), *b = moments_scatter(want, layer, head);
+    size_t entries = (size_t) d * (2 * d + 1);
+    double apart = 0, norm = 0;
+
+    for (size_t i = 0; i < entries; i++) {
+        apart += (a[i] - b[i]) * (a[i] - b[i]);
+        norm += b[i] * b[i];
+    }
+    return apart < 1e-5 * norm;
+}
+
+/* The same tokens counted here: moments of every head, as far as binary16 tails allow. */
+static void check_moments(const struct scene *sc, const struct moments *got)
+{
+    _cleanup_(moments_freep) struct moments *want = NULL;
+    struct moments_options o = *moments_get_options(got);
+    struct embedded alone = scene_private(sc);
+    struct errmsg e;
+
+    CU_ASSERT_EQUAL_FATAL(moments_new(&o, &want, &e), 0);
+    for (uint32_t layer = 0; layer < sc->g.n_layers; layer++) {
+        float *k = embedded_input(&alone, 0, layer, KVC_K, 64, PACKED - 64);
+        float *v = embedded_input(&alone, 0, layer, KVC_V, 64, PACKED - 64);
+
+        CU_ASSERT_EQUAL(moments_add(want, layer, 0, sc->g.n_kv_heads, PACKED - 64, k, v, &e), 0);
+        free(k);
+        free(v);
+        for (uint32_t head = 0; head < sc->g.n_kv_heads; head++) {
+            CU_ASSERT_EQUAL(moments_count(got, layer, head), PACKED - 64);
+            CU_ASSERT(scatter_agrees(got, want, layer, head, sc->g.d));
+        }
+    }
+    embedded_free(&alone);
+}
+
+static void test_reported_moments(void)
+{
+    struct trial t;
+    _cleanup_(freep) void *bytes = NULL, *none = NULL;
+    _cleanup_(moments_freep) struct moments *got = NULL;
+    struct errmsg e;
+    uint64_t n_tokens = 0;
+    size_t n_bytes = 0;
+
+    trial_start(&t, 3);
+    publish_reported(&t);
+    CU_ASSERT_EQUAL_FATAL(
+        kvc_moments_fetch(t.sc.operator, random_table_model_digest, NULL, 0, &bytes, &n_bytes, &n_tokens), 0);
+    CU_ASSERT_EQUAL(n_tokens, PACKED - 64);
+    CU_ASSERT_EQUAL_FATAL(moments_parse(bytes, n_bytes, &got, &e), 0);
+    check_moments(&t.sc, got);
+    CU_ASSERT_EQUAL(kvc_moments_fetch(t.sc.operator, random_table_model_digest, &(const char *){"stranger"},
+                                      1, &none, &n_bytes, NULL),
+                    -ENODATA);
+    trial_end(&t);
+}
+
+/* ---- restarts ---- */
+
+/* Shadow, canary and revision are the same after a restart. */
+static void test_survives_restart(void)
+{
+    struct scene sc = {.g = small()};
+    struct daemon d;
+    uint8_t shadow[KVC_DIGEST_BYTES], canary[KVC_DIGEST_BYTES];
+    const char *tenants[] = {"uid-7", "uid-8"};
+    uint64_t revision = 0;
+
+    CU_ASSERT_FATAL(daemon_start(&d, DAEMON_BY_PATH | DAEMON_WITH_STATE, args));
+    scene_attach(&sc, &d, small(), 3, 1);
+    stage_other(&sc, 2, 2, shadow);
+    stage_other(&sc, 2, 3, canary);
+    CU_ASSERT_EQUAL(kvc_table_shadow(sc.operator, shadow, 25000, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_canary(sc.operator, canary, 3, tenants, 2, 0, &revision), 0);
+    sc.operator= kvc_client_free(sc.operator);
+    daemon_kill(&d);
+    CU_ASSERT_FATAL(daemon_start_again(&d, args));
+    CU_ASSERT_EQUAL_FATAL(kvc_client_new(&sc.operator), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_connect(sc.operator, d.operator_socket), 0);
+    CU_ASSERT_EQUAL(info_of(&sc, shadow).state, KVC_TABLE_SHADOW);
+    CU_ASSERT_EQUAL(info_of(&sc, shadow).shadow_ppm, 25000);
+    CU_ASSERT_EQUAL(info_of(&sc, canary).canary_share, 3);
+    CU_ASSERT_EQUAL(info_of(&sc, canary).canary_tenants, 2);
+    CU_ASSERT_EQUAL(kvc_table_canary(sc.operator, canary, 3, tenants, 2, revision, NULL),
+                    1); /* the revision is the same too */
+    scene_detach(&sc);
+    CU_ASSERT(daemon_stop(&d));
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_shadow_requests),  TEST(test_shadow_errors),    TEST(test_canary_share),
+    TEST(test_canary_tenant),    TEST(test_no_report),        TEST(test_reported_errors),
+    TEST(test_reported_moments), TEST(test_survives_restart), TEST_END,
+};
+const char test_suite[] = "client_trial";

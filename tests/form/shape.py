@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Fails where C, C++ or CUDA code of the product or of the tests has not the agreed form.
+
+    python3 tests/form/shape.py
+
+- clang-format with the project's configuration changes nothing.
+- No file is longer than 600 lines, no function than 65.
+- No ?: stands inside an operand of another one, and none selects the function that is called.
+"""
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+
+import source
+
+ADVICE = ("clang-format -i FILE lays out code; a file or function that is too long has a second subject that can move out; "
+          "if and switch replace a nested ?:.")
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 65
+
+
+def check_lengths(file):
+    findings = []
+    if file.n_lines > FILE_LINES_MAX:
+        findings.append(f"{file.path}: {file.n_lines} lines, more than {FILE_LINES_MAX}")
+    for function in file.functions:
+        n = function.last_line - function.first_line + 1
+        if n > FUNCTION_LINES_MAX:
+            findings.append(f"{file.path}:{function.first_line}: {function.name}() has {n} lines, more than {FUNCTION_LINES_MAX}")
+    return findings
+
+
+def check_conditionals(file):
+    """Goes through the brackets. One element, what stands between commas or semicolons of a bracket, may have one ?: only."""
+    findings = []
+    stack = [Element(is_group=False, in_operand=False)]
+    before = None
+    for token in file.tokens:
+        element = stack[-1]
+        text = token.text
+        if text in ("(", "[", "{"):
+            if text == "(" and before and before.text == ")" and element.closed_group_with_conditional:
+                findings.append(f"{file.path}:{token.line}: a ?: selects the function that is called")
+            is_group = text == "(" and not is_operand_end(before)
+            is_statement = text == "{" and element.is_block
+            stack.append(Element(is_group, element.n_conditionals > 0 or (element.in_operand and not is_statement)))
+            stack[-1].is_block = text == "{"
+        elif text in (")", "]", "}"):
+            closed = stack.pop() if len(stack) > 1 else element
+            stack[-1].closed_group_with_conditional = closed.is_group and closed.had_conditional
+            if stack[-1].closed_group_with_conditional:
+                stack[-1].has_group_with_conditional = True
+            if text == "}" and stack[-1].is_block:
+                stack[-1].restart()
+        elif text in (",", ";"):
+            element.restart()
+        elif text == "?":
+            if element.n_conditionals or element.in_operand or element.has_group_with_conditional:
+                findings.append(f"{file.path}:{token.line}: a ?: inside another one")
+            element.n_conditionals += 1
+            element.had_conditional = True
+        before = token
+    return findings
+
+
+class Element:
+    """What stands between two commas or semicolons of a bracket. The outermost level counts as a block."""
+
+    def __init__(self, is_group, in_operand):
+        self.is_group = is_group  # parentheses that only group
+        self.is_block = True
+        self.in_operand = in_operand  # the bracket stands in an operand of a ?:
+        self.had_conditional = False
+        self.closed_group_with_conditional = False
+        self.restart()
+
+    def restart(self):
+        self.n_conditionals = 0
+        self.has_group_with_conditional = False
+
+
+def is_operand_end(token):
+    """True if a parenthesis behind @token holds arguments or the condition of a statement."""
+    return token is not None and (token.kind == "name" and token.text not in ("return", "else", "case") or token.text in (")", "]"))
+
+
+def badly_formatted(paths):
+    """What clang-format would change first in each of @paths."""
+    result = subprocess.run(["clang-format", "--dry-run", "-Werror", *paths], capture_output=True, text=True)
+    first = {}
+    for line in result.stderr.split("\n"):
+        path, colon, _ = line.partition(":")
+        if colon and path in paths and "error:" in line:
+            first.setdefault(path, line)
+    if result.returncode != 0 and not first:
+        return [f"clang-format ended with {result.returncode}: {result.stderr.strip()[:200]}"]
+    return list(first.values())
+
+
+def check_format(paths):
+    groups = [paths[i:i + 32] for i in range(0, len(paths), 32)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [finding for findings in pool.map(badly_formatted, groups) for finding in findings]
+
+
+def main():
+    source.root()
+    paths = source.c_files()
+    findings = []
+    for path in paths:
+        file = source.read(path)
+        findings += check_lengths(file) + check_conditionals(file)
+    if shutil.which("clang-format"):
+        findings += check_format(paths)
+    status = source.finish(findings, ADVICE)
+    if status == 0 and not shutil.which("clang-format"):
+        print("skipped: clang-format is not installed, so the layout was not checked (sh tools/setup.sh test)")
+        return source.SKIPPED
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+/* The header for evaluation alone, as C99 and as C++. */
+#include "client/kvcobra-eval.h"
+
+#ifdef __cplusplus
+extern "C"
+#endif
+    int
+    kvcobra_eval_header_compiles(void);
+
+int kvcobra_eval_header_compiles(void)
+{
+    kvc_eval_options o;
+
+    o.struct_bytes = sizeof(o);
+    return o.struct_bytes ? KVC_K : KVC_V;
+}

@@ -1,0 +1,161 @@
+/* Settings by name: ranges, values that are refused, the file, reloading. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/config/config_keys.h"
+#include "daemon/loop/log.h"
+
+const char test_suite[] = "config_keys";
+
+/* Every counted setting at its ends and one beyond. */
+static void test_limits_of_settings(void)
+{
+    static const struct {
+        const char *name;
+        uint64_t min, max;
+    } cases[] = {
+        {"log-level", 0, 7},
+        {"lendable", 0, 100},
+        {"guarantee-bytes", 0, UINT64_C(1) << 50},
+        {"ghosts", 16, 1u << 24},
+        {"lease-ms", 100, 86400000},
+        {"handshake-ms", 100, 86400000},
+        {"work-threads", 1, 64},
+        {"work-queue", 1, 65536},
+        {"work-inline-bytes", 0, UINT64_C(1) << 30},
+        {"connections", 1, 1u << 20},
+        {"connections-per-uid", 1, 1u << 20},
+        {"sessions-per-tenant", 1, 1u << 20},
+        {"tenants", 1, 1u << 16},
+        {"models-per-session", 1, 1u << 16},
+        {"leases-per-session", 1, 1u << 20},
+        {"reservations-per-session", 1, 1u << 24},
+        {"tables", 1, 1u << 16},
+        {"gpu-guarantee-bytes", 0, UINT64_C(1) << 50},
+        {"gpu-spare-extents", 0, 16},
+        {"gpu-reuse-ms", 0, 86400000},
+        {"lent-extents-per-session", 1, 1u << 16},
+    };
+    struct config c;
+
+    config_init(&c);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint64_t good[] = {cases[i].min, cases[i].min + 1, cases[i].max - 1, cases[i].max};
+        const uint64_t bad[] = {cases[i].max + 1,
+                                cases[i].min - 1}; /* the second one wraps where 0 is allowed */
+        struct errmsg e;
+        char text[32];
+
+        for (size_t k = 0; k < 4; k++) {
+            (void) snprintf(text, sizeof(text), "%" PRIu64, good[k]);
+            CU_ASSERT_EQUAL(config_set(&c, cases[i].name, text, &e), 0);
+        }
+        for (size_t k = 0; k < 2; k++) {
+            (void) snprintf(text, sizeof(text), "%" PRIu64, bad[k]);
+            CU_ASSERT_EQUAL(config_set(&c, cases[i].name, text, &e), -EINVAL);
+            CU_ASSERT_PTR_NOT_NULL(strstr(e.text, cases[i].name));
+        }
+    }
+    config_deinit(&c);
+}
+
+static int set_key(const char *key, const char *value)
+{
+    struct config c;
+    struct errmsg e = {""};
+    int r;
+
+    config_init(&c);
+    r = config_set(&c, key, value, &e);
+    CU_ASSERT(r == 0 || strstr(e.text, key) != NULL); /* the sentence names the setting */
+    config_deinit(&c);
+    return r;
+}
+
+static void test_values_that_are_refused(void)
+{
+    CU_ASSERT_EQUAL(set_key("socket-mode", "0777"), 0);
+    CU_ASSERT_EQUAL(set_key("socket-mode", "1000"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("socket-mode", "8"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("keep-pool", "maybe"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("event-backend", "select"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("quota-bytes", "0"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("socket", "name"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("operator-socket", "none"), 0);
+    CU_ASSERT_EQUAL(set_key("nothing", "1"), -ENOENT);
+}
+
+static int load_text(const char *text, struct config *c, struct errmsg *e)
+{
+    char path[] = "/tmp/kvcobra-test-XXXXXX";
+    int fd = mkstemp(path), r;
+
+    assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t) strlen(text));
+    config_init(c);
+    r = config_load(c, path, e);
+    (void) close(fd);
+    (void) unlink(path);
+    return r;
+}
+
+static void test_file(void)
+{
+    static const struct {
+        const char *text, *sentence;
+    } wrong[] = {
+        {"lease-ms = 1\n", "line 1: lease-ms"},
+        {"# x\nlease-ms = 500\nlease-ms = 500\n", "line 3: lease-ms is set a second time"},
+        {"lease = 5\n", "line 1: there is no setting \"lease\""},
+        {"[daemon]\nlease-ms = 500\n", "no sections"},
+        {"lease-ms\n", "line 1"},
+    };
+    struct errmsg e = {""};
+    struct config c;
+
+    CU_ASSERT_EQUAL(load_text("# all\npool-bytes = 128M\nsocket = /run/x.sock\n\nlog-level=7\n", &c, &e), 0);
+    CU_ASSERT(c.pool_bytes == 128u << 20 && c.log_level == 7 && strcmp(c.socket_path, "/run/x.sock") == 0);
+    config_deinit(&c);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        CU_ASSERT_EQUAL(load_text(wrong[i].text, &c, &e), -EINVAL);
+        CU_ASSERT(strstr(e.text, wrong[i].sentence) != NULL);
+        config_deinit(&c);
+    }
+    config_init(&c);
+    CU_ASSERT_EQUAL(config_load(&c, "/nonexistent/kvcobrad.conf", &e), -ENOENT);
+    config_deinit(&c);
+}
+
+/* Settings that SIGHUP may change do; a setting that needs a restart keeps its value. */
+static void test_reload(void)
+{
+    struct config running, fresh;
+
+    log_open(LOG_EMERG);
+    config_init(&running);
+    config_init(&fresh);
+    CU_ASSERT_EQUAL(config_set(&fresh, "lease-ms", "500", NULL), 0);
+    CU_ASSERT_EQUAL(config_set(&fresh, "pool-bytes", "1G", NULL), 0);
+    CU_ASSERT_EQUAL(config_set(&fresh, "socket", "/run/other.sock", NULL), 0);
+    config_reload(&running, &fresh);
+    CU_ASSERT_EQUAL(running.lease_ms, 500);
+    CU_ASSERT_EQUAL(running.pool_bytes, UINT64_C(4) << 30);
+    CU_ASSERT_STRING_EQUAL(running.socket_path, "/run/kvcobra/kvcobra.sock");
+    config_deinit(&fresh);
+    config_deinit(&running);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_limits_of_settings),
+    TEST(test_values_that_are_refused),
+    TEST(test_file),
+    TEST(test_reload),
+    TEST_END,
+};

@@ -1,0 +1,149 @@
+/* Packed attention over the whole grid of shapes, drawn at random: dimensions, ranks, widths, group sizes,
+ * lengths, kinds of RoPE, prediction, windows; and edge cases of inputs. KVC_TEST_SEED draws other shapes.
+ * Every case is a meson test of its own. */
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "tests/unit/gpu/attend_oracle.h"
+#include "tests/unit/gpu/attend_scene.h"
+
+enum { N_DRAWS = 10 };
+
+static size_t draw(size_t low, size_t high)
+{
+    return low + test_rand_below(high - low + 1);
+}
+
+/* Lengths 1..1000 in pages and exact rows, as sequences have them: up to 127 exact rows behind pages. */
+static struct attend_shape draw_shape(uint32_t d)
+{
+    size_t length = draw(1, 1000), n_pages = length < 128 ? 0 : length / 64 - 1;
+    struct attend_shape s = {
+        .d = d,
+        .n_rot = (uint32_t) draw(0, d / 4) * 4,
+        .group = (uint32_t) draw(1, 16),
+        .bits = -1,
+        .n_sink = (uint32_t) draw(0, 4),
+        .v_from = (enum prediction) draw(0, 2),
+        .n_pages = n_pages,
+        .n_exact = length - 64 * n_pages,
+        .n_q = draw(0, 3) == 0 ? draw(1, 80) : draw(1, 2),
+        .q_first = SIZE_MAX,
+        .mean_norm = draw(0, 4) == 0 ? 900 : 0,
+        .window = draw(0, 4) == 0 ? draw(1, 1100) : 0,
+    };
+
+    if (s.n_q > length)
+        s.n_q = length;
+    return s;
+}
+
+static void draw_many(uint32_t d)
+{
+    for (int i = 0; i < N_DRAWS; i++) {
+        struct attend_shape s = draw_shape(d);
+
+        if (d > 128 && i % 3 != 0) /* the oracle is slow for these */
+            continue;
+        attend_scene_check(&s);
+    }
+}
+
+static void test_64(void)
+{
+    draw_many(64);
+}
+
+static void test_80(void)
+{
+    draw_many(80);
+}
+
+static void test_96(void)
+{
+    draw_many(96);
+}
+
+static void test_128(void)
+{
+    draw_many(128);
+}
+
+static void test_256(void)
+{
+    draw_many(256);
+}
+
+/*
+ * All pages equal and one query after all of them: without RoPE all keys of one token have the same weight.
+ */
+static void test_equal_keys(void)
+{
+    struct attend_shape shape = {.d = 64,
+                                 .n_rot = 0,
+                                 .group = 4,
+                                 .bits = 4,
+                                 .n_sink = 0,
+                                 .v_from = PREDICT_HEAD,
+                                 .n_pages = 9,
+                                 .n_exact = 64,
+                                 .n_q = 1,
+                                 .q_first = SIZE_MAX};
+    const struct ops *ops[ATTEND_SCENE_VARIANTS];
+    size_t n_ops = attend_scene_variants(ops);
+    struct attend_scene s;
+
+    attend_scene_init(&s, &shape);
+    for (size_t i = 0; i < shape.n_pages; i++) /* code 7 everywhere */
+        memset(s.pages[i].data, 0x77, s.layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST]);
+    for (size_t i = 0; i < n_ops; i++) {
+        struct oracle_report r;
+
+        memset(s.scratch.data, 0xff, attend_scratch_bytes(&s.layout, 1));
+        attend_with(&s.args, ops[i]);
+        r = oracle_packed(&s.args, ops[i]->decode);
+        CU_ASSERT_TRUE(r.error <= r.tolerance);
+    }
+    attend_scene_deinit(&s);
+}
+
+/* A query that can see a single token returns the value of that token, whatever the scores. */
+static void test_one_token(void)
+{
+    for (uint32_t group = 1; group <= 16; group *= 2)
+        attend_scene_check(&(struct attend_shape){.d = 96,
+                                                  .n_rot = 96,
+                                                  .group = group,
+                                                  .bits = -1,
+                                                  .n_sink = 4,
+                                                  .n_pages = 0,
+                                                  .n_exact = 1,
+                                                  .n_q = 1,
+                                                  .q_first = SIZE_MAX,
+                                                  .q_size = 1e4});
+}
+
+/*
+ * Every group size with one and two queries: numbers of rows below and above the limit of the decode loops.
+ */
+static void test_groups(void)
+{
+    for (uint32_t group = 1; group <= 16; group++)
+        for (size_t n_q = 1; n_q <= 2; n_q++)
+            attend_scene_check(&(struct attend_shape){.d = 128,
+                                                      .n_rot = 128,
+                                                      .group = group,
+                                                      .bits = -1,
+                                                      .n_sink = 4,
+                                                      .v_from = PREDICT_HEAD,
+                                                      .n_pages = 2,
+                                                      .n_exact = 66,
+                                                      .n_q = n_q,
+                                                      .q_first = SIZE_MAX});
+}
+
+const char test_suite[] = "attend_packed_grid";
+const struct test_case test_cases[] = {
+    TEST(test_64),         TEST(test_80),        TEST(test_96),     TEST(test_128), TEST(test_256),
+    TEST(test_equal_keys), TEST(test_one_token), TEST(test_groups), TEST_END,
+};
