@@ -19,7 +19,7 @@ for row in x["rows"]:
         assert 0 < least <= us[whole]["min"] * (1 + 1e-7) and us[whole]["p99"] <= most * (1 + 1e-7), (whole, row)
 '
 text=$("$1" --mib 2 --samples 1)
-printf '%s' "$text" | grep -q 'No figure here is one of a GPU'
+printf '%s' "$text" | grep -q 'No number here is from a GPU'
 printf '%s' "$text" | grep -q 'extents of 2 MiB that a client maps in a second: [1-9]'
 for wrong in "--mib 0" "--samples 201" "--mib 1 --mib 1 --mib 1 --mib 1 --mib 1" 9; do
     # shellcheck disable=SC2086 # words

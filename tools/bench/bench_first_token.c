@@ -59,12 +59,14 @@ static int first_token_run_process(const char *model, const char *socket, int pr
 
     (void) snprintf(prompt, sizeof(prompt), "/proc/%d/fd/%d", (int) getpid(), prompt_fd);
     r = process_start(&p, "/proc/self/exe", argv, PROCESS_CAPTURE, e);
-    if (r == 0)
-        r = process_wait(ps, 1, 0, PROCESS_EXITS, -1, e);
-    if (r == 0 && !process_succeeded(&p, e))
-        r = -ECANCELED;
     if (r < 0)
         return r;
+
+    r = process_wait(ps, 1, 0, PROCESS_EXITS, -1, e);
+    if (r < 0)
+        return r;
+    if (!process_succeeded(&p, e))
+        return -ECANCELED;
 
     json = json_loads(p.out ? p.out : "", 0, NULL);
     r = json_unpack(json, "{s:F, s:I, s:I, s:s}", "first_token_seconds", &ret->seconds, "prompt_tokens",

@@ -176,12 +176,16 @@ int bench_device_new(struct bench_device *p, size_t bytes, void **ret_at, struct
     }
 
     r = cuda_space_enter(p->space, e);
-    if (r == 0)
-        r = service_device_leave(p, p->driver->mem_alloc(&at, bytes), e,
-                                 "cannot allocate GPU memory for vectors");
-    if (r == 0)
-        *ret_at = (void *) (uintptr_t) at;
-    return r;
+    if (r < 0)
+        return r;
+
+    r = service_device_leave(p, p->driver->mem_alloc(&at, bytes), e,
+                             "cannot allocate GPU memory for vectors");
+    if (r < 0)
+        return r;
+
+    *ret_at = (void *) (uintptr_t) at;
+    return 0;
 }
 
 void *bench_device_free(struct bench_device *p, void *at)

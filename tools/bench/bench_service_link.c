@@ -72,9 +72,11 @@ static int service_link_send(struct link *l, Kvcobra__Request m, const int *fds,
     Kvcobra__Reply *reply = NULL;
     int r = service_link_request(l, &m, fds, n_fds, NULL, &reply, e);
 
-    if (r == 0)
-        wire_reply_free(reply);
-    return r;
+    if (r < 0)
+        return r;
+
+    wire_reply_free(reply);
+    return 0;
 }
 
 /* Whether to retry a request on a GPU after EAGAIN; pauses first. */

@@ -85,16 +85,22 @@ static int service_load_commit_one(struct service_load_client *c, uint64_t n, do
     began = clock_seconds();
     r = link_commit(&c->link, &key, &page, 1, bytes, &lease, e);
     *ret_commit = clock_seconds() - began;
-    if (r == 0)
-        r = link_release(&c->link, lease, e);
+    if (r < 0)
+        return r;
+
+    r = link_release(&c->link, lease, e);
+    if (r < 0)
+        return r;
+
     began = clock_seconds();
     memcpy(c->copy, c->link.arena, bytes);
     crc = crc32c(c->copy + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES);
     *ret_copy = clock_seconds() - began;
-    if (r == 0)
-        r = page_header_load(c->copy, &header, e);
-    return r == 0 && header.payload_crc32c != crc ? fail(e, -EIO, "the copy of a page differs from the page")
-                                                  : r;
+    r = page_header_load(c->copy, &header, e);
+    if (r < 0)
+        return r;
+
+    return header.payload_crc32c == crc ? 0 : fail(e, -EIO, "the copy of a page differs from the page");
 }
 
 static int service_load_rounds(struct service_load_client *c, const struct link_page *page,

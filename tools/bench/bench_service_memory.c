@@ -168,15 +168,19 @@ static int service_memory_publish_all(struct service_memory_bench *b, uint64_t n
 static int service_memory_connect_all(struct service_memory_bench *b, struct errmsg *e)
 {
     struct geometry g = bench_geometry(&shape);
-    int r = 0;
+    int r;
 
-    for (unsigned i = 0; r == 0 && i < b->size->n_clients; i++) {
+    for (unsigned i = 0; i < b->size->n_clients; i++) {
         r = link_open(b->daemon->socket, NULL, &b->clients[i].link, e);
-        if (r == 0)
-            r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
+        if (r < 0)
+            return r;
+
+        r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
+        if (r < 0)
+            return r;
     }
 
-    return r;
+    return 0;
 }
 
 static int service_memory_measure(struct service_memory_bench *b, struct memory_metrics *ret,

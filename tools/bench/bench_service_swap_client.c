@@ -243,15 +243,19 @@ static void swap_client_one_sequence(struct swap_client_state *c, uint64_t round
 
     swap_client_begin_call(c);
     r = swap_client_end_call(c, SWAP_MATCH, kvc_seq_match(s, c->swap->tokens, TOKENS, &n));
-    if (r == 0) {
-        c->swap->shared->n_matched += n;
-        r = swap_client_append_all(c, s, n);
-    }
+    if (r < 0)
+        return;
 
-    if (r == 0)
-        r = swap_client_read_all(c, s, table);
-    if (r == 0)
-        c->swap->shared->n_sequences++;
+    c->swap->shared->n_matched += n;
+    r = swap_client_append_all(c, s, n);
+    if (r < 0)
+        return;
+
+    r = swap_client_read_all(c, s, table);
+    if (r < 0)
+        return;
+
+    c->swap->shared->n_sequences++;
 }
 
 static int swap_client_client(struct swap_client_state *c, struct errmsg *e)

@@ -146,11 +146,12 @@ static int bench_service_find_all(struct bench_service_options *o, struct bench_
         return r;
 
     r = find_mover(o->mover, p->self, p->mover, e);
-    if (r == 0)
-        r = bench_device_find(o->gpu, true, &p->gpu, e);
+    if (r < 0)
+        return r;
+
     o->service.mover = p->mover;
     o->service.device = &p->gpu;
-    return r;
+    return bench_device_find(o->gpu, true, &p->gpu, e);
 }
 
 struct bench_service_results {

@@ -86,15 +86,22 @@ static int calibration_set_projections(struct engine *en, struct stats *s, struc
     const struct geometry *g = engine_geometry(en);
     uint32_t n_embd = engine_info(en)->n_embd;
     _cleanup_(freep) float *wo = malloc((size_t) n_embd * g->n_heads * g->d * sizeof(*wo));
-    int r = wo ? 0 : fail(e, -ENOMEM, "out of memory for an output projection");
+    int r;
 
-    for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++) {
+    if (!wo)
+        return fail(e, -ENOMEM, "out of memory for an output projection");
+
+    for (uint32_t layer = 0; layer < g->n_layers; layer++) {
         r = engine_output_projection(en, layer, wo, e);
-        if (r == 0)
-            r = stats_set_output_projection(s, layer, wo, n_embd, e);
+        if (r < 0)
+            return r;
+
+        r = stats_set_output_projection(s, layer, wo, n_embd, e);
+        if (r < 0)
+            return r;
     }
 
-    return r;
+    return 0;
 }
 
 /* Memory of a pass: for the forward pass alone, or with gradients. */

@@ -16,12 +16,12 @@ int temp_folder_make(const char *parent, const char *what, char *ret, size_t byt
 
     if (!parent)
         parent = tmp && *tmp ? tmp : "/tmp";
-    if ((size_t) snprintf(ret, bytes, "%s/kvcobra-%s-XXXXXX", parent, what) >= bytes)
-        r = -ENAMETOOLONG;
-    else
-        r = mkdtemp(ret) ? 0 : -errno;
-    if (r == 0)
+
+    r = (size_t) snprintf(ret, bytes, "%s/kvcobra-%s-XXXXXX", parent, what) < bytes ? 0 : -ENAMETOOLONG;
+    if (r == 0 && mkdtemp(ret))
         return 0;
+    if (r == 0)
+        r = -errno;
 
     ret[0] = '\0';
     return fail(e, r, "cannot make a folder in %s: %s", parent, strerror(-r));

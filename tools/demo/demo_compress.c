@@ -28,11 +28,14 @@ static int demo_compress_run_shell(const struct demo *d, const char *label, cons
 
     (void) fflush(stdout);
     r = process_start(&p, "/bin/sh", argv, PROCESS_SHOW, e);
-    if (r == 0)
-        r = process_wait(ps, 1, 0, PROCESS_EXITS, d->signal_fd, e);
-    if (r == 0 && !process_succeeded(&p, e))
-        r = -ECANCELED;
-    return r;
+    if (r < 0)
+        return r;
+
+    r = process_wait(ps, 1, 0, PROCESS_EXITS, d->signal_fd, e);
+    if (r < 0)
+        return r;
+
+    return process_succeeded(&p, e) ? 0 : -ECANCELED;
 }
 
 /* Paths travel as arguments, not inside the script: no quoting can go wrong. */

@@ -19,19 +19,19 @@
 static int eval_subjects_find_sinks(const struct eval_options *o, uint32_t *ret, struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
-    int r = 0;
+    int r;
 
-    if (o->n_sink != EVAL_SINKS_OF_TABLE) {
-        *ret = (uint32_t) o->n_sink;
-    } else if (o->n_tables == 0) {
-        *ret = SUBJECT_SINKS;
-    } else {
-        r = table_load(o->tables[0], &t, e);
-        if (r == 0)
-            *ret = t->n_sink;
+    if (o->n_sink != EVAL_SINKS_OF_TABLE || o->n_tables == 0) {
+        *ret = o->n_sink != EVAL_SINKS_OF_TABLE ? (uint32_t) o->n_sink : SUBJECT_SINKS;
+        return 0;
     }
 
-    return r;
+    r = table_load(o->tables[0], &t, e);
+    if (r < 0)
+        return r;
+
+    *ret = t->n_sink;
+    return 0;
 }
 
 static int eval_subjects_load_stats(const struct engine *en, const char *path, struct stats **ret_stats,

@@ -265,9 +265,11 @@ static int subject_begin_comparator(struct subject *s, size_t n_tokens, struct k
     };
     int r = comparator_cache_new(s->codec, &o, n_tokens, &s->cache, e);
 
-    if (r == 0)
-        *ret_cache = comparator_cache_ops(s->cache);
-    return r;
+    if (r < 0)
+        return r;
+
+    *ret_cache = comparator_cache_ops(s->cache);
+    return 0;
 }
 
 /* The exact cache is reused: allocating its pages takes long. */
@@ -301,9 +303,11 @@ int subject_begin(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache
         r = subject_begin_comparator(s, n_tokens, ret_cache, e);
     else
         r = subject_begin_exact(s, n_tokens, ret_cache, e);
-    if (r == 0)
-        s->n_tokens = n_tokens;
-    return r;
+    if (r < 0)
+        return r;
+
+    s->n_tokens = n_tokens;
+    return 0;
 }
 
 /* ---- counting ---- */

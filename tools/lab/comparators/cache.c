@@ -165,9 +165,11 @@ static int cache_code_until(struct comparator_cache *c, uint32_t layer, enum sid
         return r;
 
     r = cache_code_run(c, layer, side, s->n_done, from - s->n_done, &s->open_bits, e);
-    if (r == 0)
-        s->n_open = from - s->n_done;
-    return r;
+    if (r < 0)
+        return r;
+
+    s->n_open = from - s->n_done;
+    return 0;
 }
 
 /* First token that is exact for the query at @position, apart from sinks. */
@@ -228,15 +230,18 @@ static int cache_append(void *ctx, uint32_t layer, const float *k, const float *
     struct comparator_cache *c = ctx;
     int r = c->ops.append(c->ops.ctx, layer, k, v, n, e);
 
-    if (r == 0)
-        r = rotary_reserve(&c->rotary, &c->codec->geometry, c->n[layer] + n, c->n_max, e);
-    if (r == 0 && cache_is_coded(c, layer, SIDE_K))
-        r = cache_keep(c, layer, SIDE_K, k, n, e);
-    if (r == 0 && cache_is_coded(c, layer, SIDE_V))
-        r = cache_keep(c, layer, SIDE_V, v, n, e);
-    if (r == 0)
-        c->n[layer] += n;
-    return r;
+    if (r < 0)
+        return r;
+
+    r = rotary_reserve(&c->rotary, &c->codec->geometry, c->n[layer] + n, c->n_max, e);
+    for (enum side side = SIDE_K; r == 0 && side <= SIDE_V; side++)
+        if (cache_is_coded(c, layer, side))
+            r = cache_keep(c, layer, side, side == SIDE_K ? k : v, n, e);
+    if (r < 0)
+        return r;
+
+    c->n[layer] += n;
+    return 0;
 }
 
 /* Attends in runs of queries that see the same tokens exactly. */
@@ -247,7 +252,7 @@ static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, f
     size_t row = (size_t) g->n_heads * g->d, n = c->n[layer], block = c->codec->what->block_tokens;
     int r = 0;
 
-    for (size_t at = n - n_q, end; r == 0 && at < n; at = end) {
+    for (size_t at = n - n_q, end; at < n; at = end) {
         size_t from = cache_exact_from(c, at, n), coded = c->o.n_recent == 0 ? from : from - from % block;
 
         for (end = at + 1; end < n; end++) {
@@ -260,12 +265,16 @@ static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, f
         for (enum side side = SIDE_K; r == 0 && side <= SIDE_V; side++)
             if (cache_is_coded(c, layer, side))
                 r = cache_code_until(c, layer, side, coded, c->o.n_recent == 0, e);
-        if (r == 0)
-            r = exact_cache_attend(c->seen, layer, q + (at + n_q - n) * row, at, end - at,
-                                   out + (at + n_q - n) * row, e);
+        if (r < 0)
+            return r;
+
+        r = exact_cache_attend(c->seen, layer, q + (at + n_q - n) * row, at, end - at,
+                               out + (at + n_q - n) * row, e);
+        if (r < 0)
+            return r;
     }
 
-    return r;
+    return 0;
 }
 
 static size_t cache_length(void *ctx)
