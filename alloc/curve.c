@@ -34,8 +34,10 @@ static double curve_measured(const struct levels *l, unsigned b, const float *z,
 
             token += e * e;
         }
+
         sum += (double) token;
     }
+
     return sum / (double) n;
 }
 

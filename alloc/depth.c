@@ -68,6 +68,7 @@ static void depth_round_trip_head(const struct table *t, const struct codec *c, 
 
         z[i] = b > 0 ? l->value[quantise_fast(l, b, z[i])] : 0;
     }
+
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) r, 1.0f, z, (int) r, c->dec,
                 (int) r, 1.0f, ret_x_hat, (int) row_stride);
 }
@@ -89,6 +90,7 @@ int depth_round_trip(const struct table *t, uint32_t layer, enum side side, cons
 
         depth_round_trip_head(t, c, side, x + head * d, ret_x_hat + head * d, n, row_stride, scratch);
     }
+
     return 0;
 }
 
@@ -117,5 +119,6 @@ double depth_distortion(const struct stats *s, uint32_t layer, enum side side, c
             }
         }
     }
+
     return M ? sum / (double) n : NAN;
 }

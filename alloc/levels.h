@@ -14,8 +14,7 @@
 /* Sets thresholds to the midpoints of @l's values: exact in binary64, rounded once to binary32. */
 void levels_set_thresholds(struct levels *l, unsigned b);
 
-/* Whether @l is in stored form: integers or binary16 numbers, ascending, thresholds at their midpoints.
- */
+/* Whether @l is in stored form: integers or binary16 numbers, ascending, thresholds at their midpoints. */
 bool levels_valid(const struct levels *l, unsigned b);
 
 /**

@@ -44,6 +44,7 @@ static void levels_fit_sort_pass(const uint32_t *from, uint32_t *to, size_t n, u
         start[k] = sum;
         sum += count;
     }
+
     for (size_t i = 0; i < n; i++)
         to[start[from[i] >> shift & 2047]++] = from[i];
 }
@@ -98,6 +99,7 @@ static double levels_fit_lloyd_round(const struct sorted *s, unsigned n_levels, 
         worst = fmax(worst, fabs(next[q] - values[q]));
         first = end;
     }
+
     memcpy(values, next, n_levels * sizeof(next[0]));
     return worst;
 }
@@ -116,6 +118,7 @@ static double levels_fit_total_error(const struct sorted *s, const struct levels
                  y * y * (double) (end - first);
         first = end;
     }
+
     return total;
 }
 
@@ -133,8 +136,8 @@ static void levels_fit_sorted(const struct sorted *s, unsigned b, struct levels 
     for (unsigned round = 0; round < 1000; round++)
         if (!(levels_fit_lloyd_round(s, 1u << b, values) > 1e-6))
             break;
-    /* Rounding may make two levels equal, or cost more than fitting gained: then keep the levels of N(0,1).
-     */
+    /* Rounding may make two levels equal, or cost more than fitting gained: then keep the levels of
+     * N(0,1). */
     if (levels_from_values(values, b, &fitted) == 0 &&
         levels_fit_total_error(s, &fitted, b) < levels_fit_total_error(s, l, b))
         *l = fitted;
@@ -156,6 +159,7 @@ int levels_fit(const float *samples, size_t n, unsigned b, struct levels *ret)
         *ret = l;
         return 0;
     }
+
     if (!checked_add(n, 1, &n_sums) || !checked_mul(n_sums, 2, &n_sums))
         return -ENOMEM;
 
@@ -172,6 +176,7 @@ int levels_fit(const float *samples, size_t n, unsigned b, struct levels *ret)
         sums[i + 1] = sums[i] + v;
         sums[n + 1 + i + 1] = sums[n + 1 + i] + v * v;
     }
+
     levels_fit_sorted(&(struct sorted){.n = n, .x = x, .sum = sums, .sum2 = sums + n + 1}, b, &l);
     *ret = l;
     return 0;

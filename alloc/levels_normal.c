@@ -83,6 +83,7 @@ static double levels_normal_newton_eval(struct newton *s)
         s->upper[i] = -db;
         worst = fmax(worst, fabs(s->f[i]));
     }
+
     return worst;
 }
 
@@ -152,6 +153,7 @@ static void levels_normal_lloyd_max_normal(unsigned b, double *values)
         levels_normal_newton_solve(&s);
         levels_normal_newton_step(&s);
     }
+
     for (unsigned i = 0; i < s.m; i++) {
         values[s.m + i] = s.x[i];
         values[s.m - 1 - i] = -s.x[i];
@@ -206,6 +208,7 @@ static double levels_normal_best_step(enum quantiser q, unsigned b)
             f2 = levels_normal_uniform_mse(q, b, x2);
         }
     }
+
     return 0.5 * (lo + hi);
 }
 
@@ -232,5 +235,6 @@ int levels_normal(enum quantiser q, unsigned b, struct levels *ret)
         levels_normal_uniform_values(q, b, levels_normal_best_step(q, b), values);
         return levels_from_values(values, b, ret);
     }
+
     return -EINVAL;
 }

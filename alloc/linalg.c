@@ -76,6 +76,7 @@ int linalg_eigen(size_t n, double *a, double *ret_w)
         ret_w[n - 1 - i] = t;
         linalg_swap_rows(a + i * n, a + (n - 1 - i) * n, n);
     }
+
     for (size_t i = 0; i < n; i++)
         linalg_fix_sign(a + i * n, n);
     return 0;
@@ -118,6 +119,7 @@ int linalg_roots(size_t n, const double *a, double *ret_root, double *ret_invers
         root[i] = sqrt(clamped);
         inverse[i] = 1.0 / root[i];
     }
+
     linalg_compose(n, u, root, scaled, ret_root);
     linalg_compose(n, u, inverse, scaled, ret_inverse);
     return 0;

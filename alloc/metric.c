@@ -110,6 +110,7 @@ double metric_power(enum metric m, double power)
     case METRIC_ATTENTION:
         break;
     }
+
     return 1;
 }
 
@@ -138,6 +139,7 @@ static int metric_temper(size_t d, double power, double *M)
         w[i] = pow(clamped, power);
         powered += w[i];
     }
+
     for (size_t i = 0; i < d; i++)
         w[i] *= trace / powered;
     metric_compose(d, u, w, M);
@@ -167,6 +169,7 @@ int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t l
     case METRIC_MSE:
         break;
     }
+
     metric_set_identity(d, ret_M);
     return 0;
 }
@@ -188,6 +191,7 @@ static double metric_median_weight(const struct stats *s, enum side side)
         if (metric_meaningful(m))
             w[n++] = m->kl / m->D;
     }
+
     if (n == 0)
         return 1;
 

@@ -13,8 +13,8 @@
 struct errmsg;
 struct stats;
 
-/* Whether the statistics hold the sums of @m. Return: 0; -EINVAL with a sentence that names the missing ones.
- */
+/* Whether the statistics hold the sums of @m. Return: 0; -EINVAL with a sentence that names the missing
+ * ones. */
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e);
 
 /* A tempered metric is M^power scaled to the trace of M: the strongest directions count for less. `fisher`

@@ -96,6 +96,7 @@ int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first
         *parts[i] = sizes[i] > 0 ? p->block + at : NULL;
         at += sizes[i];
     }
+
     metric_pass_fill_rotations(p);
     return 0;
 }
@@ -114,6 +115,7 @@ static void metric_pass_rotate_rows(const struct pass *p, const float *x, size_t
             to[i] = scale * (from[i] * c[i] - from[i + planes] * s[i]);
             to[i + planes] = scale * (from[i + planes] * c[i] + from[i] * s[i]);
         }
+
         for (size_t i = 2 * planes; i < p->d; i++)
             to[i] = scale * from[i];
     }
@@ -173,12 +175,14 @@ static float metric_pass_softmax_step(float *score, size_t n, size_t n_skip, flo
         if (j >= n_skip)
             square += v * v;
     }
+
     if (*max != top) { /* -inf at first: the factor is 0 */
         rescale = expf(*max - top);
         *denom *= rescale;
         *squares *= rescale * rescale;
         *max = top;
     }
+
     *denom += sum;
     *squares += square;
     return rescale;
@@ -237,13 +241,16 @@ void pass_softmax(struct pass *p, size_t j)
 
             if (!p->output)
                 continue;
+
             memset(score + seen, 0, (keys - seen) * sizeof(*score));
             for (size_t i = 0; rescale != 1 && i < p->d; i++)
                 output[i] *= rescale;
         }
+
         if (p->output)
             metric_pass_add_values(p, j, first, keys);
     }
+
     metric_pass_finish_softmax(p, j);
 }
 
@@ -283,6 +290,7 @@ static void metric_pass_update_key(struct pass *p, size_t i, size_t at)
         for (size_t m = at; m < p->n; m++)
             trace += (double) (w[m] * length[m]);
     }
+
     least = (float) (trace * 0x1p-24 / (double) (p->group * (p->n - at)));
     memset(p->update, 0, d * d * sizeof(float));
     for (size_t j = 0; j < p->group; j++) {
@@ -294,6 +302,7 @@ static void metric_pass_update_key(struct pass *p, size_t i, size_t at)
 
             if (w[m] * length[m] <= least)
                 continue;
+
             root = sqrtf(w[m]);
             for (size_t c = 0; c < d; c++)
                 to[c] = root * from[c];
@@ -305,6 +314,7 @@ static void metric_pass_update_key(struct pass *p, size_t i, size_t at)
             }
         }
     }
+
     if (n_rows > 0)
         cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n_rows, 1.0f, p->rows, (int) d,
                     beta, p->update, (int) d);

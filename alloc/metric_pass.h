@@ -50,8 +50,8 @@ void pass_deinit(struct pass *p);
  * layer. */
 void pass_keys(struct pass *p, uint32_t head, const float *k, const float *v);
 
-/* Rotates the queries of head @j of the group, which is @head of the layer. @q: [n, n_heads, d] of the layer.
- */
+/* Rotates the queries of head @j of the group, which is @head of the layer. @q: [n, n_heads, d] of the
+ * layer. */
 void pass_queries(struct pass *p, size_t j, uint32_t head, const float *q);
 
 /* Softmax of head @j: max, denom, squares and, with outputs, output. */

@@ -165,6 +165,7 @@ static void metric_sums_add_keys(struct pass *p, struct outputs *o, uint32_t str
             for (size_t i = 0; i < n; i++)
                 pass_add_key(p, i, at[i], scale, attention);
         }
+
         if (output) {
             metric_sums_weigh_output(o, p, at, n);
             for (size_t i = 0; i < n; i++)
@@ -222,8 +223,10 @@ int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, u
                 metric_sums_map_outputs(&o, &p, j, wo);
             }
         }
+
         metric_sums_add_keys(&p, &o, s->o.key_stride, key_seed, s->metric ? s->metric + at_k : NULL,
                              s->output ? s->output + at_k : NULL);
     }
+
     return 0;
 }

@@ -110,6 +110,7 @@ static void moments_of_block(const struct moments *m, size_t n, size_t width, do
             for (size_t j = 0; j <= i; j++)
                 ret_scatter[j] += x * row[j];
         }
+
         ret_scatter += i + 1;
     }
 }

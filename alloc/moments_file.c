@@ -177,6 +177,7 @@ static bool moments_file_possible(uint64_t count, size_t width, const double *me
             if (!(fabs(row[j]) <= deviation[i] * deviation[j] * (1 + 1e-6) + DBL_MIN))
                 return false;
     }
+
     return true;
 }
 

@@ -75,8 +75,10 @@ static void shape_measure_columns(const float *z, size_t n, size_t width, enum s
             m2 += e2 / (double) n;
             m4 += e2 * e2 / (double) n;
         }
+
         if (!(m2 > VARIANCE_FLOOR))
             continue;
+
         ret->kurtosis[stage][ret->n[stage]++] = m4 / (m2 * m2) - 3;
         for (size_t t = 0; t < n; t++)
             shape_count(pool, stage, ((double) z[t * width + c] - mean) / sqrt(m2));
@@ -123,8 +125,7 @@ static void shape_undo_bands(struct shape_work *w, uint64_t seed, bool scaled)
     }
 }
 
-/* w->z [n, r] := H_r times the rows of w->unrotated: the paper's rotation of all directions with variance.
- */
+/* w->z [n, r] := H_r times the rows of w->unrotated: the paper's rotation of all directions with variance. */
 static int shape_rotate_all(struct shape_work *w, uint64_t seed)
 {
     size_t r = w->t.n_coords;

@@ -68,6 +68,7 @@ static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct 
         p->coords[p->n_bands] = BAND_COORDS;
         p->group[p->n_bands++] = (uint32_t) p->n_groups;
     }
+
     p->head_side[p->n_groups++] = head_side;
 }
 

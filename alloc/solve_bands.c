@@ -42,8 +42,10 @@ static size_t solve_bands_hull_steps(const struct bands_item *it, uint32_t item,
             s.from = ret[--n].from;
             s.gain = solve_bands_gain_between(it, s.from, to);
         }
+
         ret[n++] = s;
     }
+
     return n;
 }
 
@@ -99,10 +101,12 @@ static double solve_bands_fill(const struct bands_items *s, const struct solve_b
 
         if (ret_points[steps[i].item] != steps[i].from || cost > leftover)
             continue;
+
         ret_points[steps[i].item] = steps[i].to;
         leftover -= cost;
         gained += steps[i].gain * cost;
     }
+
     return gained;
 }
 
@@ -124,6 +128,7 @@ static int solve_bands_choose(struct bands_items *s, uint64_t cost, double *ret_
         cost += solve_bands_step_cost(s, &steps[i]);
         multiplier = steps[i].gain;
     }
+
     *ret_multiplier = multiplier / s->unit_bits;
     if (i == n || cost == s->budget) /* no step or no budget left: optimal */
         return 0;
@@ -173,6 +178,7 @@ int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_r
         ret->used_bits = least * s.unit_bits;
         return -ERANGE;
     }
+
     r = solve_bands_choose(&s, least, &res.multiplier);
     if (r < 0)
         return r;

@@ -50,6 +50,7 @@ static size_t bands_core_pick(struct bands_items *s, double lambda, double gap, 
         if (nearest < gap)
             ret[n++] = (struct core_item){it, nearest};
     }
+
     qsort(ret, n, sizeof(*ret), bands_core_compare_nearest);
     return n < CORE_ITEMS ? n : CORE_ITEMS;
 }
@@ -94,12 +95,14 @@ static void core_dp_add(struct core_dp *dp, const struct core_item *c, size_t k,
 
         if (o == it->base || bands_core_reduced_cost(it, o, lambda) >= gap)
             continue;
+
         for (long x = shift > 0 ? shift : 0; x < width && x - shift < width; x++)
             if (dp->f[x - shift] + change < dp->next[x]) {
                 dp->next[x] = dp->f[x - shift] + change;
                 choice[x] = (uint16_t) (o + 1);
             }
     }
+
     memcpy(dp->f, dp->next, (size_t) width * sizeof(*dp->f));
 }
 

@@ -55,6 +55,7 @@ static size_t bands_exact_order(struct exact *x)
             }
         largest = cost > largest ? cost : largest;
     }
+
     return bands_exact_grouped(x->p) ? largest : 0;
 }
 
@@ -93,10 +94,12 @@ static int bands_exact_check_least(const struct exact *x, size_t largest, struct
 
         least += one;
     }
+
     if (least > x->p->budget_bits) {
         ret->used_bits = least;
         return -ERANGE;
     }
+
     return 0;
 }
 

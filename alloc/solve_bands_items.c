@@ -55,6 +55,7 @@ static int bands_items_check_problem(const struct bands_problem *p, uint32_t *re
                 return -EINVAL;
         unit = bands_items_gcd(p->coords[i], unit);
     }
+
     *ret_unit = unit ? unit : 1;
     return 0;
 }
@@ -157,6 +158,7 @@ static int bands_items_group_dp_init(struct group_dp *dp, const struct bands_ite
         cost = (uint32_t) bands_items_group_full_cost(s, g); /* 64 bands of 256 coordinates: far below 2^32 */
         full = cost > full ? cost : full;
     }
+
     dp->f = calloc((size_t) full + 1, sizeof(*dp->f));
     dp->next = calloc((size_t) full + 1, sizeof(*dp->next));
     dp->choice = calloc((size_t) full + 1, BANDS_GROUP_MAX);
@@ -186,6 +188,7 @@ static void bands_items_group_dp_run(struct group_dp *dp, const struct bands_ite
                     dp->choice[k * width + c + b * cost] = (uint8_t) b;
                 }
         }
+
         reach += MAX_BITS * cost;
         memcpy(dp->f, dp->next, ((size_t) reach + 1) * sizeof(*dp->f));
     }
@@ -242,6 +245,7 @@ int bands_items_init(struct bands_items *s, const struct bands_problem *p)
         if (r < 0)
             return r;
     }
+
     r = bands_items_group_dp_init(&dp, s);
     if (r < 0)
         return r;
@@ -307,5 +311,6 @@ int bands_items_bits(const struct bands_items *s, uint8_t *ret_bits)
         else
             bands_items_group_bits(s, &dp, it, ret_bits);
     }
+
     return 0;
 }

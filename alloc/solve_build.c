@@ -85,5 +85,6 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
             .enc_predict = h->predict,
         };
     }
+
     return table_build(&spec, ret_bytes, ret_n_bytes, e);
 }

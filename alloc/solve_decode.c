@@ -47,6 +47,7 @@ static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32
         k->first[h] = k->cols;
         k->cols += order.n_coords;
     }
+
     k->first[n_kv] = k->cols;
     k->codes = malloc((v->s->n_held * k->cols + 1) * sizeof(*k->codes));
     if (!k->codes)
@@ -60,6 +61,7 @@ static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32
         if (r < 0)
             return r;
     }
+
     return 0;
 }
 
@@ -105,6 +107,7 @@ static void solve_decode_subtract_prediction(struct solve_decode_fit *f, const s
         for (size_t j = 0; j < f->n_pred; j++)
             f->c[t * f->m + j] = k->codes[t * k->cols + from + j];
     }
+
     if (f->n_pred > 0)
         cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) f->n, (int) f->d, (int) f->n_pred, -1.0,
                     f->c, (int) f->m, h->predict, (int) f->n_pred, 1.0, f->e, (int) f->d);
@@ -158,6 +161,7 @@ static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
             memcpy(h->decoder.predict + i * f->n_pred, f->D + i * f->m, f->n_pred * sizeof(double));
         memcpy(h->decoder.dec + i * own, f->D + i * f->m + f->n_pred, own * sizeof(double));
     }
+
     return 0;
 }
 
@@ -172,6 +176,7 @@ static int solve_decode_correct(struct solve_decode_fit *f, struct head *h)
 
     if (!change || !mean_c || !mean)
         return -ENOMEM;
+
     /* e already lacks P c */
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) (m - f->n_pred), -1.0,
                 f->c + f->n_pred, (int) m, f->D + f->n_pred, (int) m, 1.0, f->e, (int) d);
@@ -188,6 +193,7 @@ static int solve_decode_correct(struct solve_decode_fit *f, struct head *h)
             mean[i] -= change[i * m + j] * mean_c[j];
         }
     }
+
     free(h->decoder.mean);
     h->decoder.mean = take_ptr(mean);
     return solve_decode_split(f, h);
@@ -230,5 +236,6 @@ int solve_fit_decoders(struct solver *v, struct errmsg *e)
                 return solver_fail(layer, i / 2, (enum side)(i % 2), r, e);
         }
     }
+
     return 0;
 }

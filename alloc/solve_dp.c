@@ -120,6 +120,7 @@ static int dp_add_head(struct dp_work *w, const struct dp_problem *p, size_t h)
 
         head->item[i] = (struct dp_item){.cost = o->cost, .index = (uint32_t) i, .D = o->D};
     }
+
     qsort(head->item, n, sizeof(*head->item), dp_compare_items);
     for (size_t i = 0; i < n; i++)
         if (head->n == 0 || head->item[i].D < head->item[head->n - 1].D)
@@ -132,6 +133,7 @@ static int dp_add_head(struct dp_work *w, const struct dp_problem *p, size_t h)
             head->n_hull--;
         head->hull[head->n_hull++] = i;
     }
+
     for (uint32_t i = 1; i < head->n_hull; i++)
         w->steps[w->n_steps++] = (struct dp_step){
             dp_slope_between(&head->item[head->hull[i - 1]], &head->item[head->hull[i]]), (uint32_t) h, i};
@@ -163,6 +165,7 @@ static void dp_climb(struct dp_work *w)
             w->multiplier = w->steps[i].slope;
             return;
         }
+
         head->at = to;
         w->used += more;
     }
@@ -180,14 +183,14 @@ static void dp_reduce(struct dp_work *w)
             head->item[i].rho = head->item[i].D + w->multiplier * head->item[i].cost;
             least = fmin(least, head->item[i].rho);
         }
+
         for (uint32_t i = 0; i < head->n; i++)
             head->item[i].rho -= least;
         w->bound += least;
     }
 }
 
-/* Moves the head whose item gains most and fits, until none gains: a good feasible choice.
- */
+/* Moves the head whose item gains most and fits, until none gains: a good feasible choice. */
 static void dp_fill(struct dp_work *w)
 {
     for (;;) {
@@ -205,6 +208,7 @@ static void dp_fill(struct dp_work *w)
                     to = i;
                 }
         }
+
         if (most <= 0)
             return;
 
@@ -266,6 +270,7 @@ static void dp_keep_candidates(struct dp_work *w, struct core *c)
                 head->at = n;
             head->item[n++] = head->item[i];
         }
+
         head->n = n;
         c->base += head->item[0].cost;
         for (uint32_t i = 1; i < n; i++)
@@ -374,6 +379,7 @@ static int dp_run_core(struct dp_work *w, struct core *c)
         c->now = c->next;
         c->next = swap;
     }
+
     return 0;
 }
 
@@ -392,6 +398,7 @@ static void dp_trace_back(struct dp_work *w, const struct core *c, uint32_t *ret
             x = i;
         }
     }
+
     for (size_t h = w->n_heads; h-- > 0;) {
         const struct head_items *head = &w->heads[h];
 
@@ -443,10 +450,12 @@ int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result 
         if (r < 0)
             return r;
     }
+
     if (w.used > w.budget) {
         ret->used_bits = w.used;
         return -ERANGE;
     }
+
     dp_climb(&w);
     dp_reduce(&w);
     dp_fill(&w);
@@ -455,11 +464,13 @@ int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result 
         if (r < 0)
             return r;
     }
+
     *ret = (struct dp_result){.D = dp_total(&w), .lower_bound = w.bound, .n_states = w.n_states};
     for (size_t h = 0; h < w.n_heads; h++) {
         ret_choice[h] = w.heads[h].item[w.heads[h].at].index;
         ret->used_bits += w.heads[h].item[w.heads[h].at].cost;
     }
+
     return 0;
 }
 

@@ -96,8 +96,10 @@ static double dp_curve_quantise_error(struct dp_curve_trial *t, const struct lev
             t->error[j] = level[quantise_fast(l, b, t->z[j])] - t->z[j];
             token += t->error[j] * t->error[j];
         }
+
         sum += (double) token;
     }
+
     return sum;
 }
 
@@ -149,6 +151,7 @@ static int dp_curve_measure(const struct solver *v, uint32_t head_side, bool wei
             *ret_D++ = tail + scale * scale * sum / (double) t.n;
         }
     }
+
     return 0;
 }
 

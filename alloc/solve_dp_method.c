@@ -87,6 +87,7 @@ static int dp_method_choose(enum side side, uint32_t n_heads, double bits_per_he
         ret->D += one.D;
         ret->used_bits += one.used_bits;
     }
+
     return 0;
 }
 
@@ -128,6 +129,7 @@ static int dp_method_solve_side(struct solver *v, enum side side, double bpd, st
         if (r < 0)
             return solver_fail(i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
     }
+
     v->estimated += result.D;
     return 0;
 }

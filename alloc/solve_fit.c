@@ -1,5 +1,5 @@
-/* Transform and curve of a head-side, from covariances and vectors (DESIGN 3.2, 3.4). See solve_internal.h.
- */
+/* Transform and curve of a head-side, from covariances and vectors (DESIGN 3.2, 3.4). See
+ * solve_internal.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -34,6 +34,7 @@ static int solve_fit_curves(struct solver *v, struct head *h, const double *mean
         if (r < 0)
             return r;
     }
+
     for (uint32_t b = 0; b < h->t.n_bands; b++) {
         double factor = h->weight * h->t.scale[b] * h->t.scale[b];
 
@@ -45,6 +46,7 @@ static int solve_fit_curves(struct solver *v, struct head *h, const double *mean
                 return -EDOM;
         }
     }
+
     return 0;
 }
 
@@ -83,6 +85,7 @@ int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         if (!solver_codes(v, layer, side))
             continue;
+
         solver_progress(v, side == SIDE_K ? "key transforms" : "value transforms",
                         (double) layer / v->g->n_layers);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
@@ -96,5 +99,6 @@ int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
                 return r;
         }
     }
+
     return 0;
 }

@@ -37,11 +37,13 @@ static int level_pool_init(struct level_pool *p, const struct solver *v, enum si
         p->step[b] = (coords[b] * v->s->n_held + POOL_NUMBERS - 1) / POOL_NUMBERS;
         if (coords[b] == 0)
             continue;
+
         p->room[b] = coords[b] * (v->s->n_held / p->step[b] + 1);
         p->z[b] = malloc(p->room[b] * sizeof(float));
         if (!p->z[b])
             return -ENOMEM;
     }
+
     return 0;
 }
 
@@ -109,12 +111,15 @@ int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e)
                 return r;
         }
     }
+
     for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
         if (p.n[b] == 0)
             continue;
+
         r = levels_fit(p.z[b], p.n[b], b, &v->levels[side][b]);
         if (r < 0)
             return fail(e, r, "out of memory for fitting levels");
     }
+
     return 0;
 }

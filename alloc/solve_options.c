@@ -77,15 +77,14 @@ static int solve_options_check_bands(const struct stats *s, const struct solve_o
                     "head, not of the layer");
     if (s->n_held == 0 && !s->cross &&
         (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from != PREDICT_NONE))
-        return fail(e, -EINVAL,
-                    "the statistics hold no sampled tokens, which measured curves, fitted levels and V "
-                    "from K need");
-    if (o->decoder == DECODER_LEAST_SQUARES && s->n_held < 4 * (size_t) s->o.geometry.d)
         return fail(
             e, -EINVAL,
-            "least-squares decoders need at least %u sampled tokens, the statistics hold %zu: calibrate "
-            "on more text, or solve with --decoder inverse",
-            4 * s->o.geometry.d, s->n_held);
+            "the statistics hold no sampled tokens, which measured curves, fitted levels and V from K need");
+    if (o->decoder == DECODER_LEAST_SQUARES && s->n_held < 4 * (size_t) s->o.geometry.d)
+        return fail(e, -EINVAL,
+                    "least-squares decoders need at least %u sampled tokens, the statistics hold %zu: "
+                    "calibrate on more text, or solve with --decoder inverse",
+                    4 * s->o.geometry.d, s->n_held);
     if (o->levels_from && (o->fit_levels || o->quantiser != QUANT_LLOYD_MAX))
         return fail(e, -EINVAL,
                     "levels are taken from a table, fitted, or those of a uniform quantiser: choose one of "
@@ -151,8 +150,7 @@ static int solve_options_check_paper(const struct stats *s, const struct solve_o
         o->temper != 0 || o->levels_from)
         return fail(e, -EINVAL,
                     "method %s has no fitted levels, levels from a table, V from K, least-squares decoders, "
-                    "depth weights or "
-                    "tempered metric",
+                    "depth weights or tempered metric",
                     name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);

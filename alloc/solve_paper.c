@@ -79,6 +79,7 @@ static void solve_paper_c2_round(const struct paper_choice *choice, uint32_t n_h
         B[h] = fmax(o->B_min, B[h] + o->eta * B_bar * (sqrt(choice[h].D / D_bar) - 1.0));
         sum += B[h];
     }
+
     for (uint32_t h = 0; h < n_heads; h++)
         B[h] *=
             B_tot / sum; /* the paper's order: renormalising after the maximum may leave a head below B_min */
@@ -107,6 +108,7 @@ int paper_c2(const double *w, uint32_t n_heads, uint32_t d, const struct paper_o
         solve_paper_c1_all(w, n_heads, d, B, o, ret_choice);
         solve_paper_c2_round(ret_choice, n_heads, B_tot, o, B);
     }
+
     solve_paper_c1_all(w, n_heads, d, B, o, ret_choice); /* (r, b) for the budgets of the last round */
     for (uint32_t h = 0; ret_B && h < n_heads; h++)
         ret_B[h] = B[h];

@@ -84,16 +84,18 @@ static int paper_method_search_budget(struct paper_method_search *x, const struc
             high = nominal;
             continue;
         }
+
         low = nominal;
         if (charged > most) {
             most = charged;
             memcpy(x->best, x->choice, n_heads * sizeof(*x->best));
         }
     }
+
     if (most <= 0)
         return fail(e, -ERANGE,
-                    "%g bits per number for %c are too few for the paper's rank %u at %u bits: the "
-                    "smallest possible budget is about %.4f",
+                    "%g bits per number for %c are too few for the paper's rank %u at %u bits: the smallest "
+                    "possible budget is about %.4f",
                     target, side == SIDE_K ? 'K' : 'V', o->rank_step, o->b_min,
                     isfinite(least) ? least : (double) o->rank_step * o->b_min / x->p->d);
 
@@ -128,6 +130,7 @@ static int paper_method_solve_side(struct solver *v, enum side side, double bpd,
 
         v->estimated += x.best[i].D;
     }
+
     return 0;
 }
 

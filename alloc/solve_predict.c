@@ -48,6 +48,7 @@ int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, 
                     level_z(l, quantise_fast(l, h->bits[band], z[t * r + band * BAND_COORDS + c]));
         ret_c += n_coords;
     }
+
     return 0;
 }
 
@@ -82,6 +83,7 @@ int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, 
 
         ret_c += order.n_coords;
     }
+
     return 0;
 }
 
@@ -183,6 +185,7 @@ static int solve_predict_from_codes(struct solver *v, uint32_t hs_v, size_t m, f
         for (size_t j = 0; j < m; j++)
             h->mean[i] -= P[i * m + j] * mean_c[j];
     }
+
     free(h->predict);
     h->predict = take_ptr(P);
     h->n_predict = (uint32_t) m;
@@ -200,6 +203,7 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
         solve_predict_no_prediction(v, hs_v, ret_u, ret_S);
         return 0;
     }
+
     if (v->s->cross) {
         struct stored_order order;
 
@@ -209,6 +213,7 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
     } else {
         r = solve_predict_from_codes(v, hs_v, m, ret_u, ret_S);
     }
+
     return r < 0 ? solver_fail(layer, head, SIDE_V, r, e) : 0;
 }
 
@@ -235,5 +240,6 @@ int solve_fit_residuals(struct solver *v, struct errmsg *e)
                 return r;
         }
     }
+
     return 0;
 }

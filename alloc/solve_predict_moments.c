@@ -44,6 +44,7 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
         *ret = (struct gaussian_code){.mean = mean};
         return;
     }
+
     for (unsigned q = 0; q < 1u << b; q++) {
         double lo = q == 0 ? -INFINITY : (double) l->threshold[q - 1] / s;
         double hi = q + 1 == 1u << b ? INFINITY : (double) l->threshold[q] / s;
@@ -54,6 +55,7 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
         product +=
             level * s * (predict_moments_density(lo) - predict_moments_density(hi)); /* E[z; lo < z/s < hi] */
     }
+
     *ret = (struct gaussian_code){.mean = mean, .gain = product / variance, .variance = square - mean * mean};
 }
 
@@ -106,6 +108,7 @@ static void predict_moments_coordinates(struct joint *j, const struct solver *v,
         memcpy(j->E + to * d, h->t.enc + (size_t) order->band[i] * BAND_COORDS * d, n * d * sizeof(double));
         to += n;
     }
+
     solver_covariance(v, hs_k, j->S);
     linalg_product(m, d, d, j->E, j->S, j->F);
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) m, (int) m, (int) d, 1.0, j->F, (int) d, j->E,
@@ -128,6 +131,7 @@ static void predict_moments_quantise(struct joint *j, const struct solver *v, ui
         for (size_t end = at + band_coords(&h->t, order->band[i]); at < end; at++)
             solve_gaussian_code(&v->levels[SIDE_K][b], b, j->Z[at * m + at], &code[at]);
     }
+
     for (size_t i = 0; i < m; i++) {
         for (size_t k = 0; k < m; k++)
             j->Z[i * m + k] *= code[i].gain * code[k].gain;
@@ -186,6 +190,7 @@ int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const 
             h->mean[i] -= P[i * m + k] * j.mean[k];
         }
     }
+
     free(h->predict);
     h->predict = take_ptr(P);
     h->n_predict = (uint32_t) m;

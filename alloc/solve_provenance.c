@@ -102,6 +102,7 @@ static void solve_provenance_describe_options(const struct solver *v, json_t *to
     } else {
         (void) json_object_set_new(to, "bpd", json_real(o->bpd));
     }
+
     solve_provenance_set_text(to, "method", solve_method_name(o->method));
     solve_provenance_set_text(to, "metric", solve_metric_name(o->metric));
     solve_provenance_set_text(to, "curve", solve_curve_name(o->curve));

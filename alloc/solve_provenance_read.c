@@ -116,6 +116,7 @@ static void provenance_read_options(struct provenance_read_reader *r, struct sol
     } else {
         ret->bpd = provenance_read_get_double(r, "bpd");
     }
+
     if (json_object_get(r->options, "temper"))
         ret->temper = provenance_read_get_double(r, "temper");
     ret->fit_levels = provenance_read_get_bool(r, "fit_levels");

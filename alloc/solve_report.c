@@ -156,6 +156,7 @@ static int solve_report_measure_layer(const struct solver *v, const struct table
         first[head] = stride;
         stride += table_codec(table, layer, head, SIDE_K)->r;
     }
+
     for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
         uint32_t head = i % v->g->n_kv_heads;
         enum side side = i < v->g->n_kv_heads ? SIDE_K : SIDE_V;
@@ -174,6 +175,7 @@ static int solve_report_measure_layer(const struct solver *v, const struct table
         if (r < 0)
             return r;
     }
+
     return 0;
 }
 
@@ -203,6 +205,7 @@ int solve_distortion_heads(const struct stats *s, const struct table *table, con
         if (r < 0)
             return r;
     }
+
     return 0;
 }
 
@@ -238,6 +241,7 @@ static void solve_report_count_bits(const struct solver *v, const struct table *
         for (uint32_t b = 0; b < h->t.n_bands; b++)
             nominal += (double) h->bits[b] * band_coords(&h->t, b);
     }
+
     ret->bpd_code = table->bpd_code;
     ret->bpd_nominal = nominal / (2 * numbers);
     ret->k_bpd = stored[SIDE_K] / numbers;
@@ -286,6 +290,7 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
             ret->distortion_v += distortion[2 * head + SIDE_V];
         }
     }
+
     ret->distortion = ret->distortion_k + ret->distortion_v;
     ret->measured = true;
     return 0;

@@ -83,8 +83,10 @@ int spectra_fill(const struct solver *v, enum side side, struct spectra *p, stru
             x.lambda[c] = fmax(x.lambda[c], 0);
             x.w[c] = x.factor[c] * x.lambda[c];
         }
+
         solve_spectra_reorder(d, x);
     }
+
     return 0;
 }
 
@@ -121,6 +123,7 @@ int spectra_make_head(struct solver *v, uint32_t head_side, const double *lambda
         h->t.trace += lambda[i];
         kept += i < r ? lambda[i] : 0;
     }
+
     if (!(kept > 0)) /* rank 0, or a constant head */
         return 0;
 
@@ -136,5 +139,6 @@ int spectra_make_head(struct solver *v, uint32_t head_side, const double *lambda
         h->t.scale[band] = scale;
         h->bits[band] = (uint8_t) b;
     }
+
     return 0;
 }

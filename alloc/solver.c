@@ -46,6 +46,7 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
         h->weight =
             o->depth_weights && o->metric == METRIC_ATTENTION ? metric_depth_weight(s, layer, hs % 2) : 1;
     }
+
     return 0;
 }
 
@@ -72,8 +73,7 @@ int solver_fail(uint32_t layer, uint32_t head, enum side side, int err, struct e
         return fail(e, -ENOMEM, "out of memory for layer %u, head %u, side %c", layer, head, letter);
 
     return fail(e, -EINVAL,
-                "layer %u, head %u, side %c: its covariance, metric or samples are too large for a "
-                "transform",
+                "layer %u, head %u, side %c: its covariance, metric or samples are too large for a transform",
                 layer, head, letter);
 }
 

@@ -48,6 +48,7 @@ int spectrum_fill(const struct stats *s, enum metric m, double power, uint32_t l
         ret_lambda[i] = fmax(lambda[i], 0);
         ret_weighted[i] = t.w[i];
     }
+
     return 0;
 }
 
@@ -65,12 +66,14 @@ double spectrum_power_law(const double *w, size_t n)
         x_mean += log((double) i + 1) / (double) used;
         y_mean += log(w[i]) / (double) used;
     }
+
     for (size_t i = 0; i < used; i++) {
         double x = log((double) i + 1) - x_mean;
 
         xx += x * x;
         xy += x * (log(w[i]) - y_mean);
     }
+
     return -xy / xx;
 }
 

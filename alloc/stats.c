@@ -188,6 +188,7 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
         memset(G, 0, d * d * sizeof(*G));
         stats_add_gram(G, wo + h * d, n_embd, d, width, product);
     }
+
     s->have_wo[layer] = true;
     return 0;
 }
@@ -216,6 +217,7 @@ static void stats_window_moments(struct stats_moments *m, const float *x, size_t
         m->mean[i] /= (double) n;
         m->centre[i] = (float) m->mean[i];
     }
+
     for (size_t row = 0; row < n; row += BLOCK_ROWS) {
         size_t rows = n - row < BLOCK_ROWS ? n - row : BLOCK_ROWS;
 
@@ -224,6 +226,7 @@ static void stats_window_moments(struct stats_moments *m, const float *x, size_t
                 m->centred[t * d + i] = x[(row + t) * stride + i] - m->centre[i];
         stats_add_gram(m->scatter, m->centred, rows, d, d, m->product);
     }
+
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < d; j++)
             m->scatter[i * d + j] -=
@@ -284,6 +287,7 @@ int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, c
 
         stats_add_gram(s->query + kv * d * d, q + n_first * stride + h * d, n - n_first, d, stride, product);
     }
+
     return 0;
 }
 
@@ -376,6 +380,7 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         s->spoiled = layer > 0;
         return r;
     }
+
     if (layer == 0) {
         w->document = document;
         w->position = position;
@@ -387,15 +392,18 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         if (r < 0)
             return r;
     }
+
     r = stats_append_layer(s, layer, q, (const float *[2]){k, v}, residual);
     if (r < 0) {
         s->spoiled = true;
         return fail(e, r, "out of memory for the statistics of layer %u", layer);
     }
+
     if (++w->next_layer == g->n_layers) {
         w->next_layer = 0;
         s->n_tokens += n - w->n_first;
     }
+
     return 0;
 }
 

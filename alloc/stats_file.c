@@ -44,6 +44,7 @@ static void stats_file_lay_out(struct stats_header *h)
         h->sections[i] = (struct stats_section){off, bytes[i]};
         off = (off + bytes[i] + STATS_SECTION_ALIGN - 1) & ~(uint64_t) (STATS_SECTION_ALIGN - 1);
     }
+
     h->file_bytes = off + DIGEST_BYTES;
 }
 
@@ -152,6 +153,7 @@ int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES],
         memcpy(ret_digest, s->moments_digest, DIGEST_BYTES);
         return 0;
     }
+
     stats_file_make_header(s, &h);
     r = stats_file_write_all(s, &h, &w, ret_digest);
     return r < 0 ? fail(e, r, "out of memory for the digest of the statistics") : 0;
@@ -268,6 +270,7 @@ static int stats_file_check_gaps(const struct stats_header *h, const uint8_t *by
         if (!stats_file_all_zero(bytes + end, (size_t) (next - end)))
             return fail(e, -EBADMSG, "statistics file with bytes between its sections");
     }
+
     return 0;
 }
 
@@ -335,6 +338,7 @@ static int stats_file_check_matrices(const char *what, const double *sums, size_
                     return fail(e, -EBADMSG, "statistics file: %s %zu is not a symmetric sum of squares",
                                 what, m);
     }
+
     return 0;
 }
 
@@ -364,6 +368,7 @@ static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
             (i > 0 && sample_id_compare(&s->ids[i - 1], id) >= 0))
             return fail(e, -EBADMSG, "statistics file: sampled token %zu is out of the order of hashes", i);
     }
+
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry) && per_hs > 0; hs++)
         for (size_t i = 0; i < per_hs; i++)
             if (!isfinite(stats_sample_rows(s, hs)[i]))
@@ -371,8 +376,8 @@ static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
     return 0;
 }
 
-/* Copies the sections into the arrays of @s, which have the sizes in the header, and checks their contents.
- */
+/* Copies the sections into the arrays of @s, which have the sizes in the header, and checks their
+ * contents. */
 static int stats_file_read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
                                     struct errmsg *e)
 {

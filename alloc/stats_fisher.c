@@ -51,6 +51,7 @@ int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, 
                     (int) d);
         linalg_mirror(d, sum);
     }
+
     if (layer == 0 && side == SIDE_K) /* the same gradients pass every layer and side: counted once */
         s->n_fisher += n;
     return 0;

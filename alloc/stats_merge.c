@@ -107,6 +107,7 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
         s->depth[i].D += other->depth[i].D;
         s->depth[i].n += other->depth[i].n;
     }
+
     s->n_tokens += other->n_tokens;
     s->n_fisher += other->n_fisher;
     return 0;

@@ -71,6 +71,7 @@ static void stats_moments_take_head(struct stats *s, const struct moments *m, ui
                     scale * scatter[a * (a + 1) / 2 + b];
             }
     }
+
     for (size_t i = 0; i < d; i++) /* rows of V, columns of K: below the diagonal */
         for (size_t j = 0; j < d; j++)
             cross[i * d + j] = scale * scatter[(d + i) * (d + i + 1) / 2 + j];

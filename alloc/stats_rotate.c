@@ -63,6 +63,7 @@ static void stats_rotate_samples(struct stats *s, uint32_t head_side, double *ro
             mean[i] += row[i] / (double) s->n_held;
         }
     }
+
     for (size_t t = 0; t < s->n_held; t++)
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j <= i; j++)
@@ -93,6 +94,7 @@ static void stats_rotate_average(const struct stats *s, double *M, double *scrat
         for (size_t i = 0; i < d * d; i++)
             sum[i] += rotated[i];
     }
+
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j <= i; j++) /* the solvers need exact symmetry */
             M[i * d + j] = M[j * d + i] = (sum[i * d + j] + sum[j * d + i]) / (2 * (double) n);
@@ -163,6 +165,7 @@ int stats_rotated(const struct stats *s, struct stats **ret_stats, struct errmsg
         if (to->fisher)
             stats_rotate_average(to, to->fisher + hs * d * d, scratch);
     }
+
     *ret_stats = take_ptr(to);
     return 0;
 }

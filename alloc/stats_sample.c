@@ -107,6 +107,7 @@ static int stats_sample_assign_slots(struct stats *s, struct candidate *c, size_
         s->ids[slot] = c[i].id;
         ret_picks[n_picks++] = (struct sample_pick){.row = c[i].from, .slot = slot++};
     }
+
     s->n_held = n_kept;
     *ret_n_picks = n_picks;
     return 0;
@@ -137,6 +138,7 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
             .from = row,
         };
     }
+
     /* also moves w->picks, which is read only after this */
     if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) < 0)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
@@ -203,6 +205,7 @@ int stats_sort_samples(struct stats *s)
             memcpy(rows + i * d, stats_sample_rows(s, hs) + slots[i] * d, d * sizeof(*rows));
         memcpy(stats_sample_rows(s, hs), rows, s->n_held * d * sizeof(*rows));
     }
+
     return 0;
 }
 

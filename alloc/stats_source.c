@@ -36,6 +36,7 @@ int stats_add_source(struct stats *s, const struct stats_source *source, struct 
         s->sources[at].windows += source->windows;
         return 0;
     }
+
     if (s->n_sources == STATS_SOURCES_MAX)
         return fail(e, -EINVAL, "statistics of more than %d texts: join some of them into one file",
                     STATS_SOURCES_MAX);

@@ -61,5 +61,6 @@ int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, dou
             ret_query[p] = (q[i * d + i] + q[j * d + j]) / (n * geometry_group(g));
         }
     }
+
     return 0;
 }

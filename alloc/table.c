@@ -111,6 +111,7 @@ static int table_check_sections(const struct table *t, struct errmsg *e)
 
         end = off + h->sections[i].bytes;
     }
+
     if (!checked_align(end, TABLE_ALIGN, &end) || end != limit ||
         !table_all_zero(bytes + h->sections[SECTION_GOLDEN].off + h->sections[SECTION_GOLDEN].bytes,
                         end - h->sections[SECTION_GOLDEN].off - h->sections[SECTION_GOLDEN].bytes))

@@ -45,6 +45,7 @@ void table_account(const struct table *t, struct table_account *ret)
         ret->fixed_bytes +=
             (2ull * g->d + (uint64_t) c->r * (g->d + c->n_pred) + (uint64_t) c->r_in * g->d) * sizeof(float);
     }
+
     ret->nominal = (ret->nominal_bpd[SIDE_K] + ret->nominal_bpd[SIDE_V]) / 2;
     ret->code = (ret->code_bpd[SIDE_K] + ret->code_bpd[SIDE_V]) / 2;
 }
@@ -58,8 +59,7 @@ double table_account_fixed_bpd(const struct table *t, const struct table_account
 
 /* ---- comparison ---- */
 
-/* Mean width of the stored coordinates, in whole bits. 0: rank 0.
- */
+/* Mean width of the stored coordinates, in whole bits. 0: rank 0. */
 static long table_account_mean_width(const struct codec *c, uint32_t d)
 {
     uint32_t rank = table_codec_rank(c, d);
@@ -82,6 +82,7 @@ static double table_account_correlation(const struct table *a, const struct tabl
         mean_a += table_codec_nominal_bits(&a->codecs[i], d) / (n / 2.0);
         mean_b += table_codec_nominal_bits(&b->codecs[i], d) / (n / 2.0);
     }
+
     for (uint32_t i = side; i < n; i += 2) {
         double x = table_codec_nominal_bits(&a->codecs[i], d) - mean_a,
                y = table_codec_nominal_bits(&b->codecs[i], d) - mean_b;
@@ -90,8 +91,9 @@ static double table_account_correlation(const struct table *a, const struct tabl
         p.xy += x * y;
         p.yy += y * y;
     }
-    /* equal budgets leave only the rounding of the means: a spread below a thousandth of a bit counts as none
-     */
+
+    /* equal budgets leave only the rounding of the means: a spread below a thousandth of a bit counts as
+     * none */
     return p.xx > 1e-6 * n && p.yy > 1e-6 * n ? p.xy / sqrt(p.xx * p.yy) : (double) NAN;
 }
 
@@ -122,9 +124,11 @@ void table_compare(const struct table *a, const struct table *b, struct table_co
             tiles[i % 2] += bits_x > 0 || bits_y > 0;
             same[i % 2] += bits_x > 0 && bits_x == bits_y;
         }
+
         c->bpd[0][part] += (double) table_codec_nominal_bits(x, g->d) / in_part[part];
         c->bpd[1][part] += (double) table_codec_nominal_bits(y, g->d) / in_part[part];
     }
+
     for (int side = SIDE_K; side <= SIDE_V; side++) {
         ret[side].budget_correlation = table_account_correlation(a, b, (enum side) side);
         ret[side].same_half_tiles = tiles[side] ? (double) same[side] / tiles[side] : 1;

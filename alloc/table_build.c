@@ -118,6 +118,7 @@ static int table_build_lay_out_codec(struct builder *b, uint32_t i)
         en->bits[k] = c->bands[order[k]].bits;
         en->code_bits = (uint16_t) (en->code_bits + 8 * en->bits[k]);
     }
+
     return 0;
 }
 
@@ -133,8 +134,8 @@ static int table_build_lay_out_matrices(struct builder *b, uint32_t i, size_t *c
         en->n_pred += b->entries[run.first + 2 * h].r;
     if (en->n_pred > TABLE_PRED_MAX)
         return fail(b->e, -EINVAL,
-                    "values would be predicted from %u key codes, at most %u are possible: predict them "
-                    "from their own head's",
+                    "values would be predicted from %u key codes, at most %u are possible: predict them from "
+                    "their own head's",
                     en->n_pred, TABLE_PRED_MAX);
 
     en->matrices_off = *cursor;
@@ -165,11 +166,13 @@ static int table_build_lay_out(struct builder *b)
         golden +=
             TABLE_GOLDEN_TOKENS * (b->entries[i].r + (b->entries[i].r + s->geometry->d) * sizeof(float));
     }
+
     for (uint32_t i = 0; i < b->n_sides; i++) {
         r = table_build_lay_out_matrices(b, i, &matrices);
         if (r < 0)
             return r;
     }
+
     b->sections[SECTION_FREQ].bytes = s->geometry->n_rot / 2 * sizeof(double);
     b->sections[SECTION_LEVELS].bytes = TABLE_LEVELS_BYTES;
     b->sections[SECTION_CODECS].bytes = b->n_sides * sizeof(*b->entries);
@@ -181,6 +184,7 @@ static int table_build_lay_out(struct builder *b)
         if (!checked_add(end, b->sections[i].bytes, &end) || !checked_align(end, TABLE_ALIGN, &end))
             return -EOVERFLOW;
     }
+
     if (end > TABLE_FILE_BYTES_MAX - DIGEST_BYTES)
         return fail(b->e, -EINVAL, "the table would have more than %zu bytes", TABLE_FILE_BYTES_MAX);
 
@@ -311,6 +315,7 @@ static void table_build_fill_prediction(const struct builder *b, uint32_t i, con
                                     (double) b->spec->levels[SIDE_K][band->bits].step);
             coord += band->n_coords;
         }
+
         col += b->entries[run.first + 2 * h].r;
     }
 }
@@ -338,6 +343,7 @@ static int table_build_fill_encoder_prediction(const struct builder *b, uint32_t
         table_build_fill_prediction(b, i, product, 8, m.enc_k + (size_t) 8 * k * b->codecs[i].n_pred,
                                     b->codecs[i].n_pred);
     }
+
     return 0;
 }
 
@@ -370,6 +376,7 @@ static int table_build_fill_codec(struct builder *b, uint32_t i)
         m.mean[j] = (float) c->mean[j];
         m.enc_mean[j] = (float) (c->enc_mean ? c->enc_mean : c->mean)[j];
     }
+
     table_build_fill_bands(b, i, m);
     if (c->predict)
         table_build_fill_prediction(b, i, c->predict, d, m.dec, b->codecs[i].r_in);
@@ -434,6 +441,7 @@ static int table_build_fill_golden_token(const struct builder *b, const struct t
         table_build_golden_codes(&b->codecs[hs], counter, *p);
         *p += b->codecs[hs].r;
     }
+
     for (uint32_t hs = first; hs < first + 2 * n_kv; hs += 2) {
         int r;
 
@@ -442,6 +450,7 @@ static int table_build_fill_golden_token(const struct builder *b, const struct t
         if (r < 0)
             return r;
     }
+
     return 0;
 }
 
@@ -484,6 +493,7 @@ int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_byte
         if (r < 0)
             return r;
     }
+
     r = table_build_fill_golden(&b);
     if (r < 0)
         return r;

@@ -66,6 +66,7 @@ static bool table_check_bits_valid(const struct table_codec_entry *c, uint32_t d
 
         sum += c->bits[i];
     }
+
     return c->r == 8 * c->n_half && c->code_bits == 8 * sum;
 }
 
@@ -86,6 +87,7 @@ static bool table_check_take_matrices(size_t *cursor, const struct table_codec_e
             !checked_align(*cursor, TABLE_ALIGN, cursor))
             return false;
     }
+
     return true;
 }
 
@@ -111,6 +113,7 @@ static bool table_check_padding_zero(const struct codec *c, uint32_t d)
             if (c->enc_k[(size_t) i * c->n_pred + j] != 0.0f)
                 return false;
     }
+
     return true;
 }
 
@@ -178,6 +181,7 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
         code_bits += ret_codecs[i].code_bits;
     }
+
     if (cursor != table_header(t)->sections[SECTION_MATRICES].bytes)
         return fail(e, -EBADMSG, "its matrices section holds more than its codecs use");
 
@@ -273,6 +277,7 @@ static int table_check_golden_token(const struct table *t, uint32_t layer, const
 
         *p += k->r;
     }
+
     for (uint32_t head = 0; head < n_kv; head++) {
         int r = table_check_golden_head(t, layer, head, codes_k, *p, e);
 
@@ -282,6 +287,7 @@ static int table_check_golden_token(const struct table *t, uint32_t layer, const
         *p += table_golden_head_bytes(table_codec(t, layer, head, SIDE_K),
                                       table_codec(t, layer, head, SIDE_V), t->geometry.d);
     }
+
     return 0;
 }
 

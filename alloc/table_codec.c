@@ -15,6 +15,7 @@ void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const u
         at[i] = floats[i] > 0 ? (const float *) (const void *) (matrices + off) : NULL;
         off = (off + floats[i] * sizeof(float) + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
     }
+
     *ret = (struct codec){
         .n_half = entry->n_half,
         .r = entry->r,
@@ -63,6 +64,7 @@ static void table_codec_add_predictors(const struct table *t, uint32_t layer, ui
             for (uint32_t i = 0; i < rows; i++)
                 table_codec_add(sums, i, (double) m[i * cols + col] * c);
         }
+
         codes_k += k->r;
     }
 }

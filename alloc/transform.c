@@ -114,6 +114,7 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
     t->trace = 0;
     if (!isfinite(trace_M) || !isfinite(trace_S))
         return -EDOM;
+
     /* no query reads this head-side, or it is constant */
     if (!(trace_M > 0) || !(trace_S > 0) || !(ridge > 0))
         return 0;
@@ -157,6 +158,7 @@ int transform_apply(const struct transform *t, const double *mean, const float *
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) rows, (int) r, (int) d, 1.0f, centred,
                     (int) d, enc, (int) d, 0.0f, ret_z + row * r, (int) r);
     }
+
     for (size_t i = 0; i < n * r; i++)
         if (!isfinite(ret_z[i])) /* the scale of a band exceeds binary32 */
             return -EDOM;

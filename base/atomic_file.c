@@ -66,6 +66,7 @@ static int atomic_file_open_named(const char *path, char **ret_name)
         name = NULL;
         return r;
     }
+
     fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return -errno;
@@ -167,6 +168,7 @@ static int atomic_file_name(struct atomic_file *f) /* 1: named @path; 0: has a t
         f->temporary = NULL;
         return r;
     }
+
     return linkat(AT_FDCWD, from, AT_FDCWD, f->temporary, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
@@ -254,8 +256,10 @@ static int atomic_file_read_all(int fd, size_t max_bytes, void **ret_data, size_
             return -errno;
         if (n == 0) /* truncated while we read: return the bytes so far */
             break;
+
         have += (size_t) n;
     }
+
     *ret_data = take_ptr(data);
     *ret_bytes = have;
     return 0;

@@ -94,6 +94,7 @@ int kvc_client_new(kvc_client **ret_client)
     c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
+
     c->alive = client_mark_process();
     if (!c->alive) {
         free(c);

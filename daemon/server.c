@@ -144,6 +144,7 @@ static void server_reload_config(struct server *s)
         server_update_tick(s);
         log_event(LOG_NOTICE, "reloaded", "message=\"the configuration was read again\"");
     }
+
     config_deinit(&fresh);
     supervisor_notify("READY=1");
 }
@@ -231,6 +232,7 @@ static int server_open_metrics(struct server *s, int fd, struct errmsg *e)
     } else if (c->metrics_address) {
         r = metrics_listen(c->metrics_address, &fd, e);
     }
+
     return r == 0 && fd >= 0 ? metrics_http_new(s, fd, &s->metrics_http, e) : r;
 }
 
@@ -295,6 +297,7 @@ static void server_fit_descriptors(const struct devices *d, const struct config 
         (void) setrlimit(RLIMIT_NOFILE, &limit);
         (void) getrlimit(RLIMIT_NOFILE, &limit);
     }
+
     if (limit.rlim_cur < need)
         log_event(LOG_WARNING, "few-descriptors",
                   "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit get "
@@ -321,6 +324,7 @@ static int server_load_secret(struct server *s, struct errmsg *e)
         path = NULL;
         return fail(e, -ENOMEM, "out of memory");
     }
+
     r = atomic_file_read(path, sizeof(s->devices.secret), &bytes, &n, e);
     if (r == 0 && n != sizeof(s->devices.secret))
         return fail(e, -EBADMSG, "%s has %zu bytes instead of %zu: remove it to make a new one", path, n,
@@ -330,6 +334,7 @@ static int server_load_secret(struct server *s, struct errmsg *e)
         sodium_memzero(bytes, n);
         return 0;
     }
+
     if (r != -ENOENT)
         return r;
 
@@ -393,6 +398,7 @@ static int server_start_gpus(struct server *s, struct errmsg *e)
         if (r < 0)
             return r;
     }
+
     return 0;
 }
 
@@ -429,6 +435,7 @@ static int server_start(struct server *s, struct errmsg *e)
     r = server_load_secret(s, e);
     if (r < 0)
         return r;
+
     return server_watch_signals(s, e);
 }
 

@@ -280,6 +280,7 @@ int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access,
     if (!(fcntl(owned, F_GET_SEALS) & F_SEAL_SEAL) || fstat(owned, &st) < 0 ||
         (st.st_mode & 0777) != (access == EXTENT_READ ? 0400 : 0600))
         return fail(e, -EBADMSG, "kept memory object has other seals or another mode than its owner gave it");
+
     x = extent_alloc(bytes_expected);
     if (!x)
         return fail(e, -ENOMEM, "kept memory object: out of memory");

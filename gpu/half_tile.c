@@ -32,9 +32,11 @@ static inline const uint8_t *half_tile_plane_unpack(const uint8_t *plane, unsign
             memcpy(words, plane, sizeof(words));
             plane += sizeof(words);
         }
+
         for (unsigned i = 0; i < ROW; i++)
             row[i] = (uint8_t) (row[i] << p | (words[i] >> p * (j % per_word) & ((1u << p) - 1)));
     }
+
     return plane;
 }
 
@@ -61,6 +63,7 @@ static inline uint8_t *half_tile_plane_pack(const uint8_t *codes, unsigned p, un
             plane += sizeof(words);
         }
     }
+
     return plane;
 }
 
@@ -134,6 +137,7 @@ void half_tile_transpose(const uint8_t *codes, uint8_t *ret)
             y[3] = half_tile_interleave_high(x[1], x[3]);
             memcpy(x, y, sizeof(x));
         }
+
         memcpy(ret + ROW * j, x, sizeof(x));
     }
 }
@@ -185,10 +189,12 @@ unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, uns
 
         if (!(b & p))
             continue;
+
         at = half_tile_place(p, side, token, coord);
         code = code << p | (plane[at.byte] >> at.shift & ((1u << p) - 1));
         plane += (size_t) p * CHUNK_TOKENS;
     }
+
     return code;
 }
 
@@ -205,6 +211,7 @@ void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned toke
 
         if (!(b & p))
             continue;
+
         left -= p;
         at = half_tile_place(p, side, token, coord);
         plane[at.byte] =

@@ -19,6 +19,7 @@ void page_level_table_init(struct level_table *t, const struct levels *l, unsign
         while (ldexpf(largest, shift) > LEVEL_WHOLE_MAX)
             shift--;
     }
+
     for (unsigned i = 0; i < 1 << TABLE_BITS_MAX; i++)
         t->value[i] = (int16_t) lrintf(ldexpf(l->value[i % n], shift));
     for (unsigned i = 0; i < 16; i++)
@@ -49,8 +50,10 @@ static double page_constants_cubic_error(double angle, double first, double step
             re -= page_constants_cubic(j, u) * cos(angle * j);
             im -= page_constants_cubic(j, u) * sin(angle * j);
         }
+
         worst = fmax(worst, hypot(re, im));
     }
+
     return worst;
 }
 
@@ -90,6 +93,7 @@ static void constants_init_fold(struct page_constants *c, const struct geometry 
         for (unsigned k = 0; k < FOLD_RATIO; k++)
             c->fold_nodes[k][j] = (float) page_constants_cubic(j, (double) k / FOLD_RATIO);
     }
+
     for (uint32_t i = g->d / 2; i-- > 0;) {
         double freq = i < g->n_rot / 2 ? g->freq[i] : 0;
 

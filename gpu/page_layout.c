@@ -25,6 +25,7 @@ static bool layout_page_sizes(struct page_layout *l, size_t blocks_bytes)
     if (!page_layout_sinks_bytes(l->table, l->shard, &sinks) ||
         !checked_add(blocks_bytes, sinks, &l->payload_bytes[PAGE_FIRST]))
         return false;
+
     l->payload_bytes[PAGE_REST] = blocks_bytes;
     l->sinks_off = blocks_bytes;
     for (int c = PAGE_FIRST; c <= PAGE_REST; c++)

@@ -22,11 +22,9 @@ __attribute__((visibility("default"))) const char *argp_program_version = "kvcob
 
 enum { EXIT_USAGE = 2 };
 
-static const char doc[] = "Make, check and copy GPU memory for kvcobrad."
-                          "\v"
-                          "kvcobrad starts kvcobra-mover when a GPU is configured (see \"gpu\" in "
-                          "kvcobrad.conf(5)) and talks to it over descriptor 3. "
-                          "Do not start it by hand.";
+static const char doc[] =
+    "Make, check and copy GPU memory for kvcobrad.\vkvcobrad starts kvcobra-mover when a GPU is configured "
+    "(see \"gpu\" in kvcobrad.conf(5)) and talks to it over descriptor 3. Do not start it by hand.";
 
 static const struct argp argp = {.doc = doc};
 
@@ -43,8 +41,7 @@ static bool main_is_started_by_daemon(void)
  * which could hold GPU memory of clients. */
 static int main_give_up_privileges(void)
 {
-    /* Not 0: where cores are piped to a program, the kernel takes 0 for "no limit" and 1 for "none".
-     */
+    /* Not 0: where cores are piped to a program, the kernel takes 0 for "no limit" and 1 for "none". */
     const struct rlimit no_core = {1, 1};
 
     /* The daemon's exit closes the socket, which is read between requests only; the signal also arrives while
@@ -68,15 +65,17 @@ int main(int argc, char **argv)
     argp_err_exit_status = EXIT_USAGE;
     (void) argp_parse(&argp, argc, argv, 0, NULL, NULL);
     if (!main_is_started_by_daemon()) {
-        fprintf(stderr, "kvcobra-mover: kvcobrad starts it when a GPU is configured; do not start it by "
-                        "hand\n");
+        fprintf(stderr,
+                "kvcobra-mover: kvcobrad starts it when a GPU is configured; do not start it by hand\n");
         return EXIT_USAGE;
     }
+
     r = main_give_up_privileges();
     if (r < 0) {
         fprintf(stderr, "kvcobra-mover: cannot give up its privileges: %s\n", strerror(-r));
         return EXIT_FAILURE;
     }
+
     r = serve(MOVER_SOCKET_FD, &e);
     if (r < 0)
         fprintf(stderr, "kvcobra-mover: %s\n", e.text);

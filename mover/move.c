@@ -70,6 +70,7 @@ static int move_checksum(struct cuda_extent *x, const struct range *range, uint3
         crc = crc32c_continue(crc, piece, n);
         done += n;
     }
+
     *ret = crc;
     return 0;
 }
@@ -96,6 +97,7 @@ int move_check(struct mover_device *device, int fd, uint64_t extent_bytes, const
         if (r < 0)
             return r;
     }
+
     return 0;
 }
 
@@ -152,5 +154,6 @@ int move_copy(struct mover_device *device, int fd, uint64_t extent_bytes, const 
         if (r < 0)
             return r;
     }
+
     return 0;
 }

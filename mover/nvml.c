@@ -1,5 +1,5 @@
-/* libnvidia-ml by dlopen; see nvml.h. Names and layouts are NVML's (its reference manual, "Device Queries").
- */
+/* libnvidia-ml by dlopen; see nvml.h. Names and layouts are NVML's (its reference manual, "Device
+ * Queries"). */
 #include "mover/nvml.h"
 
 #include <dlfcn.h>
@@ -139,10 +139,11 @@ static int nvml_check_list(const struct nvml *n, const struct nvml_process *list
 
         has_us |= list[i].pid == (unsigned) getpid();
     }
+
     if (!has_us)
-        return fail(e, -EOPNOTSUPP,
-                    "processes on a GPU cannot be listed: the driver counts processes in another "
-                    "PID namespace");
+        return fail(
+            e, -EOPNOTSUPP,
+            "processes on a GPU cannot be listed: the driver counts processes in another PID namespace");
 
     return 0;
 }

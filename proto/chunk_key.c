@@ -1,5 +1,4 @@
-/* The key of a chunk: keyed BLAKE2b-128 over a fixed, length-prefixed encoding (proto/README.md draws it).
- */
+/* The key of a chunk: keyed BLAKE2b-128 over a fixed, length-prefixed encoding (proto/README.md draws it). */
 #include <assert.h>
 #include <endian.h>
 #include <sodium.h>

@@ -18,6 +18,7 @@ uint32_t crc32c_continue(uint32_t crc, const void *data, size_t bytes)
         p += n;
         bytes -= (size_t) n;
     }
+
     return ~crc;
 }
 

@@ -42,6 +42,7 @@ static enum index_result index_read_bucket(const struct index_bucket *b, const u
 
         if (before & 1)
             continue;
+
         used = INDEX_LOAD(b->used);
         for (unsigned i = 0; i < INDEX_BUCKET_ENTRIES; i++) {
             uint64_t generation;
@@ -49,6 +50,7 @@ static enum index_result index_read_bucket(const struct index_bucket *b, const u
             if (!(used >> i & 1) || INDEX_LOAD(b->keys[i][0]) != key[0] ||
                 INDEX_LOAD(b->keys[i][1]) != key[1])
                 continue;
+
             hit.slot = INDEX_LOAD(b->slots[i]);
             generation = INDEX_LOAD(b->generations[i]);
             hit.page_class = (uint32_t) (generation & ((1u << INDEX_CLASS_BITS) - 1));
@@ -56,14 +58,17 @@ static enum index_result index_read_bucket(const struct index_bucket *b, const u
             result = INDEX_FOUND;
             break;
         }
+
         /* after the acquire loads above: a change of the entry meanwhile has changed the sequence */
         if (__atomic_load_n(&b->sequence, __ATOMIC_RELAXED) != before)
             continue;
+
         *ret_overflowed = used & INDEX_OVERFLOWED;
         if (result == INDEX_FOUND)
             *ret_hit = hit;
         return result;
     }
+
     return INDEX_BUSY;
 }
 
@@ -86,5 +91,6 @@ enum index_result index_lookup(const struct index_reader *r, const struct chunk_
         if (result != INDEX_MISS || !overflowed)
             return result;
     }
+
     return INDEX_MISS;
 }

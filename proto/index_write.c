@@ -124,9 +124,11 @@ int index_insert(struct index_writer *w, const struct chunk_key *key, const stru
             write_entry(b, (unsigned) entry, words, hit);
             return 0;
         }
+
         if (!(b->used & INDEX_OVERFLOWED))
             break;
     }
+
     at = index_write_choose(w, words);
     if (at == INDEX_PROBE_MAX)
         return -ENOSPC;
@@ -137,6 +139,7 @@ int index_insert(struct index_writer *w, const struct chunk_key *key, const stru
         if (!(b->used & INDEX_OVERFLOWED))
             write_used(b, b->used | INDEX_OVERFLOWED);
     }
+
     target = index_write_bucket(w, words, at);
     write_entry(target, (unsigned) __builtin_ctz(~target->used & INDEX_USED_MASK), words, hit);
     w->n_entries++;
@@ -157,9 +160,11 @@ bool index_remove(struct index_writer *w, const struct chunk_key *key)
             w->n_entries--;
             return true;
         }
+
         if (!(b->used & INDEX_OVERFLOWED))
             break;
     }
+
     return false;
 }
 

@@ -139,6 +139,7 @@ int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size
         c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
         memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
     }
+
     do
         n = sendmsg(socket, &msg, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
@@ -175,6 +176,7 @@ bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
             }
         }
     }
+
     return ok;
 }
 
@@ -203,6 +205,7 @@ int wire_receive(int socket, void *buf, struct wire_packet *ret)
         wire_packet_close_fds(&p);
         return whole ? -EPIPE : -EBADMSG;
     }
+
     p.bytes = (size_t) n;
     *ret = p;
     return 0;

@@ -49,6 +49,7 @@ static int wire_limits_read_varint(const uint8_t **p, const uint8_t *end, uint64
             return 0;
         }
     }
+
     return -EBADMSG;
 }
 
@@ -76,6 +77,7 @@ static int wire_limits_read_value(struct frame *f, unsigned wire_type, const uin
     default:
         r = -EBADMSG; /* groups */
     }
+
     if (r < 0 || n > (uint64_t) (f->end - f->p))
         return -EBADMSG;
 
@@ -162,6 +164,7 @@ static int wire_limits_walk_field(struct frame *f, struct frame *ret_sub)
     } else if (field->type == PROTOBUF_C_TYPE_MESSAGE && ++f->counts[field - f->type->fields] > 1) {
         return -EBADMSG; /* a message in two halves is legal protobuf, but no encoder of ours writes it */
     }
+
     if (field->type == PROTOBUF_C_TYPE_STRING && bytes > WIRE_TEXT_BYTES_MAX)
         return -E2BIG;
     if (field->type == PROTOBUF_C_TYPE_MESSAGE && (tag & 7) == WIRE_LENGTH)
@@ -190,6 +193,7 @@ int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *pac
             depth--;
             continue;
         }
+
         r = wire_limits_walk_field(f, &sub);
         if (r < 0)
             return r;

@@ -48,6 +48,7 @@ bool arena_take(struct arena *a, size_t bytes, size_t *ret_off)
 
         if (range->bytes < need)
             continue;
+
         *ret_off = range->off;
         range->off += need;
         range->bytes -= need;
@@ -56,6 +57,7 @@ bool arena_take(struct arena *a, size_t bytes, size_t *ret_off)
             arena_remove_range(a, i);
         return true;
     }
+
     return false;
 }
 
@@ -76,6 +78,7 @@ void arena_give(struct arena *a, size_t off, size_t bytes)
             a->ranges[i - 1].bytes += a->ranges[i].bytes;
             arena_remove_range(a, i);
         }
+
         return;
     }
 

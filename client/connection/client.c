@@ -25,6 +25,7 @@ int client_enter(struct kvc_client *c)
     if (!*c->alive)
         return fail(&c->error, -ECHILD,
                     "this handle was made before fork(): make a new client in the child process");
+
     errmsg_clear(&c->error);
 
     page = session_page(&c->session);
@@ -50,6 +51,7 @@ int client_reconnect(struct kvc_client *c)
     r = connection_reopen(&c->connection, &how, &c->error);
     if (r < 0)
         return r;
+
     c->n_reconnects++;
 
     r = c->hooks->reconnected(c, &how);
@@ -72,8 +74,8 @@ int client_revive(struct kvc_client *c)
         return fail(&c->error, -ENOTCONN, "not connected to kvcobrad: call kvc_client_connect() first");
     if (!backoff_is_over(&conn->backoff, clock_ms()))
         return fail(&c->error, -ENOTCONN,
-                    "the connection to kvcobrad at %s is lost; %" PRIu32 " attempts to connect "
-                    "again failed, the next one is due in %" PRId64 " ms",
+                    "the connection to kvcobrad at %s is lost; %" PRIu32
+                    " attempts to connect again failed, the next one is due in %" PRId64 " ms",
                     conn->path, conn->backoff.n_failed, conn->backoff.next_ms - clock_ms());
 
     if (client_reconnect(c) == 0)

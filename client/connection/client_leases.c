@@ -59,6 +59,7 @@ void client_leases_flush(struct client_leases *list, struct connection *c)
             memset(l->released, 0, sizeof(l->released));
             l->n_released = 0;
         }
+
         if (l->n_live == 0 && l->n_released == 0) {
             *at = l->next;
             free(l);

@@ -50,6 +50,7 @@ void connection_close(struct connection *c)
 
     if (c->fd < 0)
         return;
+
     (void) close(c->fd);
     c->fd = -1;
     if (!c->in_use)
@@ -104,10 +105,12 @@ static int connection_receive_reply(struct connection *c, int64_t deadline_ms, s
         r = connection_wait_for(c->fd, POLLIN, deadline_ms);
         if (r < 0)
             return r;
+
         r = wire_receive(c->fd, c->packet, &reply.packet);
     } while (r == -EAGAIN);
     if (r < 0)
         return r;
+
     r = wire_reply_unpack(c->packet, reply.packet.bytes, &reply.message);
     if (r < 0)
         return r == -ENOMEM ? r : -EPROTO;
@@ -232,6 +235,7 @@ static int connection_open_socket(const char *path, bool patient, int *ret_fd, s
         return fail(e, -EINVAL,
                     "socket path %.80s... is longer than the %zu bytes that a Unix socket may have", path,
                     sizeof(sa.sun_path) - 1);
+
     memcpy(sa.sun_path, path, strlen(path));
 
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (patient ? 0 : SOCK_NONBLOCK), 0);
@@ -243,6 +247,7 @@ static int connection_open_socket(const char *path, bool patient, int *ret_fd, s
             continue;
         if (errno == EPROTOTYPE || errno == ENOTSOCK)
             return fail(e, -EPROTO, "%s is not kvcobrad's socket", path);
+
         return fail(e, -errno, "cannot connect to kvcobrad at %s: %s", path, strerror(errno));
     }
 
@@ -312,6 +317,7 @@ static int connection_confirm(struct connection *c, struct errmsg *e)
     got = reply.message->confirm;
     if (!bytes_are(got->pool, sizeof(c->pool_id)))
         return fail(e, -EPROTO, "kvcobrad at %s sent no pool identifier", c->path);
+
     r = connection_check_device(c, got->device, e);
     if (r < 0)
         return r;
@@ -338,6 +344,7 @@ static int connection_greet(struct connection *c, int fd, struct errmsg *e)
         connection_close(c);
         return r;
     }
+
     c->greeted = c->in_use = true;
     c->epoch++;
     return 0;
@@ -354,6 +361,7 @@ int connection_open(struct connection *c, const char *path, struct errmsg *e)
         c->packet = malloc(WIRE_PACKET_BYTES_MAX);
     if (!copy || !c->packet)
         return fail(e, -ENOMEM, "out of memory while connecting");
+
     r = connection_open_socket(copy, true, &fd, e);
     if (r < 0)
         return r;
@@ -383,6 +391,7 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
         backoff_failed(&c->backoff, clock_ms());
         if (r == -EPROTO)
             return r;
+
         return fail(e, -ENOTCONN, "kvcobrad at %s cannot be reached: %s", c->path, strerror(-r));
     }
 
@@ -398,6 +407,7 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
         backoff_failed(&c->backoff, clock_ms());
         return r;
     }
+
     *ret = (struct resumption){
         .resumed = c->resumed,
         .same_daemon = memcmp(c->boot_id, before.boot_id, sizeof(c->boot_id)) == 0,
@@ -413,9 +423,11 @@ void connection_check(struct connection *c, bool now)
 
     if (c->fd < 0)
         return;
+
     t = clock_ms();
     if (!now && t - c->checked_ms < CHECK_EVERY_MS)
         return;
+
     c->checked_ms = t;
 
     if (poll(&p, 1, 0) > 0) /* no request is open: the daemon sends nothing but the end of the connection */

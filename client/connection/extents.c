@@ -138,6 +138,7 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
         x = calloc(1, sizeof(*x));
         if (!x)
             return fail(e, -ENOMEM, "out of memory while mapping extent %" PRIu64, id);
+
         x->id = id;
         r = extents_import(cache, c, x, e);
         if (r < 0) {
@@ -223,6 +224,7 @@ void extents_orphan(struct extent_cache *cache, bool only_external)
             at = &(*at)->next;
             continue;
         }
+
         x = extents_unlink_at(at);
         x->next = NULL;
         x->orphan = true;
@@ -230,6 +232,7 @@ void extents_orphan(struct extent_cache *cache, bool only_external)
         if (x->n_pages == 0)
             extents_retire(cache, x);
     }
+
     if (cache->ops->unmaps_at_once)
         extents_trim(cache);
 }

@@ -36,6 +36,7 @@ int session_import(struct session *s, int page_fd, uint64_t page_bytes, int aren
     r = extent_import(take_fd(&page), (size_t) page_bytes, EXTENT_READ_WRITE, &new.page_extent, e);
     if (r < 0)
         return r;
+
     r = extent_import(take_fd(&arena), (size_t) arena_bytes, EXTENT_READ_WRITE, &new.arena_extent, e);
     if (r < 0)
         return r;

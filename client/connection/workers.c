@@ -35,9 +35,11 @@ static int workers_grow(void **at, size_t *have, size_t bytes, size_t n)
     if (!checked_add(bytes, SCRATCH_ALIGN - 1, &rounded) ||
         !checked_mul(rounded / SCRATCH_ALIGN * SCRATCH_ALIGN, n, &total))
         return -ENOMEM;
+
     p = aligned_alloc(SCRATCH_ALIGN, total);
     if (!p)
         return -ENOMEM;
+
     free(*at);
     *at = p;
     *have = rounded / SCRATCH_ALIGN * SCRATCH_ALIGN;
@@ -80,6 +82,7 @@ int kvc_client_set_executor(kvc_client *c, const kvc_executor *x)
 
     if (!c)
         return -EINVAL;
+
     r = client_enter(c);
     if (r < 0)
         return r;

@@ -44,11 +44,12 @@ static int external_memory_check_arguments(struct kvc_client *c, cu_ptr at, size
                     "%zu bytes cannot be registered: kvcobrad's extents on %s have %" PRIu64
                     " (--gpu-extent-bytes)",
                     bytes, c->gpu->uuid, c->connection.extent_bytes);
+
     for (const struct external_memory *m = c->gpu->external; m; m = m->next)
         if (m->at == at)
-            return fail(
-                &c->error, -EEXIST,
-                "this memory is registered already: it may hold other clients' pages until this client is freed");
+            return fail(&c->error, -EEXIST,
+                        "this memory is registered already: it may hold other clients' pages until this "
+                        "client is freed");
 
     return 0;
 }
@@ -60,8 +61,7 @@ static int external_memory_clear(struct gpu *g, cu_ptr at, size_t bytes, struct 
 
     if (r < 0)
         return r;
-    r = gpu_cu_result(g, g->driver->fill_async(at, 0, bytes, g->stream), e,
-                      "cannot clear external memory");
+    r = gpu_cu_result(g, g->driver->fill_async(at, 0, bytes, g->stream), e, "cannot clear external memory");
     cuda_space_leave(g->space);
 
     return r < 0 ? r : gpu_synchronize(g, e);
@@ -108,6 +108,7 @@ static int external_memory_register(struct kvc_client *c, cu_ptr at, size_t byte
         c->gpu->external = m->next;
         free(m);
     }
+
     return r;
 }
 
@@ -121,12 +122,15 @@ int kvc_client_lend(kvc_client *c, void *device_memory, size_t bytes)
     if (!c->gpu)
         return fail(&c->error, -EINVAL,
                     "kvc_client_lend: this client has no GPU: call kvc_client_set_gpu() first");
+
     r = gpu_check_not_capturing(c->gpu, &c->error);
     if (r < 0)
         return r;
+
     r = client_revive(c);
     if (r < 0)
         return r;
+
     r = external_memory_check_arguments(c, at, bytes);
     if (r < 0)
         return r;

@@ -143,8 +143,8 @@ void gpu_free_now(struct gpu *g, struct gpu_memory *m);
 /* Frees cached memory beyond @keep_bytes in the driver; the stream must have been waited for. */
 void gpu_trim(struct gpu *g, size_t keep_bytes);
 
-/* g->workspace of at least @bytes. Return: 0; as gpu_alloc(); -EBUSY: @capturing, and it would have to grow.
- */
+/* g->workspace of at least @bytes. Return: 0; as gpu_alloc(); -EBUSY: @capturing, and it would have to
+ * grow. */
 int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e);
 void gpu_workspace_deinit(struct gpu *g);
 

@@ -132,12 +132,15 @@ int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o)
         return r;
     if (!o)
         return fail(&c->error, -EINVAL, "kvc_client_set_gpu: options are NULL");
+
     r = options_read(&local, sizeof(local), o, sizeof(local), "kvc_gpu_options", &c->error);
     if (r < 0)
         return r;
+
     r = gpu_api_check_new_gpu(c, &c->error);
     if (r < 0)
         return r;
+
     r = gpu_open(local.uuid, local.stream, &c->gpu, &c->error);
     if (r < 0)
         return r;

@@ -156,6 +156,7 @@ static int gpu_check_fill(struct gpu_check_state *c)
 
     if (r < 0)
         return r;
+
     r = gpu_cu_result(g, g->driver->fill_async(c->memory.at, 0xff, c->at[N_PARTS], g->stream), c->e,
                       "cannot write GPU memory");
     cuda_space_leave(g->space);
@@ -267,6 +268,7 @@ static int gpu_check_run_appends(struct gpu_check_state *c)
 
         r = gpu_result(g, cuda_append(g->kernels, c->input.layout, &a, 1, g->stream, c->e), c->e);
     }
+
     return r;
 }
 
@@ -326,11 +328,13 @@ static int gpu_check_appends(struct gpu_check_state *c)
         r = gpu_check_fetch(c, gpu_check_part(c, WORDS), sizeof(c->words));
     if (r < 0)
         return r;
+
     want->n_pages = CHECK_PACKED;
     want->n_exact = CHECK_EXACT;
     if (memcmp(c->fetched, &c->words, sizeof(c->words)) != 0)
         return gpu_check_fail(c, "kvc_append_rows", "%zu bytes of lengths and faults",
                               gpu_check_count_other(c->fetched, &c->words, sizeof(c->words)));
+
     r = gpu_check_for_used(c, gpu_check_compare_rows);
     return r < 0 ? r : gpu_check_for_used(c, gpu_check_compare_packed);
 }
@@ -342,12 +346,14 @@ static int gpu_check_compare_read(struct gpu_check_state *c, uint32_t head, enum
 
     if (!want)
         return fail(c->e, -ENOMEM, "out of memory for checking the GPU");
+
     gpu_check_case_read(&c->input, head, side, READ_FIRST, READ_TOKENS, want);
     for (size_t t = 0; t < READ_TOKENS; t++)
         n += gpu_check_count_other((const float *) c->fetched + t * width + head * c->input.d,
                                    want + t * c->input.d, row_bytes);
     if (n == 0)
         return 0;
+
     return gpu_check_fail(c, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n,
                           READ_TOKENS * row_bytes, c->input.layer, c->input.layout->shard.first_head + head);
 }
@@ -394,6 +400,7 @@ static int gpu_check_crc(struct gpu_check_state *c)
             r = gpu_check_fail(c, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x",
                                c->input.new_bytes, got[side], want);
     }
+
     return r;
 }
 
@@ -424,6 +431,7 @@ static int gpu_check_compare_attention(struct gpu_check_state *c, const char *ke
 
     if (!want || gpu_check_case_attend(s, head, n_q, window, want) < 0)
         return fail(c->e, -ENOMEM, "out of memory for checking the GPU");
+
     for (uint32_t row = 0; row < n_q * s->group; row++) {
         size_t at = (size_t) (row / s->group * s->n_heads + head) * s->group + row % s->group;
         double error = gpu_check_row_error(got + at * s->d, want + (size_t) row * s->d, mean, s->d);
@@ -431,8 +439,10 @@ static int gpu_check_compare_attention(struct gpu_check_state *c, const char *ke
         if (!(error <= largest)) /* also not a number */
             largest = error;
     }
+
     if (largest <= TOLERANCE)
         return 0;
+
     return gpu_check_fail(
         c, kernel,
         "attention of layer %u, KV head %u, %u queries, is off by %.3g of its size, more than %.3g", s->layer,
@@ -486,6 +496,7 @@ static int gpu_check_attention(struct gpu_check_state *c)
         if (name != first && name != last && name != cuda_attend_name(k, l, n_q + 1))
             r = gpu_check_attend(c, n_q, 2, CHECK_WINDOW);
     }
+
     return r < 0 ? r : gpu_check_attend(c, c->input.n_q, 2, CHECK_WINDOW);
 }
 

@@ -95,6 +95,7 @@ static void gpu_check_case_draw_head(struct gpu_check_case *s, uint32_t head, en
 
         noise[i] = (float) (0.25 * sqrt(3 * square / CHUNK_TOKENS));
     }
+
     for (uint32_t t = 0; t < CHECK_TOKENS; t++)
         for (uint32_t i = 0; i < s->d; i++) {
             float x = s->chunk[t * 29 % CHUNK_TOKENS * s->d + i] + noise[i] * gpu_check_case_draw(s);
@@ -124,6 +125,7 @@ static void gpu_check_case_draw_vectors(struct gpu_check_case *s)
 
         memcpy(s->pages[1] + at, &word, sizeof(word)); /* a block is a multiple of 64 bytes */
     }
+
     for (unsigned side = SIDE_K; side <= SIDE_V; side++)
         for (uint32_t h = 0; h < s->n_heads; h++)
             if (gpu_check_case_uses(s, h, (enum side) side))
@@ -146,8 +148,10 @@ static void gpu_check_case_convert(struct gpu_check_case *s)
             dtype_store(s->pieces[p].dtype, s->x[side] + first, n, to);
             dtype_load(s->pieces[p].dtype, to, 0, n, s->x[side] + first);
         }
+
         first += n;
     }
+
     assert(first == CHECK_TOKENS * width);
 }
 
@@ -167,6 +171,7 @@ static void gpu_check_case_cut_pieces(struct gpu_check_case *s)
         s->pieces[p].at = at;
         at += n_new[p] * gpu_check_case_width(s) * dtype_bytes(dtypes[p]); /* a multiple of 4, d being even */
     }
+
     assert(at <= s->new_bytes);
     s->new_bytes = at;
 }
@@ -271,10 +276,12 @@ static bool gpu_check_case_allocate(struct gpu_check_case *s)
         s->rows[side] = malloc(n * sizeof(uint16_t));
         all = all && s->new_rows[side] && s->x[side] && s->rows[side];
     }
+
     for (unsigned i = 0; i < CHECK_PACKED; i++) {
         s->pages[i] = calloc(1, s->layout->payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST] + 1);
         all = all && s->pages[i];
     }
+
     s->q = malloc(s->n_q * s->group * gpu_check_case_width(s) * sizeof(float));
     s->chunk = malloc((size_t) CHUNK_TOKENS * s->d * sizeof(float));
     return all && s->q && s->chunk;
@@ -296,9 +303,11 @@ int gpu_check_case_init(struct gpu_check_case *s, const struct page_layout *l)
     gpu_check_case_choose_heads(s);
     if (!gpu_check_case_allocate(s))
         return -ENOMEM;
+
     r = chunk_work_init(&s->work, g, l->shard);
     if (r < 0)
         return r;
+
     gpu_check_case_draw_vectors(s);
     gpu_check_case_cut_pieces(s);
     gpu_check_case_convert(s);
@@ -350,6 +359,7 @@ int gpu_check_case_attend(struct gpu_check_case *s, uint32_t head, uint32_t n_q,
 
     if (!scratch)
         return -ENOMEM;
+
     for (unsigned i = 0; i < CHECK_PAGES; i++)
         payloads[i] = s->pages[i < 1 ? 0 : 1];
     exact.decode = NULL; /* those loops round to whole numbers; the others sum in binary32 */

@@ -28,6 +28,7 @@ static int gpu_extents_import(struct extent_cache *cache, int fd, size_t bytes, 
         return fail(e, -EPROTO, "kvcobrad sent an extent of %zu bytes: the GPU has memory in units of %zu",
                     bytes, g->device.granularity);
     }
+
     r = gpu_result(g, cuda_extent_import(g->space, fd, bytes, CU_ACCESS_READ, &x->cuda_extent, e), e);
     if (r < 0)
         return r;

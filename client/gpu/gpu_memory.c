@@ -69,6 +69,7 @@ static int gpu_memory_alloc_from_driver(struct gpu *g, size_t bytes, struct gpu_
         r = gpu_enter(g, e);
     if (r < 0)
         return r;
+
     result = g->driver->mem_alloc(&at, bytes);
     cuda_space_leave(g->space);
     if (result == CU_OUT_OF_MEMORY)
@@ -102,9 +103,11 @@ int gpu_alloc(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg
         return fail(e, -ENOMEM, "no GPU has %zu bytes of memory", bytes);
     if (gpu_memory_alloc_from_cache(g, up, ret))
         return 0;
+
     cached = realloc(g->cached, (g->n_memories + 1) * sizeof(*cached)); /* so that gpu_free() cannot fail */
     if (!cached)
         return fail(e, -ENOMEM, "out of memory");
+
     g->cached = cached;
     r = gpu_memory_alloc_from_driver(g, up, ret, e);
     if (r == -ENOMEM && g->n_cached > 0) /* cached memory has other sizes */
@@ -142,6 +145,7 @@ static int gpu_memory_grow_workspace(struct gpu *g, size_t bytes, struct errmsg 
     kept = realloc(w->kept, (w->n_kept + 1) * sizeof(*kept));
     if (!kept)
         return fail(e, -ENOMEM, "out of memory");
+
     w->kept = kept;
     r = gpu_alloc(g, bytes, &fresh, e);
     if (r < 0)
@@ -162,11 +166,11 @@ int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct er
         int r;
 
         if (capturing)
-            return fail(
-                e, -EBUSY,
-                "attention needs a workspace of %zu bytes, which cannot be allocated while a graph is "
-                "captured: run this step once before you capture it",
-                bytes);
+            return fail(e, -EBUSY,
+                        "attention needs a workspace of %zu bytes, which cannot be allocated while a graph "
+                        "is captured: run this step once before you capture it",
+                        bytes);
+
         r = gpu_memory_grow_workspace(g, bytes, e);
         if (r < 0)
             return r;
@@ -241,10 +245,12 @@ static int gpu_memory_add_flag_slab(struct gpu *g, struct errmsg *e)
 
     if (!flags)
         return fail(e, -ENOMEM, "out of memory");
+
     g->flags = flags;
     slab = calloc(1, sizeof(*slab));
     if (!slab)
         return fail(e, -ENOMEM, "out of memory");
+
     r = gpu_alloc(g, sizeof(slab->raised), &slab->memory, e);
     if (r == 0)
         r = gpu_write(g, slab->memory.at, slab->raised, sizeof(slab->raised), e);
@@ -253,6 +259,7 @@ static int gpu_memory_add_flag_slab(struct gpu *g, struct errmsg *e)
         free(slab);
         return r;
     }
+
     flags[g->n_flag_slabs++] = slab;
     return 0;
 }
@@ -276,8 +283,10 @@ int gpu_flag_take(struct gpu *g, uint32_t *ret_flag, struct errmsg *e)
         r = gpu_memory_add_flag_slab(g, e);
         if (r < 0)
             return r;
+
         i = gpu_memory_find_flag(g);
     }
+
     r = cuda_write_words(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e);
     r = gpu_result(g, r, e);
     if (r < 0)

@@ -37,6 +37,7 @@ int gpu_open(const char *uuid, cu_stream stream, struct gpu **ret, struct errmsg
 
     if (!g)
         return fail(e, -ENOMEM, "out of memory while opening a GPU");
+
     g->stream = stream;
     g->workspace.most_bytes = GPU_WORKSPACE_BYTES;
     r = cuda_driver_open(&g->driver, e);
@@ -49,6 +50,7 @@ int gpu_open(const char *uuid, cu_stream stream, struct gpu **ret, struct errmsg
         r = cuda_kernels_new(g->space, &g->kernels, e);
     if (r < 0)
         return r;
+
     cuda_uuid_format(&g->device.uuid, g->uuid);
     *ret = take_ptr(g);
     return 0;

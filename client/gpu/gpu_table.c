@@ -22,11 +22,13 @@ static int gpu_table_add_slab(struct gpu *g, struct gpu_slots *p, struct errmsg 
 
     if (!slabs)
         return fail(e, -ENOMEM, "out of memory");
+
     p->slabs = slabs;
 
     slots = realloc(p->free, (p->n_slots + n) * sizeof(*slots));
     if (!slots)
         return fail(e, -ENOMEM, "out of memory");
+
     p->free = slots;
     r = gpu_alloc(g, n * p->slot_bytes, &slabs[p->n_slabs], e);
     if (r < 0)
@@ -99,6 +101,7 @@ static int gpu_table_write_image(struct gpu *g, struct model_table *t, struct er
 
     if (!image)
         return fail(e, -ENOMEM, "out of memory for the GPU's copy of a table");
+
     r = gpu_alloc(g, bytes, &t->gpu->image, e);
     if (r < 0)
         return r;
@@ -113,6 +116,7 @@ static int gpu_table_make_image(struct gpu *g, struct model_table *t, struct err
 
     if (r < 0)
         return r;
+
     r = gpu_table_write_image(g, t, e);
     if (r < 0)
         return r;

@@ -58,15 +58,18 @@ static int publish_gpu_fill_slot(struct kvc_seq *s, struct publish_gpu_filling *
     r = extents_get(&c->extents, &c->connection, slot->extent, &x, &c->error);
     if (r < 0)
         return r;
+
     f->extents[i] = x;
     if (slot->bytes != page_bytes || slot->offset % PAGE_ALIGN != 0 ||
         !range_inside(slot->offset, page_bytes, x->bytes))
         return fail(&c->error, -EPROTO,
                     "kvcobrad reserved %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page has %zu",
                     slot->bytes, slot->offset, x->bytes, page_bytes);
+
     r = gpu_result(c->gpu, cuda_extent_allow_write(x->cuda_extent, &c->error), &c->error);
     if (r < 0)
         return r;
+
     to = x->device + slot->offset + PAGE_HEADER_BYTES;
     f->payloads[f->n_filled++] = (const uint8_t *) (uintptr_t) to;
     return gpu_copy(c->gpu, to, s->pages[f->b.first + i]->device + PAGE_HEADER_BYTES,
@@ -103,6 +106,7 @@ static int publish_gpu_checksums(struct kvc_seq *s, struct publish_gpu_filling *
     r = gpu_alloc(c->gpu, f->n_filled * (sizeof(*f->payloads) + sizeof(uint32_t)), &f->work, &c->error);
     if (r < 0)
         return r;
+
     sums = f->work.at + f->n_filled * sizeof(*f->payloads);
     r = gpu_write(c->gpu, f->work.at, f->payloads, f->n_filled * sizeof(*f->payloads), &c->error);
     if (r == 0)
@@ -152,6 +156,7 @@ static int publish_gpu_reserve(struct kvc_seq *s, struct publish_batch *b, int64
         step_ms = step_ms < STEP_MS_MAX ? 2 * step_ms : STEP_MS_MAX;
         r = publish_batch_reserve(s, b);
     }
+
     if (!publish_gpu_awaits_extent(r, b))
         *creation = (struct backoff){0};
     else if (may_wait)
@@ -184,11 +189,13 @@ static int publish_gpu_batch(struct kvc_seq *s, struct publish_gpu_filling *f, i
         r = publish_gpu_reserve(s, &f->b, until_ms);
     if (r < 0 || f->b.n_reserved == 0)
         return r < 0 ? r : f->b.end_err;
+
     r = publish_gpu_fill(s, f);
     if (r < 0) {
         publish_gpu_give_back(s, &f->b);
         return r;
     }
+
     r = publish_batch_commit(s, &f->b);
     if (r == 0 && f->b.end_err == -EAGAIN &&
         f->b.awaited_bytes == 0) /* the caller publishes the others, and waits for an extent */

@@ -58,15 +58,19 @@ int seq_gpu_init(struct kvc_seq *s)
     x->image = calloc(n_layers, sizeof(*x->image));
     if (!x->layers || !x->image)
         return fail(e, -ENOMEM, "out of memory for a sequence");
+
     r = gpu_check_not_capturing(g, e);
     if (r < 0)
         return r;
+
     r = gpu_table(s->model->client, s->table, &unused); /* fails now if no kernel takes the table */
     if (r < 0)
         return r;
+
     r = gpu_alloc(g, n_layers * sizeof(struct device_seq), &x->device_seqs, e);
     if (r < 0)
         return r;
+
     r = gpu_flag_take(g, &x->flag, e);
     if (r < 0)
         return r;
@@ -108,6 +112,7 @@ static int seq_gpu_grow_addresses(struct kvc_seq *s)
     written = realloc(x->written, n * sizeof(*written));
     if (!written)
         return fail(seq_gpu_error_of(s), -ENOMEM, "out of memory for %zu pages", n);
+
     x->written = written;
     r = gpu_alloc(seq_gpu_of(s), n * sizeof(*written), &fresh, seq_gpu_error_of(s));
     if (r == 0 && x->n_written > 0)
@@ -151,11 +156,13 @@ static int seq_gpu_rewrite_moved(struct kvc_seq *s)
             first++;
             continue;
         }
+
         for (end = first + 1; end < x->n_written && x->written[end] != s->payloads[end]; end++)
             ;
         r = seq_gpu_write_addresses(s, first, end);
         first = end;
     }
+
     return r;
 }
 
@@ -172,12 +179,15 @@ static int seq_gpu_refresh_addresses(struct kvc_seq *s)
         r = seq_gpu_rewrite_moved(s);
     if (r < 0)
         return r;
+
     x->pages_moved = moved;
     if (x->n_written == s->n_pages)
         return 0;
+
     r = seq_gpu_write_addresses(s, x->n_written, s->n_pages);
     if (r < 0)
         return r;
+
     x->n_written = s->n_pages;
     x->is_stale = true; /* it has their number */
     return 0;
@@ -263,8 +273,10 @@ int seq_gpu_lengths_changed(struct kvc_seq *s)
 
         if (r < 0)
             return r;
+
         x->is_faulty = false;
     }
+
     if (!x->is_faulty && length < x->n_sound)
         x->n_sound = length;
     if (!x->is_faulty && published > x->n_sound)
@@ -294,6 +306,7 @@ static int seq_gpu_copy_rows(struct kvc_seq *s, const struct gpu_memory *to, siz
                          n * row_bytes, seq_gpu_error_of(s));
         }
     }
+
     return r;
 }
 
@@ -337,6 +350,7 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from)
                  2 * seq_n_layers(to) * seq_gpu_tail_bytes_of_side(to, to->tail_rows), e);
     if (r < 0)
         return r;
+
     /* the fork shares faults that were not read from the flag yet */
     r = gpu_copy(g, gpu_flag_address(g, x->flag), gpu_flag_address(g, from->gpu->flag), sizeof(uint32_t), e);
     if (r < 0)
@@ -347,6 +361,7 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from)
         to->layers[i].n_packed = from->layers[i].n_packed;
         x->layers[i].first_row = from->gpu->layers[i].first_row;
     }
+
     x->n_sound = from->gpu->n_sound;
     x->is_stale = true;
     return 0;
@@ -359,12 +374,12 @@ int seq_gpu_check_sound(const struct kvc_seq *s)
     if (!s->gpu->is_faulty)
         return 0;
 
-    return fail(seq_gpu_error_of(s), -EINVAL,
-                "sequence %" PRIu64
-                " of its model: a key or value from token %zu on was NaN, infinite or too "
-                "large for binary16, or a graph was launched without kvc_seq_replay(): truncate it to that "
-                "length or less, or free it",
-                s->number, s->gpu->n_sound);
+    return fail(
+        seq_gpu_error_of(s), -EINVAL,
+        "sequence %" PRIu64
+        " of its model: a key or value from token %zu on was NaN, infinite or too large for binary16, or a "
+        "graph was launched without kvc_seq_replay(): truncate it to that length or less, or free it",
+        s->number, s->gpu->n_sound);
 }
 
 int seq_gpu_update_soundness(struct kvc_seq *s)

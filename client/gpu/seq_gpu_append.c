@@ -89,9 +89,11 @@ int seq_gpu_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 
     if (n_pack == 0)
         return 0;
+
     r = seq_gpu_refresh(s);
     if (r < 0)
         return r;
+
     r = seq_gpu_append_launch(s, &a, 1);
     if (r < 0)
         return r;
@@ -120,9 +122,11 @@ static int seq_gpu_append_make_room(struct kvc_seq *s, uint32_t first, uint32_t 
             return fail(seq_gpu_append_error_of(s), -EFBIG,
                         "layer %u has %zu tokens, a sequence on a GPU at most %zu", i, l->length,
                         SEQ_GPU_TOKENS_MAX);
+
         rows = behind > rows ? behind : rows;
         n_pages = due > n_pages ? due : n_pages;
     }
+
     r = seq_grow_tail(s, rows);
     if (r == 0 && n_pages > s->n_pages)
         r = seq_claim(s, n_pages);
@@ -220,6 +224,7 @@ static int seq_gpu_append_launch_run(const struct seq_append_call *call, const s
             .n_pack = (uint32_t) of[i].n_pack,
         };
     }
+
     r = seq_gpu_append_launch(of->item->seq, &a, n);
     if (r < 0)
         return r;
@@ -275,9 +280,11 @@ int kvc_seq_replay(kvc_seq *s, size_t n_new)
     if (!seq_is_between_steps(s))
         return fail(seq_gpu_append_error_of(s), -EINVAL,
                     "layers differ in length: launch graphs between steps");
+
     r = seq_check_whole(s);
     if (r < 0)
         return r;
+
     r = gpu_check_not_capturing(s->model->client->gpu, seq_gpu_append_error_of(s));
     if (r < 0)
         return r;

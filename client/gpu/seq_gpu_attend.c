@@ -102,6 +102,7 @@ static size_t seq_gpu_attend_make_parts(const struct gpu *g, const kvc_attend_it
             .class = seq_gpu_attend_class_of(seq_gpu_attend_n_tiles(s, n_q)),
         };
     }
+
     return n_parts;
 }
 
@@ -147,9 +148,11 @@ static struct seq_gpu_attend_run seq_gpu_attend_run_of(const struct gpu *g,
 
         if (p->seq->table != s->table || p->class != parts->class)
             break;
+
         run.n_q = p->n_q > run.n_q ? p->n_q : run.n_q;
         room = p->seq->n_pages_max > room ? p->seq->n_pages_max : room;
     }
+
     tiles = seq_gpu_attend_n_tiles(s, run.n_q);
     run.n_splits = seq_gpu_attend_choose_splits(g, s, run.n_q, run.n * tiles * s->model->shard.n_heads, room);
     run.workspace_bytes = run.n * tiles * run.n_splits * seq_gpu_attend_tile_bytes(s);
@@ -173,6 +176,7 @@ static int seq_gpu_attend_launch(struct gpu *g, const struct seq_gpu_attend_part
 
     if (r < 0)
         return r;
+
     launch.table = (const struct device_table *) (uintptr_t) table;
     for (size_t i = 0; i < run->n; i++)
         launch.items[i] = (struct launch_attend_item){
@@ -232,6 +236,7 @@ int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n,
         return 0;
     if (!checked_mul(n_parts, sizeof(*parts), &bytes) || workers_reserve(&c->workers, 0, bytes, 0) < 0)
         return fail(e, -ENOMEM, "out of memory for attention of %zu sequences", n);
+
     parts = c->workers.items;
     for (size_t i = 0; i < n; i++)
         done += seq_gpu_attend_make_parts(g, &items[i], parts + done);
@@ -246,6 +251,7 @@ int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n,
         r = seq_gpu_attend_launch(g, parts + at, &run, layer, o, e);
         at += run.n;
     }
+
     return r;
 }
 

@@ -15,6 +15,7 @@ int seq_gpu_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t f
     r = gpu_table(c, s->table, &table);
     if (r < 0)
         return r;
+
     r = gpu_is_capturing(g) ? 0 : seq_gpu_refresh(s);
     if (r < 0)
         return r;

@@ -17,6 +17,7 @@ static int heap_pool_add_slab(struct heap_pool *p)
 
     if (!slabs)
         return -ENOMEM;
+
     p->slabs = slabs;
 
     slab = aligned_alloc(PAGE_ALIGN, n * p->slot_bytes);

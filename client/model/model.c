@@ -83,6 +83,7 @@ static int model_read_geometry(const kvc_geometry *from, struct geometry *g, str
 {
     if (from->struct_bytes != sizeof(*from))
         return fail(e, -EINVAL, "geometry.struct_bytes is %zu, not sizeof(kvc_geometry)", from->struct_bytes);
+
     *g = (struct geometry){
         .n_layers = from->n_layers,
         .n_heads = from->n_heads,
@@ -123,6 +124,7 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     r = options_read(&local, sizeof(local), id, sizeof(local), "kvc_model_id", &c->error);
     if (r < 0)
         return r;
+
     m = calloc(1, sizeof(*m));
     if (!m)
         return fail(&c->error, -ENOMEM, "out of memory while opening a model");
@@ -162,8 +164,8 @@ int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model)
         return fail(&c->error, -EINVAL, "kvc_model_open: id or ret_model is NULL");
     if (!c->connection.greeted)
         return fail(&c->error, -ENOTCONN,
-                    "not connected: call kvc_client_connect() first, or "
-                    "kvc_model_open_table() for a table of your own");
+                    "not connected: call kvc_client_connect() first, or kvc_model_open_table() for a table "
+                    "of your own");
 
     r = model_new(c, id, &m);
     if (r < 0)

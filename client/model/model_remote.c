@@ -24,12 +24,15 @@ static int model_remote_import_control(struct reply *reply, struct extent **ret,
 
     if (bytes < sizeof(*page) || bytes > SIZE_MAX)
         return fail(e, -EPROTO, "kvcobrad sent a control page of %" PRIu64 " bytes", bytes);
+
     r = extent_import(reply_take_fd(reply, FD_CONTROL), (size_t) bytes, EXTENT_READ, &x, e);
     if (r < 0)
         return r;
+
     page = extent_data(x);
     if (page->magic != CONTROL_MAGIC || page->version != 1)
         return fail(e, -EPROTO, "control page of version %u, this library reads version 1", page->version);
+
     *ret = take_ptr(x);
     return 0;
 }
@@ -43,12 +46,15 @@ static int model_remote_import_index(struct reply *reply, struct extent **ret,
 
     if (bytes == 0 || bytes > SIZE_MAX)
         return fail(e, -EPROTO, "kvcobrad sent an index of %" PRIu64 " bytes", bytes);
+
     r = extent_import(reply_take_fd(reply, FD_INDEX), (size_t) bytes, EXTENT_READ, &x, e);
     if (r < 0)
         return r;
+
     r = index_reader_init(ret_reader, extent_data(x), extent_bytes(x), e);
     if (r < 0)
         return r;
+
     *ret = take_ptr(x);
     return 0;
 }
@@ -121,6 +127,7 @@ int model_remote_import(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES])
     r = model_remote_request_open(m, &reply);
     if (r < 0)
         return r;
+
     r = model_remote_import_all(m, &reply);
     if (r < 0)
         return r;

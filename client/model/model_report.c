@@ -32,6 +32,7 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
 
     if (!m)
         return -EINVAL;
+
     c = m->client;
     r = client_enter(c);
     if (r < 0)
@@ -39,6 +40,7 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
 
     if (!o)
         return fail(&c->error, -EINVAL, "kvc_model_report: options are NULL");
+
     r = options_read(&options, sizeof(options), o, sizeof(options), "kvc_report_options", &c->error);
     if (r < 0)
         return r;
@@ -59,5 +61,6 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
         m->watch.wants_moments = false;
         return fail(&c->error, -ENOMEM, "out of memory for measuring");
     }
+
     return 0;
 }

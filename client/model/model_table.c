@@ -26,11 +26,12 @@ static int model_table_check(const struct kvc_model *m, const struct table *t, s
                     "%02x%02x%02x%02x...): calibrate and solve with this model",
                     t->model_digest[0], t->model_digest[1], t->model_digest[2], t->model_digest[3],
                     m->model_digest[0], m->model_digest[1], m->model_digest[2], m->model_digest[3]);
+
     geometry_digest(&m->geometry, digest);
     if (memcmp(t->geometry_digest, digest, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL,
-                    "the table was made for another geometry: %u layers, %u KV heads of %u dimensions; "
-                    "this model has %u, %u, %u",
+                    "the table was made for another geometry: %u layers, %u KV heads of %u dimensions; this "
+                    "model has %u, %u, %u",
                     t->geometry.n_layers, t->geometry.n_kv_heads, t->geometry.d, m->geometry.n_layers,
                     m->geometry.n_kv_heads, m->geometry.d);
     if (page_layout_lacks_heads(t, m->shard))
@@ -85,6 +86,7 @@ int model_table_add(struct kvc_model *m, struct table *table, bool referenced, s
     t = calloc(1, sizeof(*t));
     if (!t)
         return fail(e, -ENOMEM, "out of memory while opening a table");
+
     r = page_layout_init(&t->layout, table, m->shard);
     if (r < 0)
         return fail(e, r, "no page layout for heads %u..%u of the table: %s", m->shard.first_head,

@@ -26,6 +26,7 @@ static int model_tables_read_file(int fd, uint64_t bytes, struct table **ret, st
 
     if (bytes == 0 || bytes > TABLE_FILE_BYTES_MAX)
         return fail(e, -EPROTO, "kvcobrad sent a table of %" PRIu64 " bytes", bytes);
+
     image = malloc((size_t) bytes);
     if (!image)
         return fail(e, -ENOMEM, "out of memory for a table of %" PRIu64 " bytes", bytes);
@@ -57,6 +58,7 @@ static int model_tables_fetch_file(struct kvc_model *m, const uint8_t *digest, s
     fd = reply_take_fd(&reply, 0);
     if (fd < 0)
         return fail(&c->error, -EPROTO, "kvcobrad sent a table without its descriptor");
+
     r = model_tables_read_file(fd, reply.message->fetch_table->bytes, &table, &c->error);
     if (r < 0)
         return r;
@@ -246,6 +248,7 @@ static int model_tables_follow_once(struct kvc_model *m)
     if (control_active(word) >= CONTROL_DIGESTS_MAX)
         return fail(e, -EBADMSG, "the control page names table entry %u of %u", control_active(word),
                     CONTROL_DIGESTS_MAX);
+
     memcpy(digest, slot->digests[control_active(word)], sizeof(digest));
 
     if (memcmp(digest, m->current->table->digest, sizeof(digest)) != 0) {
@@ -266,9 +269,11 @@ int model_table_follow(struct kvc_model *m)
     for (unsigned i = 0; i < FOLLOW_TRIES && r == -ESTALE; i++) {
         if (!model_is_connected(m))
             return 0;
+
         r = model_tables_refresh_control(m);
         if (r < 0)
             return r;
+
         r = model_tables_follow_once(m);
     }
 

@@ -108,6 +108,7 @@ static int watch_set_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t
 
     if (r < 0)
         return r;
+
     w->shadow = t;
     w->payload =
         aligned_alloc(PAGE_ALIGN, t->layout.slot_bytes[PAGE_REST]); /* slots are multiples of PAGE_ALIGN */
@@ -115,6 +116,7 @@ static int watch_set_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t
         watch_drop_shadow(m);
         return -ENOMEM;
     }
+
     memset(w->payload, 0, t->layout.slot_bytes[PAGE_REST]);
     w->shadow_ppm = ppm < PPM ? ppm : PPM;
     return 0;
@@ -128,15 +130,18 @@ void watch_follow(struct kvc_model *m)
 
     if (!model_is_connected(m) || m->client->gpu) /* only chunks that the CPU packs are measured */
         return;
+
     page = extent_data(m->remote.control);
     /* pairs with the daemon's store of the word: its digest is read after it */
     word = atomic_load_explicit(&page->shadow[m->remote.control_slot], memory_order_acquire);
     if (word == m->watch.shadow_word)
         return;
+
     m->watch.shadow_word = word;
     watch_drop_shadow(m);
     if ((word & 255) == 0 || (word & 255) > CONTROL_DIGESTS_MAX)
         return;
+
     memcpy(digest, page->models[m->remote.control_slot].digests[(word & 255) - 1], sizeof(digest));
     (void) watch_set_shadow(m, digest, word >> 8 < PPM ? (uint32_t) (word >> 8) : PPM);
     errmsg_clear(&m->client->error);
@@ -245,6 +250,7 @@ static void watch_add_moments(struct kvc_model *m, const struct watch_chunk *c)
         memcpy(keys, c->x, rows * sizeof(*keys));
         return;
     }
+
     (void) moments_add(w->moments, c->layer, m->shard.first_head + c->head, 1, CHUNK_TOKENS, keys, c->x,
                        NULL); /* cannot fail: appending refused numbers that are not finite */
     if (c->layer == 0 && c->head == 0)
@@ -332,6 +338,7 @@ static int watch_send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvco
         sums[i].shadow_v = l->shadow[SIDE_V];
         pointers[i] = &sums[i];
     }
+
     body.model = m->remote.handle;
     body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, w->table->table->digest};
     body.coded_k = counts[SIDE_K].coords - w->coords[SIDE_K];
@@ -375,11 +382,13 @@ void watch_report(struct kvc_model *m)
     if (w->tokens == 0 || w->table != m->current || m->geometry.n_layers > WIRE_ITEMS_MAX ||
         !model_is_connected(m) || (w->reported_ms != 0 && clock_ms() - w->reported_ms < WATCH_REPORT_MS))
         return;
+
     w->reported_ms = clock_ms();
     sums = calloc(m->geometry.n_layers, sizeof(*sums));
     pointers = calloc(m->geometry.n_layers, sizeof(*pointers));
     if (!sums || !pointers)
         return;
+
     off = watch_place_moments(m, n_moments);
     r = watch_send_report(m, sums, pointers, off, off != SIZE_MAX ? n_moments : 0);
     if (off != SIZE_MAX)

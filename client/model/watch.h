@@ -63,8 +63,8 @@ struct watch_chunk {
 int watch_prepare(struct kvc_model *m);
 void watch_deinit(struct kvc_model *m);
 
-/* Takes over the shadow table that the control page names now. A failure is repeated when the page changes.
- */
+/* Takes over the shadow table that the control page names now. A failure is repeated when the page
+ * changes. */
 void watch_follow(struct kvc_model *m);
 
 /* Whether chunk @chunk of the model's sequence number @seq, which uses @t, is sampled: the same answer for

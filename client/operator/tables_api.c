@@ -214,6 +214,7 @@ int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
         return fail(&c->error, -ESTALE, "kvcobrad is at revision %" PRIu64 " already", got->revision);
     if (got->outcome == KVCOBRA__OUTCOME__OUTCOME_CONFLICT)
         return fail(&c->error, -EEXIST, "revision %" PRIu64 " activated another table", got->revision);
+
     return operator_outcome(c, got->outcome, got->revision, ret_revision);
 }
 

@@ -109,6 +109,7 @@ static int trial_api_read_layers(kvc_client *c, const Kvcobra__GetFitReply *got,
 
         options_list_add(layers, &layer, sizeof(layer));
     }
+
     return 0;
 }
 

@@ -30,10 +30,12 @@ static size_t publish_arena_stage(struct kvc_seq *s, struct publish_arena_stagin
             continue;
         if (!arena_take(&c->session.arena, layout->slot_bytes[p->class], &off))
             return i;
+
         x->staged[i] = off;
         memcpy((uint8_t *) extent_data(c->session.arena_extent) + off, p->bytes,
                layout->page_bytes[p->class]);
     }
+
     return x->b.n;
 }
 
@@ -57,6 +59,7 @@ static void publish_arena_fill(struct kvc_seq *s, struct publish_arena_staging *
 
         if (x->b.exists[i])
             continue;
+
         seq_page_header(s, x->b.first + i, &p->key, &h);
         h.payload_crc32c = crc32c(arena + off + PAGE_HEADER_BYTES, (size_t) h.payload_bytes);
         page_header_store(&h, arena + off);
@@ -73,6 +76,7 @@ static int publish_arena_staged(struct kvc_seq *s, struct publish_arena_staging 
         return fail(
             &s->model->client->error, -ENOSPC,
             "the arena has no room for a page to be published: commit the sequences whose pages fill it");
+
     r = publish_batch_reserve(s, &x->b);
     if (r < 0)
         return r;

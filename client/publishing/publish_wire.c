@@ -35,6 +35,7 @@ int publish_batch_init(struct publish_batch *b, size_t first, size_t n)
         kvcobra__reserve_item__init(&b->reserve[i]);
         kvcobra__commit_item__init(&b->commit[i]);
     }
+
     return 0;
 }
 
@@ -71,6 +72,7 @@ int publish_batch_reserve(struct kvc_seq *s, struct publish_batch *b)
         b->reserve[i].page_class = class_of_chunk(b->first + i);
         b->pointers[i] = &b->reserve[i];
     }
+
     reserve.model = s->model->remote.handle;
     reserve.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, s->table->table->digest};
     reserve.items = (Kvcobra__ReserveItem **) b->pointers;
@@ -101,11 +103,13 @@ void publish_batch_abort(struct kvc_seq *s, struct publish_batch *b)
     for (size_t i = 0; i < b->n_reserved; i++) {
         if (b->exists[i])
             continue;
+
         kvcobra__abort_item__init(&items[i]);
         items[i].slot = b->commit[i].slot;
         items[i].generation = b->commit[i].generation;
         b->pointers[abort.n_items++] = &items[i];
     }
+
     if (abort.n_items == 0)
         return;
 
@@ -132,6 +136,7 @@ static int publish_wire_finish_page(struct kvc_seq *s, const struct publish_batc
     if (reply->errs[i] < 0)
         return fail(&c->error, reply->errs[i], "kvcobrad refused chunk %zu, it stays private: %s",
                     b->first + i, words[0] ? words : strerror(-reply->errs[i]));
+
     r = seq_map_granted(s, b->first + i, &p->key, reply->pages[i], &grant);
     if (r < 0) {
         client_lease_drop(lease, i, 0);

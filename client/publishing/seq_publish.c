@@ -25,12 +25,13 @@ static int seq_publish_derive_keys(struct kvc_seq *s, const uint32_t *tokens, si
         seq_chunk_key(s, i > 0 ? &s->pages[i - 1]->key : NULL, tokens + i * CHUNK_TOKENS, &key);
         if (p->has_key && memcmp(&p->key, &key, sizeof(key)) != 0)
             return fail(&s->model->client->error, -EINVAL,
-                        "tokens %zu to %zu differ from those that this chunk was "
-                        "published or matched with",
+                        "tokens %zu to %zu differ from those that this chunk was published or matched with",
                         i * CHUNK_TOKENS, (i + 1) * CHUNK_TOKENS - 1);
+
         p->key = key;
         p->has_key = true;
     }
+
     return 0;
 }
 
@@ -64,6 +65,7 @@ static int seq_publish_chunks(struct kvc_seq *s, const uint32_t *tokens, size_t 
         return fail(&c->error, -ESTALE, "kvcobrad no longer has the table of this sequence");
     if (r < 0)
         return r;
+
     r = seq_publish_derive_keys(s, tokens, n_chunks);
 
     for (size_t at = seq_publish_n_published(s); r == 0 && at < n_chunks;) {
@@ -73,6 +75,7 @@ static int seq_publish_chunks(struct kvc_seq *s, const uint32_t *tokens, size_t 
             r = c->ops->publish(s, at, n, until_ms, &n);
         at += n > 0 ? n : 1;
     }
+
     return r;
 }
 
@@ -107,8 +110,8 @@ static void seq_publish_go_private(struct kvc_seq *s)
             (void) page_move_to_heap(s->model->client, s->pages[i]); /* -ENOMEM: it stays in the arena */
 }
 
-/* Publishing frees room in the arena, into which a fork can pack more chunks: repeated while there are more.
- */
+/* Publishing frees room in the arena, into which a fork can pack more chunks: repeated while there are
+ * more. */
 static int seq_publish_commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
 {
     int64_t until_ms = clock_ms() + WAIT_MS;
@@ -125,6 +128,7 @@ static int seq_publish_commit(struct kvc_seq *s, const uint32_t *tokens, size_t 
             seq_publish_go_private(s);
             break;
         }
+
         r = seq_publish_chunks(s, tokens, n < n_tokens / CHUNK_TOKENS ? n : n_tokens / CHUNK_TOKENS,
                                until_ms);
         if (n == before)
@@ -159,6 +163,7 @@ static int seq_publish_check(struct kvc_seq *s, const uint32_t *tokens, size_t n
         return fail(e, -EINVAL, "an evaluation sequence cannot be published");
     if (!seq_is_between_steps(s))
         return fail(e, -EINVAL, "layers differ in length: commit between steps");
+
     r = seq_check_whole(s);
     if (r < 0)
         return r;
@@ -173,6 +178,7 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
 
     if (r < 0)
         return r;
+
     r = seq_publish_check(s, tokens, n_tokens);
     if (r < 0)
         return r;
@@ -186,6 +192,7 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
         watch_follow(m);
         watch_report(m);
     }
+
     seq_trim_tail(s);
 
     if (r == 0)

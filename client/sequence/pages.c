@@ -76,6 +76,7 @@ int page_claim(struct kvc_client *c, struct model_table *t, enum page_class clas
         pages_handle_free(c, p);
         return r;
     }
+
     *ret = p;
     return 0;
 }
@@ -130,6 +131,7 @@ static void pages_give_bytes(struct kvc_client *c, struct page *p)
         client_lease_drop(p->lease, p->lease_item, 1);
         break;
     }
+
     p->bytes = NULL;
     p->device = 0;
 }
@@ -151,6 +153,7 @@ int page_move_to_heap(struct kvc_client *c, struct page *p)
     r = c->ops->pages->take(c, &to);
     if (r < 0)
         return r;
+
     r = c->ops->pages->copy(c, &to, p);
     if (r < 0) {
         c->ops->pages->give(c, &to);

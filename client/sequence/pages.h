@@ -83,8 +83,8 @@ void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_g
 /* Whether it lies in the daemon's pool, held by a lease that the daemon has. */
 bool page_is_shared(const struct page *p);
 
-/* Moves a page from the arena or the pool into memory of this process. Return: 0; -ENOMEM, nothing changed.
- */
+/* Moves a page from the arena or the pool into memory of this process. Return: 0; -ENOMEM, nothing
+ * changed. */
 int page_move_to_heap(struct kvc_client *c, struct page *p);
 
 static inline struct page *page_ref(struct page *p)

@@ -16,8 +16,8 @@ int seq_check_whole(const struct kvc_seq *s)
         return s->ops->check_sound(s);
 
     return fail(&s->model->client->error, -ESTALE,
-                "pages of this sequence were lost with the daemon from token %zu on: "
-                "truncate it to that or less and compute the rest again",
+                "pages of this sequence were lost with the daemon from token %zu on: truncate it to that or "
+                "less and compute the rest again",
                 s->first_lost * CHUNK_TOKENS);
 }
 
@@ -69,6 +69,7 @@ size_t seq_cut(struct kvc_seq *s, size_t n)
         n = n / CHUNK_TOKENS * CHUNK_TOKENS;
         n_packed = n / CHUNK_TOKENS;
     }
+
     for (uint32_t i = 0; i < seq_n_layers(s); i++) {
         s->layers[i].length = n;
         if (s->layers[i].n_packed > n_packed)

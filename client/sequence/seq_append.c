@@ -20,6 +20,7 @@ static int seq_append_check_item(const struct seq_append_call *call, const kvc_a
         return fail(e, -EINVAL, "the sequences of a batch must be of one client");
     if (s->last_append == call->client->n_appends)
         return fail(e, -EINVAL, "a batch may contain a sequence only once");
+
     s->last_append = call->client->n_appends;
     s->n_pages_before = s->n_pages;
     if (call->layer >= seq_n_layers(s))
@@ -83,9 +84,11 @@ static int seq_append_items(struct kvc_client *c, const kvc_append_item *items, 
     r = seq_append_check(&call);
     if (r < 0)
         return r;
+
     r = ops->append_begin(&call);
     if (r < 0)
         return r;
+
     r = seq_append_stage(&call);
     if (r < 0)
         return r;
@@ -124,6 +127,7 @@ int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint32_t layer,
     r = client_enter(c);
     if (r < 0)
         return r;
+
     r = options_read_items(items, n, sizeof(*items), sizeof(*items), "kvc_append_item", &copy, &c->error);
     if (r < 0)
         return r;

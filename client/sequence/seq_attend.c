@@ -15,6 +15,7 @@ static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_it
         return fail(e, -EINVAL, "the sequences of a batch must be of one client");
     if (layer >= seq_n_layers(item->seq))
         return fail(e, -EINVAL, "layer %u: the model has %u", layer, seq_n_layers(item->seq));
+
     length = item->seq->ops->attended_length(item->seq, layer);
     if (item->n_q > length)
         return fail(e, -EINVAL, "%zu queries, but layer %u has %zu tokens: append before attending",
@@ -65,9 +66,11 @@ int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer,
     r = client_enter(c);
     if (r < 0)
         return r;
+
     r = options_read_items(items, n, sizeof(*items), sizeof(*items), "kvc_attend_item", &copy, &c->error);
     if (r < 0)
         return r;
+
     r = o ? options_read(&options, sizeof(options), o, sizeof(options), "kvc_attend_options", &c->error) : 0;
     if (r < 0)
         return r;

@@ -75,6 +75,7 @@ static int seq_eval_allocate_layers(struct kvc_seq *s)
     s->eval->layers = calloc(seq_n_layers(s), sizeof(*s->eval->layers));
     if (!s->eval->layers)
         return -ENOMEM;
+
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         for (unsigned side = 0; side < 2; side++) {
             s->eval->layers[i].codes[side] = malloc(bytes);
@@ -95,6 +96,7 @@ static int seq_eval_allocate(struct kvc_seq *s, bool post_rope)
         if (!s->eval->rotated)
             return -ENOMEM;
     }
+
     s->eval->keys = calloc(s->model->geometry.n_kv_heads, sizeof(*s->eval->keys));
     if (!s->eval->keys)
         return -ENOMEM;
@@ -111,9 +113,11 @@ int seq_eval_set_options(struct kvc_seq *s, const kvc_eval_options *o)
     r = options_read(&local, sizeof(local), o, offsetof(kvc_eval_options, sides), "kvc_eval_options", e);
     if (r < 0)
         return r;
+
     r = seq_eval_check(s, &local, e);
     if (r < 0)
         return r;
+
     r = seq_eval_allocate(s, local.post_rope);
     if (r < 0)
         return fail(e, r, "out of memory for an evaluation sequence");
@@ -132,6 +136,7 @@ static void seq_eval_deinit(struct kvc_seq *s)
 
     if (!v)
         return;
+
     for (uint32_t i = 0; v->layers && i < seq_n_layers(s); i++)
         for (unsigned side = 0; side < 2; side++) {
             free(v->layers[i].exact[side]);
@@ -174,6 +179,7 @@ static int seq_eval_grow(struct kvc_seq *s, size_t rows)
 
                 if (!p)
                     return -ENOMEM;
+
                 *buffers[b] = p;
             }
         }
@@ -212,6 +218,7 @@ static void seq_eval_rotate(const struct kvc_seq *s, float *x, size_t first, siz
             c[i] = cos((double) (first + t) * g->freq[i]);
             sn[i] = sign * sin((double) (first + t) * g->freq[i]);
         }
+
         for (uint32_t h = 0; h < s->model->shard.n_heads; h++, x += g->d)
             for (uint32_t i = 0; i < n_planes; i++) {
                 double a = (double) x[i], b = (double) x[i + n_planes];
@@ -261,6 +268,7 @@ static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, s
         codec_decode_keys(view, codes, n, l->decoded[SIDE_K] + at * stride + off, stride, scratch);
         s->eval->keys[view.head] = codes;
     }
+
     seq_eval_rotate_back(s, layer, at, n);
 }
 
@@ -319,6 +327,7 @@ static void seq_eval_pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
         if (chunk == 0)
             seq_eval_store_sinks(s, layer, h);
     }
+
     for (uint32_t i = 0; i < 2 * n_heads; i++) {
         float *rows =
             l->decoded[i % 2] + chunk * CHUNK_TOKENS * stride + (size_t) (i / 2) * s->model->geometry.d;
@@ -326,6 +335,7 @@ static void seq_eval_pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
         chunk_decode(layout, payload, layer, i / 2, (enum side)(i % 2), rows, stride,
                      &s->model->scratch.chunk);
     }
+
     seq_eval_rotate_back(s, layer, chunk * CHUNK_TOKENS, CHUNK_TOKENS);
     s->layers[layer].n_packed = chunk + 1;
 }
@@ -338,9 +348,11 @@ static int seq_eval_append_stage(const struct seq_append_call *call, const kvc_a
 
     if (seq_eval_grow(s, end) < 0)
         return fail(&call->client->error, -ENOMEM, "out of memory for %zu tokens of evaluation", end);
+
     r = seq_eval_load_side(s, call->layer, SIDE_K, call->dtype, item->k, item->n_new);
     if (r < 0)
         return r;
+
     r = seq_eval_load_side(s, call->layer, SIDE_V, call->dtype, item->v, item->n_new);
     if (r < 0)
         return r;
@@ -363,6 +375,7 @@ static void seq_eval_append_apply(struct seq_append_call *call, const kvc_append
         if (at % CHUNK_TOKENS == 0)
             seq_eval_pack_chunk(s, call->layer, at / CHUNK_TOKENS - 1);
     }
+
     l->length = end;
 }
 

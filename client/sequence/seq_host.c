@@ -62,6 +62,7 @@ static int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
                 memmove(rows, rows + CHUNK_TOKENS * d, left * d * sizeof(*rows));
             }
     }
+
     return 0;
 }
 
@@ -76,9 +77,11 @@ static int seq_host_append_stage(const struct seq_append_call *call, const kvc_a
 
     if (seq_grow_tail(s, rows) < 0)
         return fail(&call->client->error, -ENOMEM, "out of memory for a tail of %zu tokens", rows);
+
     r = seq_tail_store(s, call->layer, SIDE_K, call->dtype, item->k, item->n_new);
     if (r < 0)
         return r;
+
     r = seq_tail_store(s, call->layer, SIDE_V, call->dtype, item->v, item->n_new);
     if (r < 0)
         return r;

@@ -52,6 +52,7 @@ static int seq_life_new(struct kvc_model *m, struct model_table *t, const struct
         seq_free(s);
         return -ENOMEM;
     }
+
     if (salt_bytes > 0)
         memcpy(s->salt, salt, salt_bytes);
     s->salt_bytes = salt_bytes;
@@ -144,6 +145,7 @@ int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret
     r = seq_life_new_of(m, m->client->ops->seqs, salt, salt_bytes, &s);
     if (r < 0)
         return r;
+
     r = seq_life_reserve(s);
     if (r < 0) {
         seq_free(s);
@@ -174,6 +176,7 @@ int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq)
     r = seq_life_new_of(m, &seq_eval_ops, NULL, 0, &s);
     if (r < 0)
         return r;
+
     r = seq_eval_set_options(s, o);
     if (r < 0) {
         seq_free(s);
@@ -203,8 +206,8 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
 
     if (!ret_kept)
         return fail(&s->model->client->error, -EINVAL,
-                    "kvc_seq_truncate: ret_kept is NULL: the cut may be deeper "
-                    "than asked for");
+                    "kvc_seq_truncate: ret_kept is NULL: the cut may be deeper than asked for");
+
     r = s->ops->check_idle(s);
     if (r < 0)
         return r;
@@ -221,8 +224,8 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
 
 /* ---- forking ---- */
 
-/* After a cut inside a step layers may differ in what is packed: shared pages must be complete in all layers.
- */
+/* After a cut inside a step layers may differ in what is packed: shared pages must be complete in all
+ * layers. */
 static int seq_life_level_packed(struct kvc_seq *s)
 {
     size_t n = seq_n_packed_most(s);
@@ -243,9 +246,11 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
     r = seq_grow_tail(to, from->tail_rows);
     if (r < 0)
         return r;
+
     r = seq_reserve_pages(to, n_packed + 1);
     if (r < 0)
         return r;
+
     r = to->ops->copy(to, from);
     if (r < 0)
         return r;
@@ -263,9 +268,11 @@ static int seq_life_fork(struct kvc_seq *s, struct kvc_seq **ret)
     r = seq_life_level_packed(s);
     if (r < 0)
         return r;
+
     r = seq_life_new(s->model, s->table, s->ops, s->salt, s->salt_bytes, &t);
     if (r < 0)
         return r;
+
     r = seq_life_fill_fork(t, s);
     if (r < 0) {
         seq_free(t);
@@ -291,9 +298,11 @@ int kvc_seq_fork(kvc_seq *s, kvc_seq **ret_fork)
         return fail(e, -EINVAL, "an evaluation sequence cannot be forked");
     if (!seq_is_between_steps(s))
         return fail(e, -EINVAL, "layers differ in length: fork between steps");
+
     r = seq_check_whole(s);
     if (r < 0)
         return r;
+
     r = s->ops->check_idle(s);
     if (r < 0)
         return r;

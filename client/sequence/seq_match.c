@@ -33,13 +33,17 @@ static int seq_match_look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n
 
             if (r < 0)
                 return r;
+
             reopened = true;
             continue;
         }
+
         if (result != INDEX_FOUND || found[n].hit.page_class != (uint32_t) class_of_chunk(n))
             break;
+
         n++;
     }
+
     *ret_n = n;
     return 0;
 }
@@ -72,6 +76,7 @@ static int seq_match_add_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *r
         else
             client_lease_drop(lease, i, 0);
     }
+
     return r;
 }
 
@@ -96,6 +101,7 @@ static int seq_match_lease_batch(struct kvc_seq *s, const struct seq_match_found
         items[i].generation = i < n ? found[i].hit.generation : 0;
         pointers[i] = &items[i];
     }
+
     r = seq_pool_lease(s, pointers, n_items, &reply);
     if (r < 0)
         return r;
@@ -157,6 +163,7 @@ static int seq_match_chunks(struct kvc_seq *s, const uint32_t *tokens, size_t n_
         s->layers[i].n_packed = s->n_pages;
         s->layers[i].length = s->n_pages * CHUNK_TOKENS;
     }
+
     seq_match_count_chunks(c, s->n_pages, n_chunks - s->n_pages);
     client_flush(c);
     if (s->ops->lengths_changed(s) == -EIO) /* after -ENOMEM it is repeated before the sequence is used */
@@ -179,6 +186,7 @@ int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *r
         return fail(e, -EINVAL, "kvc_seq_match: tokens or ret_n is NULL");
     if (!s->ops->is_shareable)
         return fail(e, -EINVAL, "an evaluation sequence cannot start from published pages");
+
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         if (s->layers[i].length > 0)
             return fail(e, -EINVAL, "the sequence has tokens already: match before the first append");

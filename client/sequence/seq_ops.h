@@ -51,8 +51,8 @@ struct seq_ops {
      * captured. */
     int (*check_idle)(const struct kvc_seq *s);
 
-    /* ---- appending: client_ops.seqs begins and ends a call, each sequence stages and applies its item ----
-     */
+    /* ---- appending: client_ops.seqs begins and ends a call, each sequence stages and applies its item
+     * ---- */
 
     int (*append_begin)(struct seq_append_call *call);
 

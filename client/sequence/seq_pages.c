@@ -20,10 +20,12 @@ int seq_reserve_pages(struct kvc_seq *s, size_t n)
     pages = realloc(s->pages, max * sizeof(*pages));
     if (!pages)
         return -ENOMEM;
+
     s->pages = pages;
     payloads = realloc(s->payloads, max * sizeof(*payloads));
     if (!payloads)
         return -ENOMEM;
+
     s->payloads = payloads;
     s->n_pages_max = max;
     return 0;
@@ -45,8 +47,8 @@ static int seq_pages_no_space(const struct kvc_seq *s, size_t n_pages)
                     "%zu pages of %zu bytes do not fit into the arena of %zu bytes: append in smaller pieces",
                     n_pages - s->n_pages, slot_bytes, c->session.arena.bytes);
     return fail(&c->error, -ENOSPC,
-                "the arena is full: %zu of %zu bytes are free, %zu more pages of %zu bytes are "
-                "needed; commit and try again",
+                "the arena is full: %zu of %zu bytes are free, %zu more pages of %zu bytes are needed; "
+                "commit and try again",
                 c->session.arena.free_bytes, c->session.arena.bytes, n_pages - s->n_pages, slot_bytes);
 }
 

@@ -55,6 +55,7 @@ static int seq_pool_check_header(const struct kvc_seq *s, size_t chunk, const st
     r = page_header_load(bytes, &have, e);
     if (r < 0)
         return r;
+
     seq_page_header(s, chunk, key, &want);
     want.payload_crc32c = have.payload_crc32c; /* the daemon checked it at COMMIT */
     page_header_store(&want, stored);
@@ -79,8 +80,7 @@ int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key
     if (ref->bytes != page_bytes || ref->offset % PAGE_ALIGN != 0 ||
         !range_inside(ref->offset, page_bytes, x->bytes))
         r = fail(&c->error, -EPROTO,
-                 "kvcobrad granted %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page "
-                 "has %zu",
+                 "kvcobrad granted %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page has %zu",
                  ref->bytes, ref->offset, x->bytes, page_bytes);
     else if (x->host)
         r = seq_pool_check_header(s, chunk, key, x->host + ref->offset);

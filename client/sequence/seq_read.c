@@ -23,6 +23,7 @@ int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, s
         return 0;
     if (!out)
         return fail(e, -EINVAL, "kvc_seq_read: out is NULL");
+
     r = seq_check_whole(s);
     if (r < 0)
         return r;

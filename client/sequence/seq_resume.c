@@ -34,8 +34,8 @@ static void seq_resume_mark_lost(struct kvc_client *c)
 
 /* ---- leasing them again ---- */
 
-/* The same slot and generation hold the same bytes: the daemon raises the generation before it writes a slot.
- */
+/* The same slot and generation hold the same bytes: the daemon raises the generation before it writes a
+ * slot. */
 static int seq_resume_protect_page(struct kvc_seq *s, size_t chunk, const Kvcobra__PageRef *ref,
                                    struct client_lease *lease, uint32_t item)
 {
@@ -45,6 +45,7 @@ static int seq_resume_protect_page(struct kvc_seq *s, size_t chunk, const Kvcobr
 
     if (ref->slot != p->slot || ref->generation != p->generation)
         return -ESTALE;
+
     r = seq_map_granted(s, chunk, &p->key, ref, &grant);
     if (r < 0)
         return r;
@@ -96,6 +97,7 @@ static int seq_resume_lease(struct kvc_seq *s, const size_t *chunks, size_t n)
         items[i].generation = p->generation;
         pointers[i] = &items[i];
     }
+
     r = seq_pool_lease(s, pointers, n, &reply);
     if (r < 0)
         return r;
@@ -118,12 +120,16 @@ static void seq_resume_protect(struct kvc_seq *s)
                 continue;
             if (s->pages[i]->extent->lost) /* pages after it cannot be used */
                 break;
+
             chunks[n++] = i;
         }
+
         if (n == 0)
             break;
+
         r = seq_resume_lease(s, chunks, n);
     }
+
     s->first_lost = seq_resume_first_unprotected(s);
 }
 

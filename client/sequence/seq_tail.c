@@ -55,6 +55,7 @@ int seq_tail_resize(struct kvc_seq *s, size_t rows)
 
     if (!fresh.at)
         return -ENOMEM;
+
     for (uint32_t i = 0; i < n; i++) {
         fresh.at[i] = calloc((size_t) n_heads * rows, d * sizeof(uint16_t));
         if (!fresh.at[i])
@@ -71,6 +72,7 @@ int seq_tail_resize(struct kvc_seq *s, size_t rows)
         l->rows[i % 2] = fresh.at[i];
         fresh.at[i] = old;
     }
+
     s->tail_rows = rows;
     return 0;
 }
@@ -85,10 +87,10 @@ static int seq_tail_refuse_number(const struct kvc_seq *s, uint32_t layer, uint3
 
     head += s->model->shard.first_head;
     if (isfinite(x))
-        return fail(e, -EINVAL,
-                    "layer %u, KV head %u, %s of new token %zu: %g is too far from the table's mean for "
-                    "binary16",
-                    layer, head, name, token, (double) x);
+        return fail(
+            e, -EINVAL,
+            "layer %u, KV head %u, %s of new token %zu: %g is too far from the table's mean for binary16",
+            layer, head, name, token, (double) x);
 
     return fail(e, -EINVAL, "layer %u, KV head %u, %s of new token %zu is not finite", layer, head, name,
                 token);
@@ -132,5 +134,6 @@ int seq_tail_copy(struct kvc_seq *to, const struct kvc_seq *from)
                 memcpy(to->layers[i].rows[side] + seq_tail_row(to, h, 0),
                        l->rows[side] + seq_tail_row(from, h, 0), seq_tail_n_rows(l) * d * sizeof(uint16_t));
     }
+
     return 0;
 }

@@ -22,6 +22,7 @@ void usage_count_pages(const struct kvc_seq *s, kvc_usage *u)
         if (page_is_shared(s->pages[i]))
             u->shared_bytes += l->slot_bytes[s->pages[i]->class];
     }
+
     u->code_bytes = n_packed * CHUNK_TOKENS / 8 * s->table->code_bits;
     u->header_bytes = n_packed * PAGE_HEADER_BYTES;
     u->sink_bytes = n_packed > 0 ? usage_exact_bytes(s, s->table->table->n_sink) : 0;

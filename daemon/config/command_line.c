@@ -36,12 +36,10 @@ static const struct argp_option command_line_only[] = {
 enum { N_ONLY = sizeof(command_line_only) / sizeof(command_line_only[0]) };
 
 static const char doc[] =
-    "Serve compressed key-value caches of language models to the processes of this host."
-    "\v"
-    "kvcobrad runs in the foreground until SIGTERM or SIGINT and logs to standard error. Under systemd it "
-    "reports when it is ready, and uses the sockets that systemd passes instead of paths; the socket named "
-    "\"operator\" is the operator socket. \"kvcobra table\" manages tables, \"kvcobra status\" prints the "
-    "state of the daemon.";
+    "Serve compressed key-value caches of language models to the processes of this host.\vkvcobrad runs in "
+    "the foreground until SIGTERM or SIGINT and logs to standard error. Under systemd it reports when it is "
+    "ready, and uses the sockets that systemd passes instead of paths; the socket named \"operator\" is the "
+    "operator socket. \"kvcobra table\" manages tables, \"kvcobra status\" prints the state of the daemon.";
 
 /* ---- options ---- */
 
@@ -90,6 +88,7 @@ const struct argp_option *command_line_options(void)
                                              .arg = settings[i].argument,
                                              .doc = settings[i].help};
     }
+
     return options;
 }
 
@@ -164,6 +163,7 @@ static error_t command_line_parse(int key, char *arg, struct argp_state *state)
         argp_error(state, "\"%s\" is not an option; kvcobrad takes no other arguments", arg);
         return 0;
     }
+
     return command_line_set(command_line_setting_of_key(key), arg, state);
 }
 

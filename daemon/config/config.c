@@ -114,6 +114,7 @@ static int config_check_memory(const struct config *c, struct errmsg *e)
                     " has no room for a page beside one client's arena (--arena-bytes %" PRIu64
                     "): raise the quota or make arenas smaller",
                     c->quota_bytes, c->arena_bytes);
+
     return 0;
 }
 
@@ -149,9 +150,10 @@ static int config_check_gpus(const struct config *c, struct errmsg *e)
 
     if (c->pool_bytes / c->extent_bytes + n * (c->gpu_pool_bytes / c->gpu_extent_bytes) > JOURNAL_EXTENTS_MAX)
         return fail(e, -EINVAL,
-                    "--pool-bytes and --gpu-pool-bytes of %" PRIu32 " GPUs make more than %u extents: raise "
-                    "--gpu-extent-bytes",
+                    "--pool-bytes and --gpu-pool-bytes of %" PRIu32
+                    " GPUs make more than %u extents: raise --gpu-extent-bytes",
                     n, JOURNAL_EXTENTS_MAX);
+
     return 0;
 }
 
@@ -174,6 +176,7 @@ static int config_check_metrics(const struct config *c, struct errmsg *e)
 
     if (c->metrics_address && loopback_parse(c->metrics_address, &address, &bytes, &why) < 0)
         return fail(e, -EINVAL, "--metrics-address: %s", why.text);
+
     return 0;
 }
 
@@ -235,6 +238,7 @@ static int config_check_ranges(const struct config *c, struct errmsg *e)
             return fail(e, -EINVAL, "--%s %" PRIu64 " is not between %" PRIu64 " and %" PRIu64, s->name, v,
                         s->min, s->max);
     }
+
     return 0;
 }
 
@@ -282,6 +286,7 @@ int config_parse_bytes(const char *text, uint64_t *ret)
         suffix = strchr(suffixes, *end);
         if (!suffix || end[1] != '\0')
             return -EINVAL;
+
         shift = 10 * (unsigned) (suffix - suffixes + 1);
     }
 

@@ -52,6 +52,7 @@ static int config_keys_set_number(struct config *c, const struct setting *k, con
     if (config_parse_bytes(value, &v) < 0 || v < k->min || v > k->max) {
         if (k->kind == SETTING_BYTES)
             return fail(e, -EINVAL, "%s: \"%s\" is not a size such as 65536, 64K, 64M or 2G", k->name, value);
+
         return fail(e, -EINVAL, "%s: \"%s\" is not a number from %" PRIu64 " to %" PRIu64, k->name, value,
                     k->min, k->max);
     }
@@ -133,6 +134,7 @@ int config_set(struct config *c, const char *name, const char *value, struct err
     case SETTING_INT:
         break;
     }
+
     return config_keys_set_number(c, k, value, e);
 }
 
@@ -219,6 +221,7 @@ void config_reload(struct config *c, const struct config *fresh)
             log_event(LOG_WARNING, "setting-needs-restart", "key=%s", k->name);
             continue;
         }
+
         memcpy((char *) c + k->offset, (const char *) fresh + k->offset, settings_value_bytes(k));
         log_event(LOG_INFO, "setting-changed", "key=%s", k->name);
     }

@@ -25,15 +25,19 @@ static int gpu_uuid_read_part(const char *text, size_t n_bytes, char ret[static 
     if (n_bytes < PREFIX_CHARS ||
         (strncasecmp(text, "GPU-", PREFIX_CHARS) != 0 && strncasecmp(text, "MIG-", PREFIX_CHARS) != 0))
         return -EINVAL;
+
     for (size_t i = PREFIX_CHARS; i < n_bytes; i++) {
         if (text[i] == '-')
             continue;
         if (!gpu_uuid_is_hex(text[i]) || n == DIGITS)
             return -EINVAL;
+
         digits[n++] = text[i] >= 'A' && text[i] <= 'F' ? (char) (text[i] - 'A' + 'a') : text[i];
     }
+
     if (n != DIGITS)
         return -EINVAL;
+
     (void) snprintf(ret, GPU_UUID_BYTES, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", digits, digits + 8, digits + 12,
                     digits + 16, digits + 20);
     return 0;
@@ -60,11 +64,13 @@ int gpu_uuid_list(const char *text, uint32_t n_max, char (*ret)[GPU_UUID_BYTES],
         *ret_n = 0;
         return 0;
     }
+
     if (strcmp(text, GPU_UUID_FIRST) == 0) {
         ret[0][0] = '\0';
         *ret_n = 1;
         return 0;
     }
+
     for (;; n++) {
         size_t bytes = strcspn(text, ",");
 
@@ -75,13 +81,16 @@ int gpu_uuid_list(const char *text, uint32_t n_max, char (*ret)[GPU_UUID_BYTES],
                         "\"%.*s\" is not the UUID of a GPU (nvidia-smi -L shows them), nor \"" GPU_UUID_FIRST
                         "\" alone",
                         bytes > 60 ? 60 : (int) bytes, text);
+
         for (uint32_t i = 0; i < n; i++)
             if (gpu_uuid_equal(ret[i], ret[n]))
                 return fail(e, -EINVAL, "%s is listed twice", ret[n]);
         if (text[bytes] == '\0')
             break;
+
         text += bytes + 1;
     }
+
     *ret_n = n + 1;
     return 0;
 }

@@ -38,6 +38,7 @@ static bool loopback_split(const char *text, char host[static 64], uint16_t *ret
         text++;
         n -= 2;
     }
+
     memcpy(host, text, n);
     host[n] = '\0';
     *ret_port = (uint16_t) port;
@@ -66,6 +67,7 @@ int loopback_parse(const char *text, struct sockaddr_storage *ret, socklen_t *re
             "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110: names are not looked up",
             text);
     }
+
     if (!loopback_is_address(&a))
         return fail(e, -EINVAL,
                     "%.60s can be reached from other machines, and metrics of all tenants are served there: "

@@ -128,5 +128,6 @@ size_t settings_value_bytes(const struct setting *s)
     case SETTING_BOOL:
         return sizeof(bool);
     }
+
     return 0;
 }

@@ -1,5 +1,5 @@
-/* The rows of the table of settings; see settings.h. Paragraphs of the man pages have the order of the rows.
- */
+/* The rows of the table of settings; see settings.h. Paragraphs of the man pages have the order of the
+ * rows. */
 #include "daemon/config/settings.h"
 
 #include "daemon/config/config.h"

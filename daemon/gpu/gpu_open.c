@@ -53,8 +53,7 @@ static bool gpu_open_fits(struct device *d, const Kvcobra__MoverOpened *m)
     if (m->granularity == 0 || d->extent_bytes % m->granularity != 0)
         gpu_open_unavailable(d,
                              "extents of %" PRIu64 " bytes are no multiple of the %" PRIu64
-                             " bytes that %.60s shares memory in: "
-                             "change --gpu-extent-bytes",
+                             " bytes that %.60s shares memory in: change --gpu-extent-bytes",
                              d->extent_bytes, m->granularity, m->name);
     else if (d->store.pool.pool_bytes > m->bytes)
         gpu_open_unavailable(d,
@@ -86,10 +85,12 @@ static void gpu_open_on_opened(void *ctx, struct mover_reply *reply)
         gpu_open_mover_ended(d, reply->message);
         return;
     }
+
     if (reply->err < 0) {
         gpu_open_unavailable(d, "%.300s", reply->message);
         return;
     }
+
     m = reply->body->open;
     if (!gpu_open_fits(d, m))
         return;
@@ -99,10 +100,12 @@ static void gpu_open_on_opened(void *ctx, struct mover_reply *reply)
         gpu_open_begin(d);
         return;
     }
+
     if (!gpu_uuid_equal(d->uuid, m->uuid)) {
         gpu_open_unavailable(d, "kvcobra-mover opened %.60s instead", m->uuid);
         return;
     }
+
     (void) snprintf(d->product, sizeof(d->product), "%s", m->name);
     d->lists_processes = m->lists_processes;
     d->is_shared = m->is_shared;

@@ -41,6 +41,7 @@ static void gpu_pool_on_created(void *ctx, struct mover_reply *reply)
         preallocated_add(&g->preallocated, take_fd(&reply->fd));
         return;
     }
+
     preallocated_fail(&g->preallocated, reply->err < 0 ? reply->err : -EMFILE, why, gpu_pool_now_of(g));
     if (reply->err != -ECANCELED && log_is_due(g->preallocated.n_failed))
         log_event(LOG_WARNING, "extent-not-created",

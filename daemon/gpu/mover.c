@@ -193,11 +193,13 @@ static void mover_remember_open(struct mover *m, const struct mover_request *q)
                   "device=%" PRIu32 " message=\"out of memory: the next mover will not open it\"", q->device);
         return;
     }
+
     memcpy(packet, q->packet, q->bytes);
     if (!o) {
         o = &m->opens[m->n_opens++];
         o->packet = NULL;
     }
+
     free(o->packet);
     *o = (struct mover_open){
         .device = q->device, .timeout_ms = q->timeout_ms, .bytes = q->bytes, .packet = packet};
@@ -241,6 +243,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
         mover_disconnect(m, "its answer did not fit the request");
         return;
     }
+
     {
         _cleanup_(mover_request_freep) struct mover_request *q = mover_take_head(m);
         struct mover_reply reply = {.err = body->err,
@@ -256,6 +259,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
             mover_note_closed(m, q, body->message);
         mover_answer(q, &reply);
     }
+
     mover_reply_free(body);
     mover_send_next(m);
 }
@@ -321,6 +325,7 @@ static int mover_queue_open(struct mover *m, const struct mover_open *o)
         (void) mover_drop_request(q);
         return r;
     }
+
     q->kind = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
     q->id = request->id;
     q->device = o->device;
@@ -372,6 +377,7 @@ static int mover_start(struct mover *m)
         mover_note_gone(m);
         log_event(LOG_ERR, "mover-not-started", "path=%s message=\"%s\"", m->path, strerror(-r));
     }
+
     return r;
 }
 
@@ -492,6 +498,7 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
 
         q->fds[q->n_fds] = copy;
     }
+
     r = mover_start(m);
     if (r == 0 && q->kind != KVCOBRA__MOVER_REQUEST__BODY_OPEN)
         r = mover_open_again(m, q->device);

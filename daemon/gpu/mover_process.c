@@ -70,6 +70,7 @@ static int mover_process_spawn(const char *path, int socket, pid_t *ret_pid)
             r = posix_spawn(ret_pid, path, &actions, &attributes, argv, environ);
         (void) posix_spawnattr_destroy(&attributes);
     }
+
     (void) posix_spawn_file_actions_destroy(&actions);
     return -r;
 }
@@ -99,6 +100,7 @@ int mover_process_start(const char *path, struct mover_process *ret_process, int
         (void) waitpid(p.pid, NULL, 0);
         return r;
     }
+
     log_event(LOG_INFO, "mover-started", "pid=%ld path=%s", (long) p.pid, path);
     *ret_process = p;
     *ret_socket = take_fd(&ours);
@@ -150,6 +152,7 @@ void mover_process_end(struct mover_process *p)
         mover_process_kill(p);
         ended = mover_process_has_ended(p, END_TIMEOUT_MS);
     }
+
     if (ended && waitpid(p->pid, &status, 0) == p->pid) /* the pidfd may report the end a moment earlier */
         mover_process_log_end(p, status);
     else

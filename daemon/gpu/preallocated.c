@@ -59,6 +59,7 @@ int preallocated_take(struct preallocated *s, uint32_t room, uint64_t now_ms, in
         preallocated_tick(s, room - 1, now_ms);
         return 0;
     }
+
     preallocated_tick(s, room, now_ms);
     if (s->err == -ENOMEM)
         return fail(e, -ENOMEM,
@@ -67,6 +68,7 @@ int preallocated_take(struct preallocated *s, uint32_t room, uint64_t now_ms, in
     if (s->err < 0)
         return fail(e, -EAGAIN, "an extent could not be created (%s): kvcobrad will try again, retry later",
                     s->why.text);
+
     return fail(e, -EAGAIN, "an extent is being created on the device: retry later");
 }
 

@@ -75,6 +75,7 @@ void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uin
 
         if (!x->was_gone || x->unlisted_ms != 0)
             continue;
+
         x->was_gone = false;
         if (quarantine_is_listed(pids, n, x->pid))
             x->since_ms = now_ms; /* the driver answered: the patience begins again */

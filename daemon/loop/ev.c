@@ -87,6 +87,7 @@ static int ev_resume_paused(struct ev *ev)
             r = ev->ops->resume(s);
         ev_source_drop(s);
     }
+
     return r;
 }
 
@@ -180,6 +181,7 @@ int ev_run(struct ev *ev)
             ev->on_tick(ev->tick_ctx);
         }
     }
+
     ev->stopping = false; /* it may run again */
     return 0;
 }
@@ -210,6 +212,7 @@ void ev_source_drop(struct ev_source *s)
         s->out = o->next;
         ev_out_free(o);
     }
+
     if (s->kind != EV_KIND_WATCH)
         (void) close(s->fd);
     s->ev->n_sources--;
@@ -226,6 +229,7 @@ static int ev_source_new(struct ev *ev, const struct ev_source *init, struct ev_
             (void) close(init->fd);
         return -ENOMEM;
     }
+
     *s = *init;
     s->ev = ev;
     s->out_end = &s->out;
@@ -235,6 +239,7 @@ static int ev_source_new(struct ev *ev, const struct ev_source *init, struct ev_
         (void) ev_source_free(s);
         return r;
     }
+
     *ret = s;
     return 0;
 }
@@ -309,6 +314,7 @@ void ev_deliver_end(struct ev_source *s, int err)
         s->ev->failed = err;
         return;
     }
+
     ev_source_hold(s);
     s->cb->on_end(s->ctx, err);
     ev_source_drop(s);
@@ -356,6 +362,7 @@ int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const in
             (void) close(fds[i]);
         return s->n_out < EV_SEND_QUEUE_MAX ? -ENOMEM : -ENOBUFS;
     }
+
     o->next = NULL;
     o->bytes = bytes;
     o->n_fds = n_fds;
@@ -368,6 +375,7 @@ int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const in
     s->n_out++;
     if (!s->sending && !s->ended) /* one packet at a time in the kernel keeps their order */
         return s->ev->ops->send(s);
+
     return 0;
 }
 

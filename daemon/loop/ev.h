@@ -38,8 +38,8 @@ int ev_backend_from_name(const char *name, enum ev_backend *ret);
  * Return: 0; errno of the backend, with a sentence.
  */
 int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, struct errmsg *e);
-struct ev *
-ev_free(struct ev *ev); /* every source was freed; waits for operations that the kernel has not finished */
+struct ev *ev_free(
+    struct ev *ev); /* every source was freed; waits for operations that the kernel has not finished */
 static inline void ev_freep(struct ev **ev)
 {
     *ev = ev_free(*ev);

@@ -35,6 +35,7 @@ static int epoll_start(struct ev *ev, struct errmsg *e)
         free(b);
         return fail(e, r, "cannot create an epoll instance: %s", strerror(-r));
     }
+
     ev->backend = b;
     return 0;
 }
@@ -104,9 +105,11 @@ static int epoll_send(struct ev_source *s)
 
         ev_sent(s);
     }
+
     s->sending = s->out != NULL;
     if (s->sending != waiting)
         return ev_epoll_control(s, EPOLL_CTL_MOD, s->sending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+
     return 0;
 }
 
@@ -119,6 +122,7 @@ static void ev_epoll_accept_some(struct ev_source *s)
             ev_deliver_accept(s, fd);
             continue;
         }
+
         if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR &&
             ev_epoll_control(s, EPOLL_CTL_MOD, 0) == 0)
             ev_pause_accept(s);
@@ -154,16 +158,19 @@ static void ev_epoll_dispatch(struct ev_source *s, uint32_t events)
         ev_deliver_readable(s);
         return;
     }
+
     if (s->kind == EV_KIND_LISTENER) {
         ev_epoll_accept_some(s);
         return;
     }
+
     if (events & EPOLLOUT) {
         int r = epoll_send(s);
 
         if (r < 0)
             ev_deliver_end(s, r);
     }
+
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
         ev_epoll_receive_some(s);
 }
@@ -189,6 +196,7 @@ static int epoll_wait_events(struct ev *ev, int64_t timeout_ms)
             ev_epoll_dispatch(s, events[i].events);
         ev_source_drop(s);
     }
+
     return 0;
 }
 

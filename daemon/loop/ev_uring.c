@@ -58,11 +58,13 @@ static int ev_uring_make_buffers(struct uring_backend *b)
         b->buffers = NULL;
         return -errno;
     }
+
     b->buf_ring = mmap(NULL, ring_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->buf_ring == MAP_FAILED) {
         b->buf_ring = NULL;
         return -errno;
     }
+
     reg = (struct io_uring_buf_reg){
         .ring_addr = (uint64_t) (uintptr_t) b->buf_ring,
         .ring_entries = BUFFERS,
@@ -101,6 +103,7 @@ static int ev_uring_init_ring(struct io_uring *ring)
 
         r = io_uring_queue_init_params(RING_ENTRIES, ring, &p);
     }
+
     return r;
 }
 
@@ -121,6 +124,7 @@ static int ev_uring_probe(struct uring_backend *b)
         sqe->buf_group = BUFFER_GROUP;
         r = io_uring_submit_and_wait(&b->ring, 1);
     }
+
     (void) close(pair[1]); /* ends the multishot */
     for (bool more = r >= 0; more;) {
         int got = io_uring_wait_cqe(&b->ring, &cqe);
@@ -129,6 +133,7 @@ static int ev_uring_probe(struct uring_backend *b)
             r = got;
             break;
         }
+
         if (cqe->res < 0)
             r = cqe->res;
         if (cqe->flags & IORING_CQE_F_BUFFER)
@@ -136,6 +141,7 @@ static int ev_uring_probe(struct uring_backend *b)
         more = cqe->flags & IORING_CQE_F_MORE;
         io_uring_cqe_seen(&b->ring, cqe);
     }
+
     (void) close(pair[0]);
     return r < 0 ? r : 0;
 }
@@ -154,6 +160,7 @@ static int uring_start(struct ev *ev, struct errmsg *e)
         free(b);
         return fail(e, r, "io_uring is not available here: %s", strerror(-r));
     }
+
     r = ev_uring_make_buffers(b);
     if (r == 0)
         r = ev_uring_probe(b);
@@ -163,6 +170,7 @@ static int uring_start(struct ev *ev, struct errmsg *e)
         free(b);
         return fail(e, r, "this kernel's io_uring lacks multishot receive: %s", strerror(-r));
     }
+
     ev->backend = b;
     return 0;
 }
@@ -216,6 +224,7 @@ static int ev_uring_arm(struct ev_source *s)
         io_uring_prep_poll_add(sqe, s->fd, POLLIN);
         break;
     }
+
     ev_uring_tag(sqe, s, OP_RECEIVE);
     s->receiving = true;
     return 0;
@@ -281,12 +290,14 @@ static void ev_uring_received_packet(struct ev_source *s, const struct io_uring_
         whole = wire_packet_take_control(&m, &p) && !(out->flags & (MSG_TRUNC | MSG_CTRUNC));
         p.bytes = io_uring_recvmsg_payload_length(out, cqe->res, &b->receive_msg);
     }
+
     if (whole && p.bytes > 0) {
         ev_deliver_packet(s, io_uring_recvmsg_payload(out, &b->receive_msg), &p);
     } else {
         wire_packet_close_fds(&p);
         ev_deliver_end(s, whole ? 0 : -EBADMSG);
     }
+
     ev_uring_give_buffer(b, id);
 }
 
@@ -343,6 +354,7 @@ static void ev_uring_receive_done(struct ev_source *s, const struct io_uring_cqe
         if (r < 0)
             ev_deliver_end(s, r);
     }
+
     if (!more)
         ev_source_drop(s);
 }
@@ -396,6 +408,7 @@ static int uring_wait(struct ev *ev, int64_t timeout_ms)
         io_uring_cqe_seen(&b->ring, cqe);
         ev_uring_dispatch(&copy);
     }
+
     return 0;
 }
 

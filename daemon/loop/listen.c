@@ -69,8 +69,10 @@ static int listen_take_lock(const char *path, int *ret_fd, struct errmsg *e)
             if (errno == EWOULDBLOCK)
                 return fail(e, -EADDRINUSE, "another kvcobrad serves %s: stop it first, or give another path",
                             path);
+
             return fail(e, -errno, "cannot lock %s: %s", lock, strerror(errno));
         }
+
         if (listen_is_file(fd, lock)) {
             *ret_fd = take_fd(&fd);
             return 0;
@@ -140,6 +142,7 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
             (void) unlink(lock);
         return r;
     }
+
     l->path = strdup(path);
     if (!l->path)
         return fail(e, -ENOMEM, "out of memory");

@@ -34,6 +34,7 @@ static void supervisor_take_passed(struct supervisor *s)
         else
             free(names[i]);
     }
+
     free(names);
 }
 

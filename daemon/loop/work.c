@@ -78,6 +78,7 @@ static void work_do_slice(struct work *w, struct work_item *i)
         w->n_waiting++;
         return;
     }
+
     if (!w->ended.first)
         (void) !write(w->event_fd, &one, sizeof(one)); /* a full counter is readable, too */
     work_put(&w->ended, i);
@@ -95,9 +96,11 @@ static void *work_thread_main(void *arg)
             (void) pthread_cond_wait(&w->wanted, &w->lock);
             continue;
         }
+
         w->n_waiting--;
         work_do_slice(w, i);
     }
+
     (void) pthread_mutex_unlock(&w->lock);
     return NULL;
 }
@@ -169,6 +172,7 @@ int work_submit(struct work *w, struct work_item *i)
         work_put(&w->waiting, i);
         (void) pthread_cond_signal(&w->wanted);
     }
+
     (void) pthread_mutex_unlock(&w->lock);
     return r;
 }
@@ -186,6 +190,7 @@ static struct work_item *work_take_late(struct work *w, uint64_t now_ms)
         work_put(i->deadline_ms <= now_ms ? &late : &stay, i);
         w->n_waiting -= i->deadline_ms <= now_ms;
     }
+
     w->waiting = (struct work_queue){stay.first, stay.first ? stay.end : &w->waiting.first};
     (void) pthread_mutex_unlock(&w->lock);
     return late.first;

@@ -139,10 +139,12 @@ static int man_page_line(const char *line)
         fputs(line, stdout);
         return 0;
     }
+
     if (strcmp(line, "@options@\n") == 0) {
         man_page_options();
         return 0;
     }
+
     if (sscanf(line, "@settings %31[a-z]@", group) == 1)
         return man_page_settings(group);
     if (sscanf(line, "@metrics %31[a-z]@", group) == 1)
@@ -168,5 +170,6 @@ int main(int argc, char **argv)
             return EXIT_FAILURE;
         }
     }
+
     return fflush(stdout) == 0 && !ferror(f) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -33,6 +33,7 @@ int drain_handle(struct request *rq)
         log_event(LOG_NOTICE, "drain", "draining=%s sessions=%" PRIu32, s->draining ? "yes" : "no",
                   s->sessions.n);
     }
+
     drain_fill(s, reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_DRAIN;
     rq->reply.drain = reply;

@@ -226,6 +226,7 @@ static void metrics_collect_add_table(const struct server *s, struct metrics_col
         metrics_table_add_space(&status, all->values[i]);
         all->page_bytes[i] += status.pages * status.page_bytes;
     }
+
     all->references[i] += x->n_refs;
 }
 

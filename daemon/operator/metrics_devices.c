@@ -48,6 +48,7 @@ void metrics_devices_collect_pools(const struct server *s, struct metrics_text *
         metrics_table_add_device(&status, values[i]);
         names[i] = s->devices.list[i].name;
     }
+
     metrics_table_rows(t, METRIC_DEVICE_FIRST, METRIC_GPU_FIRST, names, values[0], s->devices.n);
     metrics_devices_collect_page_bytes(s, t);
 }

@@ -126,14 +126,17 @@ static enum MHD_Result metrics_http_on_request(void *ctx, struct MHD_Connection 
         *request = &seen;
         return MHD_YES;
     }
+
     if (*body_bytes > 0) {
         *body_bytes = 0; /* bodies of requests are ignored */
         return MHD_YES;
     }
+
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         return metrics_http_send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n", "GET, HEAD");
     if (strcmp(url, "/metrics") != 0)
         return metrics_http_send_text(c, MHD_HTTP_NOT_FOUND, "kvcobrad: metrics are at /metrics\n", NULL);
+
     return metrics_http_send_page(h->server, c);
 }
 
@@ -171,9 +174,11 @@ static void metrics_http_run(struct metrics_http *h)
 
         if (MHD_run(h->daemon) != MHD_YES)
             break;
+
         h->unfinished = metrics_http_n_connections(h) != before ||
                         (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0);
     }
+
     ev_tick_demand(h->server->ev);
 }
 
@@ -208,6 +213,7 @@ int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct
     h = calloc(1, sizeof(*h));
     if (!h)
         return fail(e, -ENOMEM, "cannot serve metrics: %s", strerror(ENOMEM));
+
     h->server = s;
 
     flags = fcntl(fd, F_GETFL);
@@ -217,6 +223,7 @@ int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct
     h->daemon = metrics_http_start(h, fd);
     if (!h->daemon)
         return fail(e, -EIO, "cannot serve metrics: libmicrohttpd does not start");
+
     (void) take_fd(&owned);
 
     info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);

@@ -31,6 +31,7 @@ static bool metrics_text_reserve(struct metrics_text *t, size_t n)
         t->failed = true;
         return false;
     }
+
     t->data = data;
     t->room = room;
     return true;
@@ -151,6 +152,7 @@ void metrics_histogram(struct metrics_text *t, const char *name, struct metric_l
             (void) snprintf(le, sizeof(le), "+Inf");
         metrics_sample(t, full, with_le, n);
     }
+
     (void) snprintf(full, sizeof(full), "%s_sum", name);
     metrics_sample_real(t, full, without_le, (double) l->sum_ns * 1e-9);
     (void) snprintf(full, sizeof(full), "%s_count", name);

@@ -35,9 +35,11 @@ int operator_handle_evict(struct request *rq)
 
         if (only && t != only)
             continue;
+
         n += evict_some(store_of(t), t, digest, EVICT_PAGES_PER_MESSAGE - n, &bytes);
         reply->bytes += bytes;
     }
+
     reply->pages = n;
     reply->more = n == EVICT_PAGES_PER_MESSAGE;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_EVICT;

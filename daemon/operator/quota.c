@@ -53,11 +53,13 @@ static int quota_save(const struct server *s, struct errmsg *e)
 
         if (!t->quota_is_set && !t->guarantee_is_set)
             continue;
+
         quota_print_bytes(quota, sizeof(quota), t->quota_is_set, t->quota_bytes);
         quota_print_bytes(guarantee, sizeof(guarantee), t->guarantee_is_set, t->guarantee_bytes);
         at +=
             (size_t) snprintf(text + at, room - at, "%s %s %s\n", t->name + strlen(PREFIX), quota, guarantee);
     }
+
     return atomic_file_write(path, text, at, e);
 }
 
@@ -127,6 +129,7 @@ static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
         t->quota_bytes = quota;
         t->quota_is_set = true;
     }
+
     if (!has_guarantee)
         return 0;
     if (!quota_fits(s, t, guarantee))
@@ -161,6 +164,7 @@ void quota_load(struct server *s)
                   text ? "not quotas of this version" : e.text);
         return;
     }
+
     for (char *line = strtok_r(text + strlen(TITLE), "\n", &save_ptr); line;
          line = strtok_r(NULL, "\n", &save_ptr))
         if (quota_load_line(s, line, &e) < 0)
@@ -191,6 +195,7 @@ static int quota_find_or_create(struct request *rq, const char *name, struct ten
         r = -EINVAL;
     if (r != -EINVAL)
         return r == -ENODEV ? -ENOENT : r;
+
     return fail(&rq->error, -ENOENT,
                 "tenant \"%.40s\" does not exist, and its name is not of the form uid-N or uid-N@gpuM", name);
 }
@@ -203,8 +208,8 @@ static int quota_check(struct request *rq, const struct tenant *t, uint64_t quot
                     guarantee, quota);
     if (!quota_fits(rq->server, t, guarantee))
         return fail(&rq->error, -ENOSPC,
-                    "a guarantee of %" PRIu64 " bytes (in whole extents of %" PRIu64 ") for tenant %s does "
-                    "not fit the pool beside those of others",
+                    "a guarantee of %" PRIu64 " bytes (in whole extents of %" PRIu64
+                    ") for tenant %s does not fit the pool beside those of others",
                     guarantee, store_of(t)->pool.extent_bytes, t->name);
     return 0;
 }
@@ -219,10 +224,12 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
         t->quota_bytes = m->quota_bytes;
         t->quota_is_set = true;
     }
+
     if (m->set_guarantee) {
         t->guarantee_bytes = m->guarantee_bytes;
         t->guarantee_is_set = true;
     }
+
     r = quota_check(rq, t, t->quota_bytes, t->guarantee_bytes);
     if (r == 0 && rq->server->config->state_dir)
         r = quota_save(rq->server, &rq->error);
@@ -232,6 +239,7 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
         t->guarantee_bytes = before.guarantee_bytes;
         t->guarantee_is_set = before.guarantee_is_set;
     }
+
     return r;
 }
 

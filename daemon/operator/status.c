@@ -288,6 +288,7 @@ static void status_fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, 
         k++;
         from = x->id + 1;
     }
+
     reply->n_spaces = k;
     reply->spaces = scratch->space_pointers;
     reply->next_cursor = x ? CURSOR(CURSOR_SPACES, from) : 0;
@@ -308,6 +309,7 @@ static bool status_fill_tenants(const struct server *s, Kvcobra__StatusReply *re
         scratch->tenant_pointers[n] = &scratch->tenants[n];
         from = (uint64_t) t->number + 1;
     }
+
     reply->n_tenants = n;
     reply->tenants = scratch->tenant_pointers;
     if (t)
@@ -328,14 +330,17 @@ int status_handle(struct request *rq)
         status_fill_devices(s, reply);
         status_fill_mover(s, reply);
     }
+
     rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
     rq->reply.status = reply;
 
     if (CURSOR_KIND(cursor) == CURSOR_TENANTS) {
         if (status_fill_tenants(s, reply, from))
             return 0;
+
         from = 0;
     }
+
     status_fill_spaces(rq, reply, from, reply->n_tenants);
     return 0;
 }

@@ -136,6 +136,7 @@ static void commit_release_item(struct commit_job *j, struct commit_item *item, 
     } else {
         store_discard(st, item->slot);
     }
+
     item->slot = SLOT_NONE;
 }
 
@@ -258,12 +259,14 @@ static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *i
         *ret_slot = present;
         return 0;
     }
+
     if (slot == SLOT_NONE)
         return commit_judge_unclaimed(rq, item, &key);
     if (mine->err < 0) {
         rq->error = j->error;
         return mine->err;
     }
+
     r = commit_publish_item(rq, mine);
     if (r == 0)
         *ret_slot = slot;
@@ -303,6 +306,7 @@ static int commit_conclude(struct job *job, struct request *rq)
         commit_release_all(j, false);
         return 0;
     }
+
     r = job->work.expired ? job_expired(rq) : commit_context(rq, m, &c);
     if (r == 0)
         r = page_lease_room(rq);
@@ -312,6 +316,7 @@ static int commit_conclude(struct job *job, struct request *rq)
         page_ref_fill(rq, i, scratch->slots[i]);
         metrics_note_error(&job->server->metrics, scratch->errs[i]);
     }
+
     commit_release_all(j, true); /* a failed item keeps its reservation */
     return r < 0 ? r : commit_fill_reply(rq, j->n_items);
 }
@@ -329,6 +334,7 @@ static int commit_check_present(struct request *rq, const Kvcobra__Commit *m)
         if (page_key(rq, &m->items[i]->key, &key) == 0)
             scratch->slots[i] = store_find(rq->store, t, &key);
     }
+
     errmsg_clear(&rq->error); /* the handler reports a bad key later */
     return recheck_begin(rq, scratch->slots, m->n_items, commit_handle);
 }

@@ -30,6 +30,7 @@ static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
     } else {
         r = c->server->dispatch(c, data, p);
     }
+
     wire_packet_close_fds(p); /* of a packet that was not answered */
     if (r < 0)
         conn_close(c);
@@ -102,6 +103,7 @@ void conn_accept(struct server *s, int fd, bool is_operator)
         free(c);
         return;
     }
+
     c->next = s->conns;
     if (s->conns)
         s->conns->prev = c;

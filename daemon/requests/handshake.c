@@ -230,6 +230,7 @@ int handshake_handle_confirm(struct request *rq)
         if (r < 0)
             return r;
     }
+
     c->state = CONN_OPEN;
     log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
               c->session->number, c->client_name, (long) c->peer.pid, (long) c->peer.uid,

@@ -34,6 +34,7 @@ static void job_answer(struct job *j)
         (void) j->finish(j, NULL);
         r = fail(&rq.error, -ESTALE, "the session ended before its request was done");
     }
+
     request_answer(&rq, r);
 }
 
@@ -95,6 +96,7 @@ int job_work(struct job *j, struct errmsg *e)
     r = work_submit(j->server->work, &j->work);
     if (r == 0)
         return 0;
+
     return fail(e, r, "the queue of kvcobrad's threads has %" PRIu32 " requests, the maximum: retry later",
                 j->server->config->work_queue_max);
 }

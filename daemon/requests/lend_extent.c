@@ -54,10 +54,11 @@ static int lend_extent_check_room(struct request *rq, const uint8_t *handle)
     if (n >= rq->server->config->lent_extents_per_session_max)
         return fail(&rq->error, -EDQUOT, "this session has registered %" PRIu32 " extents, the maximum", n);
     if (!share_may_register(st, x->tenant))
-        return fail(&rq->error, -ENOSPC,
-                    "the pool of %" PRIu64 " bytes has all its extents, or the rest of it is guaranteed to "
-                    "others: raise --gpu-pool-bytes",
-                    st->pool.pool_bytes);
+        return fail(
+            &rq->error, -ENOSPC,
+            "the pool of %" PRIu64
+            " bytes has all its extents, or the rest of it is guaranteed to others: raise --gpu-pool-bytes",
+            st->pool.pool_bytes);
     return 0;
 }
 

@@ -57,8 +57,8 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
     geometry_digest(&g, ret->geometry_digest);
     if (memcmp(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES) != 0)
         return fail(&rq->error, -EINVAL,
-                    "the active table was made for another geometry of this model "
-                    "(layers, heads, RoPE frequencies or scale differ)");
+                    "the active table was made for another geometry of this model (layers, heads, RoPE "
+                    "frequencies or scale differ)");
 
     memcpy(ret->digest, digest, DIGEST_BYTES);
     ret->shard = (struct shard){m->first_head, m->n_heads};
@@ -150,9 +150,8 @@ static int models_check_external(struct request *rq, const struct pool_extent *x
                     x->id);
     if (x->external->pid == s->pid && x->external->session != s->number)
         return fail(&rq->error, -EXDEV,
-                    "extent %" PRIu64
-                    " is external memory of another client of this process: only that client can "
-                    "use it in this process",
+                    "extent %" PRIu64 " is external memory of another client of this process: only that "
+                    "client can use it in this process",
                     x->id);
     return 0;
 }
@@ -181,6 +180,7 @@ int models_handle_get_extent(struct request *rq)
         reply->ipc_handle = bytes_view(x->external->handle, LENT_HANDLE_BYTES);
         return 0;
     }
+
     rq->fds[0] = x->memory ? extent_fd(x->memory) : x->gpu_fd;
     rq->n_fds = 1;
     return 0;

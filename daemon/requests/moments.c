@@ -101,6 +101,7 @@ static int moments_conclude_fetch(struct job *job, struct request *rq)
         rq->fds[0] = s->moments_fd;
         rq->n_fds = 1;
     }
+
     moments_end_fetch(j);
     return r;
 }
@@ -135,5 +136,6 @@ int moments_handle_fetch(struct request *rq)
         moments_end_fetch(j);
         free(j);
     }
+
     return r;
 }

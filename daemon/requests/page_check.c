@@ -26,6 +26,7 @@ static int page_check_identity(const struct page_header *h, const struct page_ex
                     "page header: %" PRIu32 " heads from %" PRIu32 " on, the model's shard has %" PRIu32
                     " from %" PRIu32,
                     h->n_heads, h->first_head, shard->n_heads, shard->first_head);
+
     return 0;
 }
 
@@ -64,6 +65,7 @@ static int page_check_sinks(const uint8_t *payload, const struct page_expectatio
         if ((v & 0x7c00) == 0x7c00)
             return fail(e, -EBADMSG, "page: the sinks hold a value that is not finite");
     }
+
     return 0;
 }
 

@@ -176,6 +176,7 @@ Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct spac
     case GHOST_NONE:
         break;
     }
+
     return KVCOBRA__MISS_REASON__MISS_UNKNOWN;
 }
 

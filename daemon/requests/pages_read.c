@@ -56,6 +56,7 @@ static int pages_read_hold(struct request *rq, const struct page_context *c, con
                 store_unhold(rq->store, scratch->slots[i]);
             return r;
         }
+
         if (!pages_read_is_page(rq, c, m->items[n], &key) ||
             !store_page_is_whole(rq->store, m->items[n]->slot)) {
             reply->end_reason = page_miss_reason(rq, c->space, &key);
@@ -69,6 +70,7 @@ static int pages_read_hold(struct request *rq, const struct page_context *c, con
             evict_queue_note_use(h.slot);
         page_ref_fill(rq, n, scratch->slots[n]);
     }
+
     *ret_n = n;
     return 0;
 }

@@ -110,13 +110,16 @@ int pages_write_handle_reserve(struct request *rq)
         r = pages_write_reserve_item(rq, &c, m->items[n], &scratch->slots[n], &exists);
         if (r < 0)
             break;
+
         scratch->flags[n] = exists;
     }
+
     for (size_t i = 0; i < n; i++) {
         page_ref_fill(rq, i, scratch->slots[i]);
         if (scratch->flags[i])
             store_unhold(rq->store, scratch->slots[i]);
     }
+
     reply->n_slots = reply->n_exists = n;
     reply->slots = scratch->page_pointers;
     reply->exists = scratch->flags;
@@ -150,5 +153,6 @@ int pages_write_handle_abort(struct request *rq)
                      "slot %" PRIu32 " is not a reservation of this session, or was given back", item->slot);
         }
     }
+
     return r;
 }

@@ -54,11 +54,10 @@ static int raw_append_check_message(struct request *rq, const Kvcobra__AppendRaw
         return fail(&rq->error, -EINVAL, "a salt of %zu bytes, at most %d", m->salt.len,
                     CHUNK_SALT_BYTES_MAX);
     if (m->first_position % CHUNK_TOKENS != 0 || (m->first_position == 0) != (m->parent_key.len == 0))
-        return fail(&rq->error, -EINVAL,
-                    "position %" PRIu64 " %s: chunks begin at multiples of %d, and only the one at 0 has "
-                    "no parent",
-                    m->first_position, m->parent_key.len ? "with a parent" : "without a parent",
-                    CHUNK_TOKENS);
+        return fail(
+            &rq->error, -EINVAL,
+            "position %" PRIu64 " %s: chunks begin at multiples of %d, and only the one at 0 has no parent",
+            m->first_position, m->parent_key.len ? "with a parent" : "without a parent", CHUNK_TOKENS);
     return 0;
 }
 
@@ -149,6 +148,7 @@ static bool raw_append_encode_slice(struct work_item *work)
         j->header.payload_crc32c = crc32c(payload, (size_t) j->header.payload_bytes);
         page_header_store(&j->header, j->page);
     }
+
     return false;
 }
 
@@ -234,6 +234,7 @@ static int raw_append_conclude(struct job *job, struct request *rq)
         raw_append_count(job->server, j);
         r = raw_append_publish(j, rq);
     }
+
     raw_append_discard_slot(j);
     return r;
 }
@@ -349,6 +350,7 @@ static int raw_append_check_new(struct request *rq, const Kvcobra__AppendRaw *m,
         page_count_miss(rq, page_miss_reason(rq, c->space, key));
         return fail(&rq->error, -ENODATA, "no client published this chunk, or it was evicted");
     }
+
     if (dtype_bytes((unsigned) m->type) == 0)
         return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
 
@@ -359,6 +361,7 @@ static int raw_append_check_new(struct request *rq, const Kvcobra__AppendRaw *m,
     r = raw_append_check_place(rq, &c->space->layout, (unsigned) m->type, m->k_offset, "k");
     if (r < 0)
         return r;
+
     return raw_append_check_place(rq, &c->space->layout, (unsigned) m->type, m->v_offset, "v");
 }
 
@@ -396,5 +399,6 @@ int raw_append_handle(struct request *rq)
     r = raw_append_check_new(rq, m, &c, &key);
     if (r < 0)
         return r;
+
     return raw_append_begin(rq, &c, m, &key);
 }

@@ -104,8 +104,7 @@ static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uin
             if ((h & 0x7c00) == 0x7c00)
                 return fail(e, -EINVAL,
                             "layer %" PRIu32 ", KV head %" PRIu32 ", %s of token %" PRIu32
-                            ": %g does not fit "
-                            "binary16 around the table's mean",
+                            ": %g does not fit binary16 around the table's mean",
                             layer, l->shard.first_head + head, side_names[side], t, (double) *x);
 
             memcpy(to + (t * d + i) * sizeof(h), &h, sizeof(h));
@@ -126,6 +125,7 @@ static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, ui
 
     if (r < 0)
         return r;
+
     r = chunk_encode(l, layer, head, side, rows, stride, payload, &counts[side], &w->chunk);
     if (r < 0)
         return fail(e, r, "layer %" PRIu32 ", KV head %" PRIu32 ": a key or value is not finite", layer,
@@ -152,6 +152,7 @@ int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct r
         if (r == 0)
             dtype_load(places[side]->dtype, w.numbers, 0, n, w.rows[side]);
     }
+
     for (uint32_t i = 0; r == 0 && i < 2 * l->shard.n_heads; i++)
         r = raw_codec_encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V,
                                   first, &w, payload, counts, e);

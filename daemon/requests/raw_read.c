@@ -61,6 +61,7 @@ static int raw_read_conclude(struct job *job, struct request *rq)
         rq->error = j->error;
         return j->err;
     }
+
     kvcobra__read_raw_reply__init(reply);
     reply->bytes = j->bytes;
     reply->first_position = j->first_position;
@@ -149,6 +150,7 @@ static void raw_read_on_copied(void *ctx, struct mover_reply *reply)
         if (r == 0)
             return; /* from here on a thread owns the job */
     }
+
     j->err = r;
     job_end(&j->job);
 }
@@ -170,6 +172,7 @@ static int raw_read_begin_on_gpu(struct request *rq, const struct page_handle *h
         job_cancel(&j->job);
         r = asked;
     }
+
     raw_gpu_stage_deinit(&j->stage);
     return r;
 }

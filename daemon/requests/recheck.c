@@ -78,6 +78,7 @@ static int recheck_conclude(struct job *job, struct request *rq)
             h.slot->generation == c->generation)
             store_page_checked(st, c->slot, false);
     }
+
     if (!rq)
         return 0;
 

@@ -67,10 +67,10 @@ static void recheck_gpu_judge(struct store *st, const struct recheck_gpu_page *c
 
 static int recheck_gpu_retry_later(struct request *rq, const char *why)
 {
-    return fail(&rq->error, -EAGAIN,
-                "pages of an earlier kvcobrad must be checked first, which is not possible "
-                "now (%.250s): retry later",
-                why);
+    return fail(
+        &rq->error, -EAGAIN,
+        "pages of an earlier kvcobrad must be checked first, which is not possible now (%.250s): retry later",
+        why);
 }
 
 static int recheck_gpu_conclude(struct job *job, struct request *rq)
@@ -105,6 +105,7 @@ static void recheck_gpu_on_checked(void *ctx, struct mover_reply *reply)
         j->pages[q->first + i].found = m->crc32c[i];
         j->pages[q->first + i].answered = true;
     }
+
     if (--j->n_waiting == 0)
         job_end(&j->job);
 }
@@ -129,6 +130,7 @@ static int recheck_gpu_send_batch(struct server *s, const struct device *d, stru
         ranges[i].bytes = pages[i].bytes;
         pointers[i] = &ranges[i];
     }
+
     check.device = d->number;
     check.extent_bytes = st->pool.extent_bytes;
     check.n_ranges = q->n;
@@ -175,6 +177,7 @@ static int recheck_gpu_collect(struct store *st, const uint32_t *slots, size_t n
                 .extent = h.span->extent,
             };
     }
+
     qsort(j->pages, j->n, sizeof(j->pages[0]), recheck_gpu_by_extent);
     j->batches = calloc(j->n, sizeof(j->batches[0]));
     for (size_t i = 0; j->batches && i < j->n; i++) {
@@ -182,6 +185,7 @@ static int recheck_gpu_collect(struct store *st, const uint32_t *slots, size_t n
             j->batches[j->n_batches++] = (struct recheck_gpu_batch){.job = j, .first = i};
         j->batches[j->n_batches - 1].n++;
     }
+
     return j->batches ? 0 : -ENOMEM;
 }
 
@@ -211,6 +215,7 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
         job_cancel(&j->job);
         return recheck_gpu_retry_later(rq, strerror(-r));
     }
+
     for (size_t i = 0; i < j->n; i++)
         store_hold(st, j->pages[i].slot);
     (void) take_ptr(j);

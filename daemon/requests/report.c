@@ -77,6 +77,7 @@ static int report_conclude_moments(struct job *job, struct request *rq)
         job->server->refused_reports++;
         r = fail(&rq->error, j->err, "%.400s", j->why.text);
     }
+
     return r;
 }
 

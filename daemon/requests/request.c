@@ -67,6 +67,7 @@ static int request_send_reply(struct request *rq)
         request_close_all(fds, rq->n_fds);
         return (int) bytes;
     }
+
     rq->conn->fds_sent |= rq->n_fds > 0;
     return ev_stream_send(rq->conn->stream, scratch->packet, (size_t) bytes, fds, rq->n_fds);
 }

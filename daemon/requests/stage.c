@@ -74,6 +74,7 @@ static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcom
         reply->state = (Kvcobra__TableState) t->state;
         reply->reason = (char *) t->reason;
     }
+
     rq->reply.body_case = KVCOBRA__REPLY__BODY_STAGE_TABLE;
     rq->reply.stage_table = reply;
     return r;
@@ -149,6 +150,7 @@ static int stage_conclude_parse(struct job *job, struct request *rq)
             return r;
         }
     }
+
     stage_release(job->server, &j->staging);
     return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
@@ -172,6 +174,7 @@ int stage_handle(struct request *rq)
         (void) munmap(bytes, m->bytes);
         return fail(&rq->error, -ENOMEM, "out of memory for a table");
     }
+
     *j = (struct stage_job){
         .job.work.run = stage_parse,
         .job.finish = stage_conclude_parse,

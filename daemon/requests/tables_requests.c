@@ -40,6 +40,7 @@ int tables_requests_handle_list(struct request *rq)
             reply->next_cursor = t->id;
             break;
         }
+
         kvcobra__table_info__init(info);
         info->digest = bytes_view(t->digest, DIGEST_BYTES);
         info->model_digest = bytes_view(t->model_digest, DIGEST_BYTES);
@@ -55,6 +56,7 @@ int tables_requests_handle_list(struct request *rq)
         info->fit = &scratch->fits[n];
         scratch->table_pointers[n++] = info;
     }
+
     reply->n_tables = n;
     reply->tables = scratch->table_pointers;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_LIST_TABLES;

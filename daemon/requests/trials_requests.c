@@ -78,6 +78,7 @@ int trials_requests_handle_get_fit(struct request *rq)
         scratch->live_pointers[i] = &scratch->live[i];
         scratch->shadow_pointers[i] = &scratch->shadow[i];
     }
+
     reply->n_live = reply->n_shadow = n;
     reply->live = scratch->live_pointers;
     reply->shadow = scratch->shadow_pointers;

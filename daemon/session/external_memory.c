@@ -34,6 +34,7 @@ static void external_memory_discard_reserved(struct sessions *ss, struct store *
             return;
         if (h.slot->state != SLOT_RESERVED)
             continue;
+
         reservations_take(ss->list[h.slot->session], number);
         store_discard(st, number);
     }

@@ -91,6 +91,7 @@ void orphans_end(struct sessions *ss, uint32_t number)
         closep(&o->pidfd);
         ss->n_watched--;
     }
+
     *o = (struct orphan){.pidfd = -1};
 }
 

@@ -30,8 +30,8 @@ struct store *orphans_store(struct sessions *ss, uint32_t number);
 bool orphans_is_watched(const struct sessions *ss, uint32_t number);
 uint64_t orphans_holds(const struct sessions *ss, uint32_t number);
 
-/* Ends the orphaned holds of session @number: its process is gone, or said BYE, after which it maps no page.
- */
+/* Ends the orphaned holds of session @number: its process is gone, or said BYE, after which it maps no
+ * page. */
 void orphans_end(struct sessions *ss, uint32_t number);
 
 /* Ends the holds of processes that have exited. */

@@ -61,6 +61,7 @@ void reservations_discard_earlier(struct session *x)
             reservations_take(x, number);
             store_discard(store_of(x->tenant), number);
         }
+
         number = next;
     }
 }

@@ -43,12 +43,14 @@ static int restore_slots(struct store *st, const struct span *span, struct resto
 
         if (!store_resolve(st, first | i, &h) || h.slot->state != SLOT_COMMITTED)
             continue;
+
         r = store_adopt(st, first | i, e);
         if (r == 0)
             n->n_pages++;
         else if (r != -EEXIST)
             return r;
     }
+
     return 0;
 }
 
@@ -65,6 +67,7 @@ static void restore_pages(struct store *st, struct restore_counts *n)
         if (tenant_index_reserve(t, n_pages, &e) < 0) /* it grows later */
             log_event(LOG_WARNING, "index-small", "tenant=%s message=\"%s\"", t->name, e.text);
     }
+
     for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
         const struct span *span = st->pool.spans[i];
 
@@ -98,6 +101,7 @@ static int restore_span(struct sessions *ss, struct pool_extent *x, uint32_t uni
         return 0;
     if (r < 0)
         return fail(e, r, "the span at unit %" PRIu32 " cannot be restored: %s", unit, strerror(-r));
+
     return 0;
 }
 
@@ -259,6 +263,7 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
         journal_session_remove(&ss->persist->journal, number);
         return;
     }
+
     if (pidfd < 0)
         r = fail(&e, pidfd, "its process cannot be watched: %s",
                  strerror(-pidfd)); /* -ESRCH: until the first tick */
@@ -296,11 +301,13 @@ static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_coun
         journal_hold_remove(&ss->persist->journal, cell);
         return;
     }
+
     x = ss->list[number];
     if (!x || lease_restore(&x->leases, c->lease, hold_item(c), cell) < 0) {
         orphans_add_hold(ss, number);
         n->n_orphaned++;
     }
+
     page.slot->holds++;
     n->n_holds++;
 }

@@ -69,6 +69,7 @@ static int session_create(struct sessions *ss, uint32_t number, struct tenant *t
         free(x);
         return fail(e, r, "cannot watch process %ld: %s", (long) pid, strerror(-r));
     }
+
     lease_init(&x->leases, &ss->persist->journal, number, ss->config->leases_per_session_max);
     ss->list[number] = x;
     ss->n++;
@@ -310,6 +311,7 @@ int session_model_add(struct session *x, const struct session_model *m, uint32_t
             return 0;
         }
     }
+
     if (x->n_models >= x->sessions->config->models_per_session_max)
         return fail(e, -EDQUOT, "this session has opened %" PRIu32 " models, the maximum", x->n_models);
 
@@ -350,6 +352,7 @@ int session_ref_table(struct session *x, struct table_entry *t)
         ref = &refs[x->n_refs++];
         *ref = (struct session_ref){t, 0};
     }
+
     if (ref->n == UINT32_MAX)
         return -ENOMEM;
 

@@ -29,6 +29,7 @@ int control_build(struct tenant *t, struct errmsg *e)
         atomic_store_explicit(&t->control->moved, 1, memory_order_release);
         (void) extent_free(t->control_memory);
     }
+
     t->control_memory = memory;
     t->control = page;
     t->control_object++;
@@ -85,6 +86,7 @@ static unsigned control_n_missing(const struct tenant *t, int model, const struc
             found = memcmp(m->digests[i], wanted[k], DIGEST_BYTES) == 0;
         n += !found;
     }
+
     return n;
 }
 
@@ -136,6 +138,7 @@ static int control_rebuild(struct tenant *t, struct errmsg *e)
         if (c.active)
             control_store_words(t, i, &c);
     }
+
     return 0;
 }
 
@@ -156,6 +159,7 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
         if (r < 0)
             return r;
     }
+
     control_store_words(t, (unsigned) model, tables);
     if (ret_slot)
         *ret_slot = (uint32_t) model;

@@ -39,6 +39,7 @@ void devices_init(struct devices *d, const struct config *c)
         (void) snprintf(x->name, sizeof(x->name), "gpu%" PRIu32, i);
         memcpy(x->uuid, uuids[i], sizeof(x->uuid));
     }
+
     d->n = 1 + n_gpus;
     devices_configure(d, c);
 }
@@ -123,6 +124,7 @@ int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant
             return 0;
         }
     }
+
     if (st->n_tenants >= d->config->tenants_max)
         return fail(e, -EDQUOT, "%s has %" PRIu32 " tenants, the maximum: raise --tenants", x->name,
                     st->n_tenants);

@@ -100,11 +100,13 @@ uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_dig
     for (struct group *g = t->groups; g && n < n_max; g = g->next) {
         if (table_digest && memcmp(g->space->table_digest, table_digest, DIGEST_BYTES) != 0)
             continue;
+
         for (uint32_t v; n < n_max && (v = evict_queue_victim(&st->pool, g)) != SLOT_NONE; n++) {
             evict(st, t, v);
             bytes += g->slot_bytes;
         }
     }
+
     *ret_bytes = bytes;
     return n;
 }
@@ -122,8 +124,10 @@ bool evict_for_group(struct store *st, struct group *g)
             evict_empty_span(st, g->tenant, s);
             return true;
         }
+
         v = evict_queue_victim(p, g);
     }
+
     if (v == SLOT_NONE)
         return false;
 

@@ -80,6 +80,7 @@ uint32_t evict_queue_victim(struct pool *p, struct group *g)
         } else {
             return number;
         }
+
         evict_queue_pull(p, g, number);
         evict_queue_push(p, g, number, SLOT_QUEUE_MAIN);
     }

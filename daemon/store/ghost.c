@@ -37,6 +37,7 @@ int ghosts_init(struct ghosts *g, uint32_t n_max)
         ghosts_deinit(g);
         return -ENOMEM;
     }
+
     return 0;
 }
 

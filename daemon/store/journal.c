@@ -187,6 +187,7 @@ int journal_adopt(struct journal *j, int fd, struct errmsg *e)
         journal_deinit(j);
         return r;
     }
+
     j->sequence = journal_read(j)->sequence;
     j->head->n_starts++;
     journal_collect_unused(j);
@@ -212,6 +213,7 @@ uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_by
 
         if (p->pool_bytes != 0)
             continue;
+
         *p = (struct journal_place){.extent_bytes = extent_bytes, .unit_bytes = unit_bytes};
         memcpy(p->uuid, uuid, strlen(uuid) + 1);
         randombytes_buf(p->pool_id, sizeof(p->pool_id));
@@ -220,6 +222,7 @@ uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_by
         p->pool_bytes = pool_bytes;
         return i;
     }
+
     return PLACE_NONE;
 }
 
@@ -280,6 +283,7 @@ uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, ui
         journal_keep_order();
         j->head->n_holds++;
     }
+
     c = &j->holds[number];
     c->lease = lease;
     c->session_item = session << JOURNAL_ITEM_BITS | item;

@@ -60,6 +60,7 @@ static int lease_record_holds(struct leases *l, struct lease *x, const uint32_t 
         x->cells[i] = CELL_NONE;
         if (slots[i] == SLOT_NONE)
             continue;
+
         x->cells[i] = journal_hold_add(l->journal, l->session, i, x->id, slots[i]);
         if (x->cells[i] == CELL_NONE) {
             while (i-- > 0)
@@ -67,8 +68,10 @@ static int lease_record_holds(struct leases *l, struct lease *x, const uint32_t 
                     journal_hold_remove(l->journal, x->cells[i]);
             return -ENOSPC;
         }
+
         x->n_held++;
     }
+
     return 0;
 }
 
@@ -96,6 +99,7 @@ int lease_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret
         free(x);
         return r;
     }
+
     l->first_unused++;
     l->table[at] = x;
     l->n_leases++;
@@ -121,6 +125,7 @@ static int lease_restore_item(struct lease **x, uint32_t item, uint32_t cell)
         larger->n_items = n;
         *x = larger;
     }
+
     if ((*x)->cells[item] != CELL_NONE)
         return -EBADMSG;
 
@@ -147,6 +152,7 @@ int lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
         *l->table[at] = (struct lease){.id = id};
         l->n_leases++;
     }
+
     if (l->table[at]->id != id)
         return -EBADMSG;
 
@@ -235,6 +241,7 @@ uint32_t lease_release_unkept(struct leases *l, struct store *st)
             x->kept = false;
         }
     }
+
     return n;
 }
 

@@ -39,6 +39,7 @@ void persist_write_list(struct persist *p)
         log_event(LOG_ERR, "not-stored", "what=journal message=\"out of memory\"");
         return;
     }
+
     n = 0;
     for (uint32_t i = 0; i < p->devices->n; i++) {
         const struct pool *pool = &p->devices->list[i].store.pool;
@@ -47,6 +48,7 @@ void persist_write_list(struct persist *p)
             if (!pool->extents[k]->external) /* external memory: its client's to free */
                 ids[n++] = pool->extents[k]->id;
     }
+
     journal_write(&p->journal, ids, n, p->devices->serials.next_extent);
 }
 
@@ -126,6 +128,7 @@ static int persist_open_journal(struct persist *p, struct errmsg *e)
         supervisor_remove(p->supervisor, name);
         return persist_open_new(p, e);
     }
+
     return 0;
 }
 
@@ -183,6 +186,7 @@ static int persist_open_pool(struct persist *p, struct device *d, struct errmsg 
                   "does not shrink: stop and start to make it smaller\"",
                   d->name, bytes, d->pool_bytes);
     }
+
     r = pool_init(&d->store.pool, &p->devices->serials, bytes, d->extent_bytes, d->unit_bytes, e);
     if (r == 0 && d->number > 0)
         d->store.pool.source = &no_source;

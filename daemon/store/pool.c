@@ -34,6 +34,7 @@ int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes,
         pool_deinit(p);
         return fail(e, -ENOMEM, "out of memory for the tables of a pool of %" PRIu64 " bytes", pool_bytes);
     }
+
     for (uint32_t i = 0; i < p->n_spans_max; i++) /* number 0 on top */
         p->free_numbers[p->n_free_numbers++] = p->n_spans_max - 1 - i;
     return 0;
@@ -277,10 +278,12 @@ static int pool_add_span(struct pool *p, struct group *g, const struct span_owne
         if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]) ||
             !pool_may_use(p->extents[i], owner))
             continue;
+
         r = span_new(p, p->extents[i], g, n_units, owner, ret);
         if (r != -ENOSPC)
             return r;
     }
+
     if (!owner->may_grow || !pool_can_grow(p))
         return fail(e, -ENOSPC,
                     "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others",
@@ -306,6 +309,7 @@ int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *own
         if (r < 0)
             return r;
     }
+
     *ret_slot = span_slot_take(p, s);
     return 0;
 }
@@ -414,6 +418,7 @@ static bool pool_span_is_valid(const struct pool *p, const struct span *s, struc
             slot->generation == 0 || slot->generation > p->serials->generation)
             return fail(e, 0, "slot %u of span %u is in no possible state", i, s->number);
     }
+
     for (uint32_t at = s->free; at != SLOT_NONE && n_free <= s->n_slots; n_free++) {
         const struct slot *slot = pool_slot(p, at);
 
@@ -422,6 +427,7 @@ static bool pool_span_is_valid(const struct pool *p, const struct span *s, struc
 
         at = slot->next;
     }
+
     if (n_used != s->n_used || n_busy != s->n_busy || n_free + n_used != s->n_fresh_from || n_used == 0)
         return fail(e, 0, "span %u counts %u used, %u busy, %u free of %u", s->number, n_used, n_busy, n_free,
                     s->n_fresh_from);
@@ -430,6 +436,7 @@ static bool pool_span_is_valid(const struct pool *p, const struct span *s, struc
         return fail(e, 0, "span %u is larger than its units or of another tenant", s->number);
     if ((s->list == &s->group->partial) != (s->n_used < s->n_slots && !pool_extent_is_closed(s->extent)))
         return fail(e, 0, "span %u stands in the wrong list of its group", s->number);
+
     return true;
 }
 
@@ -450,13 +457,16 @@ static bool pool_extent_is_valid(const struct pool *p, const struct pool_extent 
 
         if (number == UINT32_MAX)
             continue;
+
         n++;
         if (number >= p->n_spans_max || !p->spans[number] || p->spans[number]->extent != x ||
             i - p->spans[number]->first_unit >= p->spans[number]->n_units)
             return fail(e, 0, "unit %u of extent %" PRIu64 " names span %u", i, x->id, number);
     }
+
     if (n != x->n_units_used)
         return fail(e, 0, "extent %" PRIu64 " counts %u used units, has %u", x->id, x->n_units_used, n);
+
     return true;
 }
 
@@ -473,14 +483,17 @@ bool pool_is_valid(const struct pool *p, struct errmsg *e)
     for (uint32_t i = 0; i < p->n_spans_max; i++) {
         if (!p->spans[i])
             continue;
+
         n_spans++;
         n_units += p->spans[i]->n_units;
         if (p->spans[i]->number != i || !pool_span_is_valid(p, p->spans[i], e))
             return false;
     }
+
     for (uint32_t i = 0; i < p->n_extents; i++)
         n_units -= p->extents[i]->n_units_used;
     if (n_spans + p->n_free_numbers != p->n_spans_max || n_units != 0)
         return fail(e, 0, "spans and units do not add up");
+
     return true;
 }

@@ -55,9 +55,8 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
     if (!evict_for_quota(st, t, g->slot_bytes))
         return fail(e, -EDQUOT,
                     "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: %" PRIu64
-                    " in pages that are held, "
-                    "%" PRIu64 " in arenas of its clients (--arena-bytes for each): release pages, end "
-                    "clients or raise the quota",
+                    " in pages that are held, %" PRIu64 " in arenas of its clients (--arena-bytes for each): "
+                    "release pages, end clients or raise the quota",
                     t->name, tenant_used_bytes(t), t->quota_bytes, t->held_bytes, t->arena_bytes);
 
     do {

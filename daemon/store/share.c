@@ -41,6 +41,7 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
 
         room -= n;
     }
+
     return share_extents(&st->pool, bytes) <= room;
 }
 
@@ -97,6 +98,7 @@ static struct pool_extent *share_find_idle(const struct store *st, const struct 
             best = x;
         }
     }
+
     return best;
 }
 
@@ -193,12 +195,14 @@ static struct pool_extent *share_find_owed(const struct store *st, const struct 
 
         if (x->tenant == t || x->external || pool_extent_is_closed(x) || share_borrowed(st, x->tenant) <= 0)
             continue;
+
         bytes = share_busy_bytes(&st->pool, x);
         if (bytes < least) {
             least = bytes;
             best = x;
         }
     }
+
     return best;
 }
 
@@ -254,6 +258,7 @@ void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms)
         t->lacks_space = false;
         if (!x || now_ms < t->reclaim_until_ms)
             continue;
+
         t->awaited_extent = 0;
         pool_extent_set_reclaimed(&st->pool, x, false);
         share_publish_reclaim(st, x->tenant);

@@ -181,19 +181,23 @@ static void span_adopt_slots(struct pool *p, struct span *s)
         } else {
             slot->state = SLOT_FREE;
         }
+
         if (slot->state != SLOT_FREE) {
             s->n_fresh_from = i + 1;
             s->n_used++;
         }
+
         slot->queue = SLOT_QUEUE_NONE;
         slot->holds = 0;
         slot->next = slot->prev = SLOT_NONE;
         if (slot->generation > p->serials->generation)
             p->serials->generation = slot->generation;
     }
+
     for (uint32_t i = s->n_fresh_from; i-- > 0;) {
         if (s->slots[i].state != SLOT_FREE)
             continue;
+
         s->slots[i].next = s->free;
         s->free = s->number << POOL_SLOT_BITS | i;
     }
@@ -227,12 +231,14 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
         free(s);
         return -ENOENT;
     }
+
     for (uint32_t i = 0; i < p->n_free_numbers; i++) {
         if (p->free_numbers[i] == s->number) {
             p->free_numbers[i] = p->free_numbers[--p->n_free_numbers];
             break;
         }
     }
+
     span_place(p, s);
     g->n_used += s->n_used;
     span_file(s);
@@ -271,6 +277,7 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
         number = s->number << POOL_SLOT_BITS | s->n_fresh_from;
         slot = &s->slots[s->n_fresh_from++];
     }
+
     n->generation++;
     if (n->generation_record)
         *(volatile uint64_t *) n->generation_record = n->generation;
@@ -316,6 +323,7 @@ static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32
         for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is freed with its last used slot */
             if (slots[i].state == SLOT_FREE)
                 continue;
+
             left--;
             visit(ctx, number | i);
         }

@@ -30,8 +30,8 @@ uint32_t span_slot_take(struct pool *p, struct span *s);
 /* Moves the span to the list of its group that matches its free slots. */
 void span_file(struct span *s);
 
-/* To FREE, from any other state. The slot is not held and in no list. Frees the span with its last used slot.
- */
+/* To FREE, from any other state. The slot is not held and in no list. Frees the span with its last used
+ * slot. */
 void span_slot_give(struct pool *p, struct span *s, uint32_t number);
 
 /* Calls @visit for every slot of @g that is not FREE. @visit gives back every slot that it is called for, or

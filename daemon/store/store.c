@@ -122,6 +122,7 @@ int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
         pool_slot_give(&st->pool, number);
         return r;
     }
+
     g->n_pages++;
     g->tenant->n_pages++;
     g->space->n_pages++;
@@ -164,6 +165,7 @@ void store_page_checked(struct store *st, uint32_t number, bool whole)
         slot->unchecked = 0;
         return;
     }
+
     if (log_is_due(++st->n_damaged))
         log_event(LOG_ERR, "page-damaged",
                   "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64 " message=\"its checksum changed "
@@ -206,6 +208,7 @@ int store_find_whole(struct store *st, const struct tenant *t, const struct chun
                             ? "is in external memory whose client is gone"
                             : "was damaged over a restart");
     }
+
     *ret_slot = slot;
     return 0;
 }
@@ -300,6 +303,7 @@ void store_drop_space(struct store *st, struct space *space, enum ghost_reason r
             if (g)
                 span_visit_slots(g, store_drop_one, &v);
         }
+
         tenant_groups_free(t, space);
     }
 }
@@ -322,8 +326,10 @@ static bool store_queue_is_valid(const struct store *st, const struct group *g, 
         prev = at;
         at = slot->next;
     }
+
     if (n != q->n || prev != q->tail)
         return fail(e, 0, "eviction queue %u counts %" PRIu32 " pages, has %" PRIu32, id, q->n, n);
+
     return true;
 }
 
@@ -367,11 +373,13 @@ static bool store_tenant_is_valid(const struct store *st, const struct tenant *t
         held_bytes += (c.n_held + c.n_reserved) * (uint64_t) g->slot_bytes;
         n_pages += c.n_pages;
     }
+
     if (page_bytes != t->page_bytes || held_bytes != t->held_bytes || n_pages != t->n_pages ||
         n_pages != t->index.n_entries)
         return fail(e, 0, "the accounts of tenant %s do not add up", t->name);
     if (tenant_used_bytes(t) > t->quota_bytes)
         return fail(e, 0, "tenant %s is above its quota", t->name);
+
     return true;
 }
 

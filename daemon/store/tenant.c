@@ -126,6 +126,7 @@ int tenant_group(struct tenant *t, struct space *space, unsigned page_class, str
         g->next = t->groups;
         t->groups = g;
     }
+
     *ret_group = g;
     return 0;
 }
@@ -141,6 +142,7 @@ void tenant_groups_free(struct tenant *t, const struct space *space)
             link = &g->next;
             continue;
         }
+
         assert(g->n_used == 0);
         *link = g->next;
         free(g);
@@ -193,6 +195,7 @@ static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct
         if (r < 0)
             return r;
     }
+
     if (t->next_slot < s->n_fresh_from)
         return 0;
 
@@ -224,11 +227,13 @@ static int tenant_continue_next(struct tenant *t, const struct pool *p, uint32_t
             return r;
         }
     }
+
     if (t->next_memory && t->next_span >= p->n_spans_max) {
         tenant_replace_index(t, t->next_memory, &t->next_index);
         t->next_memory = NULL;
         t->next_span = t->next_slot = 0;
     }
+
     return 0;
 }
 
@@ -259,6 +264,7 @@ int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key
             r = index_insert(&t->index, key, &hit);
         return r < 0 ? fail(e, r, "no place for a page in the index of tenant %s", t->name) : 0;
     }
+
     if (t->next_memory && index_insert(&t->next_index, key, &hit) < 0)
         tenant_drop_next(t); /* the next insertion starts another one */
     return r;

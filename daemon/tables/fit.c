@@ -49,6 +49,7 @@ int fit_check(const Kvcobra__Report *r, uint32_t n_layers, struct errmsg *e)
             !fit_is_sum(l->signal_v) || !fit_is_sum(l->error_v) || !fit_is_sum(l->shadow_v))
             return fail(e, -EINVAL, "a report with a sum of layer %zu that is negative or not finite", i);
     }
+
     return 0;
 }
 
@@ -76,6 +77,7 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
         shadow->reports++;
         shadow->shadow_tokens += r->tokens;
     }
+
     for (size_t i = 0; i < r->n_layers; i++) {
         const Kvcobra__LayerSums *l = r->layers[i];
         double k = tokens * fit_ratio(l->error_k, l->signal_k),
@@ -85,6 +87,7 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
         f->layers[i].live[1] += v;
         if (!shadow)
             continue;
+
         shadow->layers[i].active[0] += k;
         shadow->layers[i].active[1] += v;
         shadow->layers[i].shadow[0] += tokens * fit_ratio(l->shadow_k, l->signal_k);
@@ -147,6 +150,7 @@ void fit_fill(const struct fit *f, Kvcobra__Fit *ret)
         ret->error_k = live[0] / (double) f->tokens;
         ret->error_v = live[1] / (double) f->tokens;
     }
+
     ret->shadow_tokens = f->shadow_tokens;
     if (f->shadow_tokens > 0) {
         ret->active_error_k = active[0] / (double) f->shadow_tokens;

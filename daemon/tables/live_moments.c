@@ -58,6 +58,7 @@ int live_open(struct live_set *s, const char *tenant, const uint8_t *model_diges
         if (r < 0)
             return r;
     }
+
     x->n_users++;
     *ret = x;
     return 0;
@@ -115,6 +116,7 @@ int live_add(struct live_moments *x, struct moments *m, struct errmsg *e)
         if (r == 0)
             (void) moments_free(m);
     }
+
     (void) pthread_mutex_unlock(&x->lock);
     if (r == 0)
         atomic_fetch_add(&x->reports, 1);
@@ -150,6 +152,7 @@ int live_select(struct live_set *s, const uint8_t *model_digest, char *const *te
         free(found);
         return fail(e, -ENODATA, "no client reported moments of this model");
     }
+
     for (size_t i = 0; i < n_found; i++)
         found[i]->n_users++;
     *ret = found;

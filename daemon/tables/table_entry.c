@@ -32,6 +32,7 @@ const char *table_state_name(enum table_state s)
     case TABLE_REJECTED:
         return "rejected";
     }
+
     return "unknown";
 }
 

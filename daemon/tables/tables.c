@@ -45,12 +45,13 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
             return 0;
         }
     }
+
     if (page_layout_lacks_heads(t->table, shard))
-        return fail(
-            e, -EINVAL,
-            "the table predicts values from the keys of all %" PRIu32 " KV heads of a layer, a shard of "
-            "%" PRIu32 " is not enough: open the model with all heads, or solve a table with --predict head",
-            t->table->geometry.n_kv_heads, shard.n_heads);
+        return fail(e, -EINVAL,
+                    "the table predicts values from the keys of all %" PRIu32
+                    " KV heads of a layer, a shard of %" PRIu32
+                    " is not enough: open the model with all heads, or solve a table with --predict head",
+                    t->table->geometry.n_kv_heads, shard.n_heads);
 
     s = calloc(1, sizeof(*s));
     if (!s)
@@ -62,6 +63,7 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
         return fail(e, r, "heads %" PRIu32 "..%" PRIu64 " of a model with %" PRIu32 ": %s", shard.first_head,
                     (uint64_t) shard.first_head + shard.n_heads, t->table->geometry.n_kv_heads, strerror(-r));
     }
+
     s->id = ts->next_space++;
     s->table = t;
     memcpy(s->table_digest, t->digest, DIGEST_BYTES);
@@ -94,6 +96,7 @@ static int tables_lost_space(struct tables *ts, struct table_entry *t, struct sh
         s->next = t->spaces;
         t->spaces = s;
     }
+
     *ret_space = s;
     return 0;
 }
@@ -140,6 +143,7 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
             l->page_bytes[class] = page_bytes;
         }
     }
+
     if (l->slot_bytes[page_class] != slot_bytes || l->page_bytes[page_class] != page_bytes)
         return fail(e, -EBADMSG, "stored pages of %zu bytes, where their table makes pages of %zu",
                     page_bytes, l->page_bytes[page_class]);
@@ -241,10 +245,12 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
         *ret_outcome = OUTCOME_STALE;
         return 0;
     }
+
     if (!t->table || (t->state == TABLE_DRAINING && t->drain_until_ms <= now_ms)) {
         *ret_outcome = OUTCOME_ALREADY;
         return 0;
     }
+
     t->drain_until_ms = now_ms;
     table_set_state(ts, t, TABLE_DRAINING);
     if (ts->config->state_dir &&
@@ -290,6 +296,7 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
         if (t->fd < 0)
             return fail(e, -errno, "cannot reopen a copy of the table read-only: %s", strerror(errno));
     }
+
     *ret_fd = t->fd;
     return 0;
 }
@@ -333,6 +340,7 @@ static void tables_load_active(void *ctx, const struct active_line *line)
 
     if (line->draining && !t) /* it has retired since */
         return;
+
     digest_hex(line->digest, hex);
     if (!t || t->state != TABLE_VERIFIED || memcmp(t->model_digest, line->model_digest, DIGEST_BYTES) != 0 ||
         (!line->draining && table_model_find(ts, line->model_digest))) {
@@ -340,14 +348,17 @@ static void tables_load_active(void *ctx, const struct active_line *line)
                   "digest=%s message=\"its line in the active set contradicts its file\"", hex);
         return;
     }
+
     if (line->draining) {
         tables_load_draining(ts, t, line);
         return;
     }
+
     if (table_model_new(ts, line->model_digest, &m, &e) < 0) {
         log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"%s\"", hex, e.text);
         return;
     }
+
     m->active = t;
     m->revision = t->revision = t->activated = line->revision;
     table_set_state(ts, t, TABLE_ACTIVE);

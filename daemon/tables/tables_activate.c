@@ -27,6 +27,7 @@ static enum table_outcome tables_activate_compare_revision(const struct table_mo
         *revision = same ? present : present + 1;
         return same ? OUTCOME_ALREADY : OUTCOME_APPLIED;
     }
+
     if (*revision < present)
         return OUTCOME_STALE;
     if (*revision == present)
@@ -76,6 +77,7 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
         old->drain_until_ms = now_ms + ts->config->drain_ms;
         old->rolled_back = rolling_back;
     }
+
     t->state = TABLE_ACTIVE;
     t->revision = t->activated = revision;
     t->rolled_back = false;
@@ -119,6 +121,7 @@ static int tables_activate_change_active(struct tables *ts, struct table_model *
             table_model_drop(ts, m);
         return r;
     }
+
     for (struct space *s = t->spaces; s; s = s->next)
         s->leaves_first = false;
     trial_end_all(ts, t); /* it is active now, not tried */
@@ -153,6 +156,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
 
         m = table_model_find(ts, t->model_digest);
     }
+
     *ret_outcome = outcome;
     *ret_revision = m->revision;
     memset(ret_previous, 0, DIGEST_BYTES);
@@ -191,6 +195,7 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
         if (r < 0)
             return r;
     }
+
     *ret_outcome = outcome;
     *ret_revision = m->revision;
     memcpy(ret_active, m->active->digest, DIGEST_BYTES);

@@ -145,6 +145,7 @@ int tables_files_write_active(const struct tables *ts, struct errmsg *e)
         path = NULL;
         return fail(e, -ENOMEM, "out of memory");
     }
+
     memcpy(text, ACTIVE_TITLE, at + 1);
     for (const struct table_model *m = ts->models; m; m = m->next)
         at += tables_files_print_active(m, text + at, room - at);
@@ -173,6 +174,7 @@ void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const
         folder = NULL;
         return;
     }
+
     n = scandir(folder, &names, NULL, alphasort);
     if (n < 0)
         log_event(LOG_WARNING, "state-unreadable", "path=%s message=\"%s\", ignoring", folder,
@@ -185,6 +187,7 @@ void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const
             on_table(ctx, path);
         free(names[i]);
     }
+
     free(names);
 }
 
@@ -215,6 +218,7 @@ static int tables_files_parse_line(const char *text, int64_t offset_ms, struct t
         l->drain_until_ms = (uint64_t) (until_ms - offset_ms);
     if (tables_files_digest_from_hex(model, ret->model) < 0)
         return -EBADMSG;
+
     return tables_files_digest_from_hex(table, ret->table);
 }
 
@@ -228,6 +232,7 @@ static void tables_files_parse_active(char *text, const char *path, tables_activ
                   "path=%s message=\"not an active set of this version\", ignoring", path);
         return;
     }
+
     for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
         struct tables_files_line p;
@@ -251,6 +256,7 @@ void tables_files_load_active(const struct config *c, tables_active_fn on_line, 
         path = NULL;
         return;
     }
+
     r = atomic_file_read(path, ACTIVE_FILE_BYTES_MAX, &text, &bytes, &e);
     if (r == 0) { /* not terminated: parse a copy that is */
         char *copy = strndup(text, bytes);

@@ -43,6 +43,7 @@ static int tables_stage_reject(struct tables *ts, const struct staging *s, struc
         table_set_state(ts, t, TABLE_REJECTED);
         *ret = t;
     }
+
     return fail(e, -EBADMSG, "table rejected: %.300s", s->why.text);
 }
 
@@ -56,6 +57,7 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
         *ret_outcome = OUTCOME_APPLIED;
         return tables_stage_reject(ts, s, ret_entry, e);
     }
+
     if (s->err < 0)
         return fail(e, s->err, "cannot read the staged table: %s", strerror(-s->err));
 
@@ -66,9 +68,11 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
         *ret_entry = t;
         return 0;
     }
+
     if (s->revision != 0 && m && s->revision < m->revision)
         return fail(e, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, s->revision,
                     m->revision);
+
     return STAGING_WRITE;
 }
 
@@ -86,6 +90,7 @@ int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome
             tables_files_remove(ts->config, s->table->digest);
         return r;
     }
+
     *ret_outcome = OUTCOME_APPLIED;
     return 0;
 }
@@ -103,6 +108,7 @@ int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t 
             tables_stage_write(ts->config, &s);
         r = tables_stage_accept(ts, &s, ret_outcome, ret_entry, e);
     }
+
     tables_stage_deinit(&s);
     return r;
 }

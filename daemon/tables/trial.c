@@ -45,10 +45,12 @@ int trial_publish_to(struct tenant *tenant, const struct table_model *m, uint32_
         c.canary = x->canary->digest;
         c.canary_share = x->canary_share;
     }
+
     if (x->shadow && memcmp(x->shadow->digest, c.active, DIGEST_BYTES) != 0) {
         c.shadow = x->shadow->digest;
         c.shadow_ppm = x->shadow_ppm;
     }
+
     return control_publish(tenant, m->digest, m->active->table->geometry_digest, &c, ret_slot, e);
 }
 
@@ -74,6 +76,7 @@ static void trial_print_model(FILE *f, const struct table_model *m)
         digest_hex(x->shadow->digest, table);
         (void) fprintf(f, "shadow %s %s %" PRIu32 "\n", model, table, x->shadow_ppm);
     }
+
     if (x->canary) {
         digest_hex(x->canary->digest, table);
         (void) fprintf(f, "canary %s %s %" PRIu32, model, table, x->canary_share);
@@ -96,6 +99,7 @@ static int trial_write_file(const struct tables *ts, struct errmsg *e)
         path = NULL;
         return fail(e, -ENOMEM, "out of memory");
     }
+
     f = open_memstream(&text, &bytes);
     if (!f)
         return fail(e, -ENOMEM, "out of memory");
@@ -105,6 +109,7 @@ static int trial_write_file(const struct tables *ts, struct errmsg *e)
         trial_print_model(f, m);
     if (fclose(f) != 0)
         return fail(e, -ENOMEM, "out of memory");
+
     return atomic_file_write(path, text, bytes, e);
 }
 
@@ -216,6 +221,7 @@ int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_
             fit_forget_shadow(t->fit); /* a new comparison begins */
         table_set_state(ts, t, TABLE_SHADOW);
     }
+
     trial_publish(ts, m);
     return 0;
 }
@@ -234,6 +240,7 @@ static int trial_read_tenants(struct trials *x, const char *const *tenants, size
 
         memcpy(x->tenants[x->n_tenants++], tenants[i], length + 1);
     }
+
     return 0;
 }
 
@@ -286,6 +293,7 @@ int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const
     } else {
         now = m->trials; /* it is not the canary: no change */
     }
+
     *ret_outcome = trial_decide(m, trial_same_canary(&now, &m->trials), &revision);
     *ret_revision = m->revision;
     if (*ret_outcome != OUTCOME_APPLIED)
@@ -315,10 +323,12 @@ void trial_end_all(struct tables *ts, const struct table_entry *t)
         m->trials.shadow = NULL;
         m->trials.shadow_ppm = 0;
     }
+
     if (m->trials.canary == t) {
         m->trials.canary = NULL;
         m->trials.canary_share = m->trials.n_tenants = 0;
     }
+
     if (trial_write_file(ts, &e) <
         0) /* the next start ignores the line, since the table is in another state */
         log_event(LOG_ERR, "trials-unwritten", "message=\"%s\"", e.text);
@@ -350,6 +360,7 @@ static int trial_load_line(struct tables *ts, char *line)
         if (!words[i])
             return -EBADMSG;
     }
+
     for (char *name = strtok_r(NULL, " ", &save); name && n <= TRIAL_TENANTS_MAX;
          name = strtok_r(NULL, " ", &save))
         tenants[n++] = name;
@@ -368,6 +379,7 @@ static int trial_load_line(struct tables *ts, char *line)
         table_set_state(ts, t, TABLE_SHADOW);
         return 0;
     }
+
     if (strcmp(words[0], "canary") == 0 && share <= CANARY_SHARE_MAX && (share > 0 || n > 0)) {
         int r = trial_read_tenants(&m->trials, tenants, n, NULL);
 
@@ -378,6 +390,7 @@ static int trial_load_line(struct tables *ts, char *line)
         m->trials.canary_share = (uint32_t) share;
         return 0;
     }
+
     return -EBADMSG;
 }
 
@@ -395,18 +408,21 @@ void trial_load(struct tables *ts)
         path = NULL;
         return;
     }
+
     r = atomic_file_read(path, TRIALS_FILE_BYTES_MAX, &bytes, &n, &e);
     if (r < 0) {
         if (r != -ENOENT)
             log_event(LOG_ERR, "state-unreadable", "message=\"%s\", ignoring", e.text);
         return;
     }
+
     text = strndup(bytes, n);
     if (!text || strncmp(text, TRIALS_TITLE, strlen(TRIALS_TITLE)) != 0) {
         log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not trials of this version\", ignoring",
                   path);
         return;
     }
+
     for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
         if (trial_load_line(ts, line) < 0)

@@ -85,6 +85,7 @@ static void attend_decode_prepare_row(struct decode *d, size_t row, size_t dim, 
         narrow[c] = (int8_t) attend_decode_nearest(dec[c] * unit[n_wide + c] * (1 / step));
         sum += narrow[c];
     }
+
     d->keys.start[row] = -128 * sum;
     d->keys.mean[row] = k->mean[dim];
 }
@@ -102,6 +103,7 @@ static void attend_decode_plane_energies(const struct decode *d, float *ret_all,
 
         rms[c] = b == 0 ? 0 : 1 / d->head.table->levels[SIDE_K][b].step;
     }
+
     for (size_t i = 0; i < g->n_rot / 2; i++) {
         float centred = 0, mean = 0;
 
@@ -113,6 +115,7 @@ static void attend_decode_plane_energies(const struct decode *d, float *ret_all,
                 centred += dec[c] * rms[c] * (dec[c] * rms[c]);
             mean += k->mean[row] * k->mean[row];
         }
+
         ret_all[i] = centred + mean;
         ret_centred[i] = centred;
     }
@@ -145,15 +148,18 @@ static size_t attend_decode_pick_fast(const struct decode *d, double *ret_bound)
             energy[i] = q[i] * q[i] + q[half + i] * q[half + i];
             square += energy[i] * centred[i] / 2;
         }
+
         limit = 0x1p-11f * fminf(sqrtf(square), 2);
         for (; n > 0; n--, error = more) {
             more = error + constants->fold_error[n - 1] * sqrtf(energy[n - 1] * all[n - 1]);
             if (more > limit)
                 break;
         }
+
         *ret_bound = fmax(*ret_bound, (double) error / sqrt(fmax((double) square, 1e-30)));
         n_fast = n > n_fast ? n : n_fast;
     }
+
     return n_fast;
 }
 
@@ -222,6 +228,7 @@ static void attend_decode_score_fast(struct decode *d, size_t i, size_t n)
             ret[ld + p] = q[2 * p + 1];
         }
     }
+
     memset(d->scores, 0, n * CHUNK_TOKENS * sizeof(*d->scores));
     for (unsigned hi = 0; hi < 2; hi++)
         d->ops->matmul(n, CHUNK_TOKENS, fast, (struct matrix_in){d->q + hi * ld, 2 * ld},
@@ -307,6 +314,7 @@ static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, floa
             k.next_page = attend_decode_next_page(a, page);
             d->ops->decode->unpack_keys(&k, &d->other);
         }
+
         d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums,
                                    d->sums_cols);
         sums += (size_t) codec->r * KEY_SUMS;
@@ -394,6 +402,7 @@ void decode_finish(struct decode *d, size_t first_col)
             sums += (size_t) k->r * KEY_SUMS;
             acc += k->r;
         }
+
         attend_decode_finish_values(d, sums, acc);
     }
 }

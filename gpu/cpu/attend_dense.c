@@ -50,6 +50,7 @@ static void attend_dense_carve(struct attend_dense_work *w, struct scratch_curso
         w->v[i] = attend_rows_take(s, n_keys * d_lanes, sizeof(float));
         w->scores[i] = attend_rows_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
     }
+
     w->rows.q = attend_rows_take(s, n_rows * g->d, sizeof(float));
     w->rows.acc = attend_rows_take(s, n_rows * d_lanes, sizeof(float));
     w->rows.state = attend_rows_take(s, n_rows, sizeof(struct softmax_row));
@@ -219,6 +220,7 @@ static void attend_batch(struct attend_dense_work *w, size_t i, size_t n)
         if (from < to)
             attend_dense_block(w, from, to - from, block);
     }
+
     for (size_t x = 0; x < n; x++)
         attend_dense_store_row(w, i + x);
 }
@@ -246,6 +248,7 @@ void attend_dense_with(const struct attend_dense_args *a, const struct ops *ops)
         attend_dense_load_block(&w, block, EXACT);
         attend_dense_load_block(&w, block, DECODED);
     }
+
     for (size_t i = 0; i < w.rows.n; i += ROWS_BATCH)
         attend_batch(&w, i, w.rows.n - i < ROWS_BATCH ? w.rows.n - i : ROWS_BATCH);
 }

@@ -138,6 +138,7 @@ static void attend_packed_unpack_head_keys(struct attend_packed_work *w, const u
             if (ret)
                 attend_packed_key_columns(w, l, b, codes, ret);
         }
+
         if (values)
             attend_packed_store_columns(levels, values + 8 * half, w->head.v->r_in);
     }
@@ -180,6 +181,7 @@ static void attend_packed_unpack_values(struct attend_packed_work *w, const uint
             half_tile_transpose(codes, codes);
             w->ops->lookup(&w->head.table->levels[SIDE_V][b], b, codes, HALF_TILE_CODES, levels);
         }
+
         attend_packed_store_columns(levels, w->values + v->n_pred + 8 * half, v->r_in);
     }
 }
@@ -287,6 +289,7 @@ static void attend_packed_block(struct attend_packed_work *w, size_t first, size
         rows_softmax(w->ops, &w->rows, i, n, first, n_keys, w->scores);
         attend_packed_accumulate(w, i, n, n_exact, n_keys);
     }
+
     rope_phase_advance(g, &w->frame, &w->args->layout->constants->page_back);
 }
 
@@ -307,6 +310,7 @@ static void attend_packed_decode_step_page(struct attend_packed_work *w, size_t 
         attend_packed_load_exact_value(w, payload + page_sink_off(a->layout, a->layer, a->head, SIDE_V) + row,
                                        t);
     }
+
     decode_page(&w->decode, page, n_exact, w->sinks, w->exact, w->d_lanes);
 }
 
@@ -376,6 +380,7 @@ static void attend_pages(struct attend_packed_work *w, size_t first_page, size_t
         decode_finish(&w->decode, w->d_lanes);
         return;
     }
+
     for (size_t page = first_page; page < end_page; page++) {
         size_t n_exact = attend_packed_load_page(w, page);
 
@@ -506,6 +511,7 @@ void attend_merge_with(const struct attend_args *a, const struct ops *ops, const
                                     partials + s * ld + i * (PARTIAL_ACC + w.rows.acc_cols));
         assert(w.rows.state[i].sum > 0);
     }
+
     attend_packed_store_all(&w);
 }
 

@@ -32,6 +32,7 @@ void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double
             row[x] *= scale;
         rows->state[i] = (struct softmax_row){.max = -INFINITY, .sum = 0};
     }
+
     memset(rows->acc, 0, rows->n * rows->acc_cols * sizeof(*rows->acc));
 }
 
@@ -107,8 +108,10 @@ float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, si
         factor = ops->softmax(&rows->state[i + x], s);
         if (factor == 1)
             continue;
+
         for (size_t c = 0; c < rows->acc_cols; c++)
             acc[c] *= factor;
     }
+
     return factor;
 }

@@ -43,6 +43,7 @@ static void block_unpack_side(const struct codec *c, enum side side, const uint8
             if (side == SIDE_V)
                 half_tile_transpose(fragment, fragment);
         }
+
         block_scatter(fragment, c->r, half, codes);
     }
 }

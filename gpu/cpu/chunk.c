@@ -96,12 +96,14 @@ void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t 
         codec_decode_keys(view, chunk_key_codes(w, head), CHUNK_TOKENS, x, row_stride, w->codec);
         return;
     }
+
     for (uint32_t h = run.first; h < run.first + run.n; h++) {
         uint32_t in_shard = h - l->shard.first_head;
 
         block_unpack(chunk_view_of(l, layer, in_shard), payload + page_block_off(l, layer, in_shard),
                      chunk_key_codes(w, in_shard), NULL);
     }
+
     block_unpack(view, block, NULL, chunk_value_codes(l, w));
     codec_decode_values(view, w->keys, chunk_value_codes(l, w), CHUNK_TOKENS, x, row_stride, w->codec);
 }

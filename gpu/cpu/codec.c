@@ -107,11 +107,13 @@ static void codec_quantise_group(const struct table *t, enum side side, const st
             memset(ret, 0, 8 * GROUP);
             continue;
         }
+
         codec_saturation_limits(l, b, &low, &high);
         for (size_t i = 0; i < 8 * GROUP; i++) {
             ret[i] = codec_quantise(l, b, x[i]);
             counts->saturated += i % GROUP < n && (x[i] < low || x[i] > high);
         }
+
         counts->coords += 8 * n;
     }
 }
@@ -197,6 +199,7 @@ int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, siz
         codec_quantise_group(h.table, SIDE_K, h.k, p.z, lanes, group, counts);
         codec_store_codes(group, h.k->r, lanes, codes + at * h.k->r);
     }
+
     return 0;
 }
 
@@ -222,9 +225,11 @@ int codec_encode_values(struct head_view h, const float *v, size_t row_stride, s
             for (size_t i = 0; i < r * GROUP; i++)
                 p.z[i] -= p.predicted[i];
         }
+
         codec_quantise_group(h.table, SIDE_V, h.v, p.z, lanes, group, counts);
         codec_store_codes(group, r, lanes, codes + at * r);
     }
+
     return 0;
 }
 

@@ -43,12 +43,14 @@ static void begin(size_t n_narrow)
         config.rows[t] = TILE_ROWS;
         config.row_bytes[t] = TILE_BYTES;
     }
+
     config.row_bytes[REST_ROWS] = (uint16_t) rest;
     config.rows[REST_LEVELS] = (uint8_t) (rest / 4);
     if (rest == 0) { /* neither rows nor bytes: a tile has both or neither */
         config.rows[REST_ROWS] = 0;
         config.row_bytes[REST_LEVELS] = 0;
     }
+
     tiles_configure(&config);
 }
 
@@ -87,12 +89,14 @@ static inline_always void decode_amx_multiply_levels(const int8_t *a, size_t str
         MULTIPLY(SUMS_2, FULL_ROWS, FULL_LEVELS, col);
         MULTIPLY(SUMS_3, FULL_ROWS, FULL_LEVELS, col);
     }
+
     if (col < n) {
         MULTIPLY(SUMS_0, REST_ROWS, REST_LEVELS, col);
         MULTIPLY(SUMS_1, REST_ROWS, REST_LEVELS, col);
         MULTIPLY(SUMS_2, REST_ROWS, REST_LEVELS, col);
         MULTIPLY(SUMS_3, REST_ROWS, REST_LEVELS, col);
     }
+
     tile_store(SUMS_0, ret->of[SUMS_0], TILE_BYTES);
     tile_store(SUMS_1, ret->of[SUMS_1], TILE_BYTES);
     tile_store(SUMS_2, ret->of[SUMS_2], TILE_BYTES);
@@ -141,6 +145,7 @@ static void tile_keys(const struct key_codes *x, const struct key_rows *m, float
         keys(x, m, kt);
         return;
     }
+
     for (size_t row = 0; row < end_row; row += TILE_ROWS) {
         size_t n_rows = end_row - row < TILE_ROWS ? end_row - row : TILE_ROWS;
 
@@ -150,6 +155,7 @@ static void tile_keys(const struct key_codes *x, const struct key_rows *m, float
             copy_rows(rows.narrow + row * n, n, n_rows, n, last);
             decode_amx_multiply_levels(last, TABLE_RANK_MAX, 0, codes.narrow, n, &sums);
         }
+
         for (size_t i = 0; i < n_rows; i += 2)
             decode_amx_finish_plane(&codes, &rows, (row + i) / 2, &sums, i, kt);
     }
@@ -330,9 +336,11 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
             switch (b) {
                 EACH_NARROW(decode_amx_half_tile_words(B, at, levels, to))
             }
+
             call_for_next(c, at, b);
             at += (size_t) b * CHUNK_TOKENS;
         }
+
         fill_values(words, ret->of[i / 2]);
     }
 }
@@ -396,6 +404,7 @@ static void fill_key_values(const ivec *x, size_t n, int8_t ret[TILE_ROWS][TILE_
             low[i] = _mm512_shuffle_i32x4(y[2 * i], y[2 * i + 1], 0x44);
             high[i] = _mm512_shuffle_i32x4(y[2 * i], y[2 * i + 1], 0xee);
         }
+
         _mm512_store_si512(ret[4 * s], _mm512_shuffle_i32x4(low[0], low[1], 0x88));
         _mm512_store_si512(ret[4 * s + 1], _mm512_shuffle_i32x4(low[0], low[1], 0xdd));
         _mm512_store_si512(ret[4 * s + 2], _mm512_shuffle_i32x4(high[0], high[1], 0x88));

@@ -57,6 +57,7 @@ static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows
         a[rows->n * r + x] = q_lo * k->mean[lo] + q_hi * k->mean[hi];
         b[rows->n * r + x] = q_lo * k->mean[hi] - q_hi * k->mean[lo];
     }
+
     for (size_t c = rows->n * (r + 1); c < f->cols; c++)
         a[c] = b[c] = 0;
 }
@@ -70,6 +71,7 @@ static void fold_find_steps(const float *a, const float *b, size_t n, size_t ld,
         ret[c] = 0x1p-100f; /* not 0, so that quotients are finite */
         sum[c] = 0;
     }
+
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < cols; c++) {
             float x = fabsf(a[i * ld + c]), y = fabsf(b[i * ld + c]), larger = x > y ? x : y;
@@ -106,6 +108,7 @@ static void fold_round_planes(struct fold *f, size_t n_rows)
         per[c] = 1 / step[c];
         step[c] /= 32767; /* the step of the rotations */
     }
+
     for (size_t i = 0; i < n; i++, a += f->cols, b += f->cols)
         for (size_t c = 0; c < cols; c++) {
             f->finest.pairs[(i * cols + c) * 2] = fold_nearest(a[c] * per[c]);
@@ -126,6 +129,7 @@ static void fold_split_levels(struct fold *f, size_t first, size_t n_planes)
             f->top = level;
         f->next[level] = -BATCH;
     }
+
     f->first[FOLD_LEVELS] = i;
 }
 
@@ -153,6 +157,7 @@ void fold_begin(struct fold *f, const struct ops *ops, const struct page_constan
         f->phase.sin[i] = s * constants->fold_start.cos[i] + c * constants->fold_start.sin[i];
         fold_fill_plane(f, rows, k, i, unit, a, a + n * f->cols);
     }
+
     fold_round_planes(f, rows->n);
 }
 

@@ -80,6 +80,7 @@ static inline void lookup_16(const struct levels *l, unsigned b, const uint8_t *
             low = _mm512_mask_mov_ps(low, _mm512_test_epi32_mask(index, _mm512_set1_epi32(32)), high);
         }
     }
+
     vec_store(ret, low);
 }
 

@@ -21,6 +21,7 @@ static void matmul_ref(size_t m, size_t n, size_t k, struct matrix_in a, struct 
                 for (size_t l = 0; l < OPS_LANES; l++)
                     sum[l] += factor * row[l];
             }
+
             for (size_t l = 0; l < OPS_LANES; l++)
                 out[l] += sum[l];
         }
@@ -63,6 +64,7 @@ static float softmax_ref(struct softmax_row *row, float scores[CHUNK_TOKENS])
         scores[t] = expf(scores[t] - max);
         sum += scores[t];
     }
+
     factor = expf(row->max - max);
     row->sum = row->sum * factor + sum;
     row->max = max;

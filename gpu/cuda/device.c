@@ -44,6 +44,7 @@ static int device_parse_uuid(const char *text, struct cu_uuid *ret, struct errms
         uuid.bytes[n / 2] |= (uint8_t) (n % 2 == 0 ? digit << 4 : digit);
         n++;
     }
+
     if (n != 2 * sizeof(uuid.bytes))
         return fail(e, -EINVAL, "\"%s\" is not the UUID of a GPU ('nvidia-smi -L' lists them)", text);
 
@@ -110,10 +111,12 @@ static void device_list_uuids(const struct cuda_driver *d, int n, char *ret, siz
 
         if (d->device_get(&device, i) != CU_SUCCESS || d->device_uuid(&uuid, device) != CU_SUCCESS)
             continue;
+
         cuda_uuid_format(&uuid, text);
         written = snprintf(ret + used, bytes - used, "%s%s", used > 0 ? ", " : "", text);
         if (written < 0 || (size_t) written >= bytes - used)
             return;
+
         used += (size_t) written;
     }
 }
@@ -139,6 +142,7 @@ int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_
         if (r == CU_SUCCESS && (!uuid || memcmp(&have, &want, sizeof(have)) == 0))
             return device_read_info(d, device, ret_info, e);
     }
+
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot list GPUs");
 

@@ -162,6 +162,7 @@ static uint32_t device_table_mean_steps_of(const struct geometry *g, const struc
         sizes[i] = device_table_size_of_planes(mean, n, (size_t) i * PLANES_STEP, PLANES_STEP);
         steps |= (uint32_t) (sizes[i] > 0 ? DEVICE_MEAN_EXACT : DEVICE_MEAN_NONE) << 2 * i;
     }
+
     for (;;) {
         uint32_t smallest = n;
 

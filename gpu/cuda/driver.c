@@ -69,10 +69,11 @@ int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e)
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot ask the NVIDIA driver for its version");
     if (d->version < VERSION_MIN)
-        return fail(e, -EOPNOTSUPP,
-                    "the NVIDIA driver is for CUDA %d.%d, at least %d.%d is needed; update it, or use "
-                    "the CPU",
-                    d->version / 1000, d->version % 1000 / 10, VERSION_MIN / 1000, VERSION_MIN % 1000 / 10);
+        return fail(
+            e, -EOPNOTSUPP,
+            "the NVIDIA driver is for CUDA %d.%d, at least %d.%d is needed; update it, or use the CPU",
+            d->version / 1000, d->version % 1000 / 10, VERSION_MIN / 1000, VERSION_MIN % 1000 / 10);
+
     r = d->device_count(&n);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot count GPUs");

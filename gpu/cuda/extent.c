@@ -167,6 +167,7 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
         fd = -1;
         return cuda_fail(d, r, e, "cannot make a descriptor of GPU memory");
     }
+
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "cannot keep a descriptor of GPU memory from children: %s", strerror(errno));
 
@@ -297,6 +298,7 @@ int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handl
         if (r != -ENOMEM && r != -EBUSY && !cuda_is_fatal(result))
             r = -ESTALE;
     }
+
     cuda_space_leave(s);
     return r;
 }

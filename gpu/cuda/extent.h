@@ -74,7 +74,8 @@ int cuda_extent_import(struct cuda_space *s, int fd, size_t bytes, int access,
 /* ---- memory of cuMemAlloc(), which has no descriptor (legacy.c) ---- */
 
 #define CUDA_LEGACY_UNIT                                                                                     \
-    ((size_t) 2 << 20) /* the driver puts smaller allocations into a shared one, and their handle would map  \
+    ((size_t) 2                                                                                              \
+     << 20) /* the driver puts smaller allocations into a shared one, and their handle would map  \
                           all of it */
 
 /**

@@ -153,12 +153,14 @@ static struct choice kernels_choose(const struct cuda_kernels *k, const struct p
         return (struct choice){FIRST_OF_90 + of_90, ATTEND_90_THREADS,
                                kernels_blocks_of_90(of_90, shared_bytes), shared_bytes};
     }
+
     if (k->compute >= ATTEND_80_COMPUTE && of_80 < ATTEND_80_COUNT) {
         size_t shared_bytes = select_attend_80_shared_bytes(of_80, l);
 
         return (struct choice){FIRST_OF_80 + of_80, LAUNCH_THREADS, kernels_blocks_of_80(of_80, shared_bytes),
                                shared_bytes};
     }
+
     return (struct choice){select_attend(l, n_q), LAUNCH_THREADS, SOME_BLOCKS,
                            device_table_attend_shared_bytes(l)};
 }
@@ -228,6 +230,7 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
         n_pack = a->items[i].n_pack > n_pack ? a->items[i].n_pack : n_pack;
         n_new = a->items[i].n_new > n_new ? a->items[i].n_new : n_new;
     }
+
     rows.z = 2 * launch_append_shares(n_new);
     for (unsigned side = SIDE_K; n_pack > 0 && side <= SIDE_V; side++) {
         struct cuda_grid grid = {
@@ -239,6 +242,7 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
         if (r < 0)
             return r;
     }
+
     return cuda_launch(k->space, &k->kernels[number_of_kvc_append_rows], rows, LAUNCH_THREADS, 0, a, stream,
                        e);
 }
@@ -280,6 +284,7 @@ int cuda_write_words(struct cuda_kernels *k, cu_ptr to, const void *from, size_t
         at += n;
         bytes -= n;
     }
+
     return 0;
 }
 

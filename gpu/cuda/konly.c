@@ -79,11 +79,10 @@ int cuda_konly_attend(struct cuda_konly *k, const struct page_layout *l, const s
     int r;
 
     if (kernel == KONLY_ATTEND_COUNT)
-        return fail(
-            e, -EOPNOTSUPP,
-            "packed keys beside binary16 values have a kernel for dimension %d, %d query heads per KV head "
-            "and rank %d at most",
-            KONLY_D, KONLY_ROWS, KONLY_D);
+        return fail(e, -EOPNOTSUPP,
+                    "packed keys beside binary16 values have a kernel for dimension %d, %d query heads per "
+                    "KV head and rank %d at most",
+                    KONLY_D, KONLY_ROWS, KONLY_D);
 
     r = cuda_launch(k->module.space, &k->kernels[kernel], attend, LAUNCH_THREADS, konly_shared_bytes(l), a,
                     stream, e);

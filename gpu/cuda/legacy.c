@@ -15,11 +15,10 @@ static int legacy_check_allocation(const struct cuda_driver *d, cu_ptr at, size_
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "this is no GPU memory");
     if (base != at || all != bytes)
-        return fail(
-            e, -EINVAL,
-            "the allocation of this GPU memory has %zu bytes and begins %zu before it, not %zu there: only a "
-            "whole allocation can be shared",
-            all, (size_t) (at - base), bytes);
+        return fail(e, -EINVAL,
+                    "the allocation of this GPU memory has %zu bytes and begins %zu before it, not %zu "
+                    "there: only a whole allocation can be shared",
+                    all, (size_t) (at - base), bytes);
     if (bytes % CUDA_LEGACY_UNIT != 0)
         return fail(e, -EINVAL, "an allocation of %zu bytes may lie beside others: share multiples of %zu",
                     bytes, CUDA_LEGACY_UNIT);
@@ -63,6 +62,7 @@ int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_
 
         r = result == CU_SUCCESS ? 0 : cuda_fail(d, result, e, "cannot make a handle of GPU memory");
     }
+
     cuda_space_leave(s);
     if (r == 0)
         *ret = handle;

@@ -50,6 +50,7 @@ int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struc
     } else {
         r = module_find_kernels(d, m.module, kernels, n, e);
     }
+
     cuda_space_leave(s);
     if (r < 0) {
         cuda_module_unload(&m);
@@ -81,6 +82,7 @@ int cuda_launch(struct cuda_space *s, struct cuda_kernel *kernel, struct cuda_gr
                            arguments, NULL);
         r = result == CU_SUCCESS ? 0 : cuda_fail(d, result, e, kernel->name);
     }
+
     cuda_space_leave(s);
     return r;
 }

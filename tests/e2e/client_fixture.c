@@ -25,11 +25,11 @@ void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_dig
     int r = random_table_bytes(&sc->g, seed, bpd, true, &bytes, &n_bytes);
 
     assert(r == 0);
-    r = kvc_table_stage(sc->operator, bytes, n_bytes, ret_digest);
+    r = kvc_table_stage(sc->control, bytes, n_bytes, ret_digest);
     if (r == 0)
-        r = kvc_table_activate(sc->operator, ret_digest, 0, NULL);
+        r = kvc_table_activate(sc->control, ret_digest, 0, NULL);
     if (r != 0)
-        printf("    activate: %s\n", kvc_last_error(sc->operator));
+        printf("    activate: %s\n", kvc_last_error(sc->control));
     assert(r == 0);
     free(sc->bytes);
     sc->bytes = bytes;
@@ -42,11 +42,11 @@ void scene_attach(struct scene *sc, const struct daemon *d, struct geometry g, d
     int r;
 
     *sc = (struct scene){.daemon = *d, .g = g};
-    r = kvc_client_new(&sc->operator);
+    r = kvc_client_new(&sc->control);
     assert(r == 0);
-    r = kvc_client_connect(sc->operator, sc->daemon.operator_socket);
+    r = kvc_client_connect(sc->control, sc->daemon.operator_socket);
     if (r < 0)
-        printf("    connect: %s\n", kvc_last_error(sc->operator));
+        printf("    connect: %s\n", kvc_last_error(sc->control));
     assert(r == 0);
     scene_activate(sc, bpd, seed, digest);
 }
@@ -61,7 +61,7 @@ void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed,
 
 void scene_detach(struct scene *sc)
 {
-    sc->operator= kvc_client_free(sc->operator);
+    sc->control = kvc_client_free(sc->control);
     free(sc->bytes);
     sc->bytes = NULL;
 }
@@ -119,10 +119,10 @@ kvc_status *scene_status(struct scene *sc)
 {
     const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_status *s = NULL;
-    int r = kvc_status_get(sc->operator, & sizes, &s);
+    int r = kvc_status_get(sc->control, &sizes, &s);
 
     if (r < 0)
-        printf("    status: %s\n", kvc_last_error(sc->operator));
+        printf("    status: %s\n", kvc_last_error(sc->control));
     assert(r == 0);
     return s;
 }

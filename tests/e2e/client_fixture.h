@@ -17,7 +17,7 @@ struct scene {
     struct geometry g;
     void *bytes; /* of the active table */
     size_t n_bytes;
-    kvc_client *operator;
+    kvc_client *control;
 };
 
 /* The daemon runs and serves a random table of @seed for @g. Asserts. */

@@ -55,8 +55,8 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
 
     if (log < 0 || dup2(log, STDERR_FILENO) < 0)
         _exit(126);
-    /* A daemon that outlives a failed test would keep its standard output open, and meson would wait for it.
-     */
+    /* A daemon that outlives a failed test would keep its standard output open, and meson would wait for
+     * it. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         _exit(126);
     argv[n++] = program();

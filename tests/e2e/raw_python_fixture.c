@@ -31,11 +31,10 @@ static void write_scene(const struct scene *sc, const uint32_t *tokens)
     FILE *f = create(sc, "scene.json");
     const struct geometry *g = &sc->g;
 
-    fprintf(
-        f,
-        "{\"geometry\": {\"n_layers\": %u, \"n_heads\": %u, \"n_kv_heads\": %u, \"d\": %u, \"n_rot\": %u, "
-        "\"attn_scale\": %.17g, \"freq\": [",
-        g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot, g->attn_scale);
+    fprintf(f,
+            "{\"geometry\": {\"n_layers\": %u, \"n_heads\": %u, \"n_kv_heads\": %u, \"d\": %u, \"n_rot\": "
+            "%u, \"attn_scale\": %.17g, \"freq\": [",
+            g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot, g->attn_scale);
     for (uint32_t i = 0; i < g->n_rot / 2; i++)
         fprintf(f, "%s%.17g", i ? ", " : "", g->freq[i]);
     fprintf(f, "]}, \"salt\": \"%s\", \"model\": \"", raw_salt);

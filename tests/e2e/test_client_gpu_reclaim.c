@@ -112,7 +112,7 @@ static void test_borrower_gives_back(void)
     (void) snprintf(mover, sizeof(mover), "--mover=%s", path);
     scene_start(&sc, random_table_geometry(2, 2, 2, 128), 4, 1, args);
     CU_ASSERT_EQUAL_FATAL(chmod(sc.daemon.folder, 0711), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.operator, "uid-65534@gpu0", KVC_QUOTA_KEEP, 256 << 10, &q), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.control, "uid-65534@gpu0", KVC_QUOTA_KEEP, 256 << 10, &q), 0);
     borrower = child_start(borrow, &sc);
     CU_ASSERT_FATAL(pipe_wait(borrower.from));
     lender = child_start(lend, &sc);

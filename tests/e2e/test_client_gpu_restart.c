@@ -120,7 +120,7 @@ static void over_a_restart(enum loss what)
     pipe_signal(a.to);
     CU_ASSERT_FATAL(pipe_wait(a.from));
     CU_ASSERT_FATAL(supervisor_again());
-    scene_reconnect(sc.operator, sc.daemon.operator_socket);
+    scene_reconnect(sc.control, sc.daemon.operator_socket);
     pipe_signal(a.to);
     CU_ASSERT_FATAL(pipe_wait(a.from));
     b = child_start(finder, &sc);
@@ -253,7 +253,7 @@ static void test_external_memory(void)
     tell_all(c);
     wait_for_all(c, 0);
     CU_ASSERT_FATAL(supervisor_again());
-    scene_reconnect(sc.operator, sc.daemon.operator_socket);
+    scene_reconnect(sc.control, sc.daemon.operator_socket);
     tell_all(c);
     wait_for_all(c, 0);
     for (unsigned i = 3; i-- > 0;) { /* the owner last */

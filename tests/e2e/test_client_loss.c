@@ -160,7 +160,7 @@ static void test_killed_daemon(void)
     check_without_daemon(&sc, &m, s, tokens);
     embedded_free(&m);
     free(tokens);
-    sc.operator= kvc_client_free(sc.operator);
+    sc.control = kvc_client_free(sc.control);
     daemon_remove_folder(&sc.daemon);
     free(sc.bytes);
 }

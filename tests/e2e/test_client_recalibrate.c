@@ -125,8 +125,8 @@ static void activate_table_for(struct scene *sc, bool drifted, const struct stat
     if (solve_table(s, &so, &sc->bytes, &sc->n_bytes, &report, &e) < 0)
         printf("    %s\n", e.text);
     CU_ASSERT_PTR_NOT_NULL_FATAL(sc->bytes);
-    CU_ASSERT(kvc_table_stage(sc->operator, sc->bytes, sc->n_bytes, digest) >= 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->operator, digest, 0, NULL), 0);
+    CU_ASSERT(kvc_table_stage(sc->control, sc->bytes, sc->n_bytes, digest) >= 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->control, digest, 0, NULL), 0);
 }
 
 /* A client with reports switched on encodes @n tokens of one kind. */
@@ -183,7 +183,7 @@ static void active_digest(struct scene *sc, uint8_t ret[KVC_DIGEST_BYTES])
     kvc_table_info *tables = NULL;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (tables[i].state == KVC_TABLE_ACTIVE)
             memcpy(ret, tables[i].digest, KVC_DIGEST_BYTES);

@@ -115,10 +115,10 @@ static void set_guarantee(struct scene *sc)
 {
     kvc_quota_state q = {.struct_bytes = sizeof(q)};
 
-    CU_ASSERT_EQUAL(kvc_quota_set(sc->operator, "uid-65534", KVC_QUOTA_KEEP, (4 << 20) + 1, &q), -ENOSPC);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc->operator, "uid-65534", 1 << 20, 2 << 20, &q), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc->operator, "uid-65534x", 1 << 20, 0, &q), -ENOENT);
-    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc->operator, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc->control, "uid-65534", KVC_QUOTA_KEEP, (4 << 20) + 1, &q), -ENOSPC);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc->control, "uid-65534", 1 << 20, 2 << 20, &q), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc->control, "uid-65534x", 1 << 20, 0, &q), -ENOENT);
+    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc->control, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
     CU_ASSERT(q.guarantee_bytes == 1 << 20 && q.previous_guarantee_bytes == 0 && q.max_bytes == 16 << 20);
 }
 
@@ -204,7 +204,7 @@ static void test_reclaim_ends(void)
     }
     scene_start(&sc, large(), 4, 1, args);
     CU_ASSERT_EQUAL_FATAL(chmod(sc.daemon.folder, 0711), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.operator, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.control, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
     m = scene_client(&sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     (void) fill_pool(&m, s, tokens);

@@ -41,7 +41,7 @@ static void finish(struct scene *sc)
 static void start_again(struct scene *sc)
 {
     CU_ASSERT_FATAL(supervisor_again());
-    scene_reconnect(sc->operator, sc->daemon.operator_socket);
+    scene_reconnect(sc->control, sc->daemon.operator_socket);
 }
 
 static kvc_client_info info_of(const struct embedded *m)
@@ -249,14 +249,14 @@ static void test_without_state(void)
     CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
     daemon_kill(&sc.daemon);
     CU_ASSERT_FATAL(daemon_start_again(&sc.daemon, args));
-    scene_reconnect(sc.operator, sc.daemon.operator_socket);
+    scene_reconnect(sc.control, sc.daemon.operator_socket);
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 100), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n),
                     0); /* connected, but the daemon has no model to publish for */
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT(info_of(&m).connected);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc.operator, sc.bytes, sc.n_bytes, digest), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc.operator, digest, 0, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc.control, sc.bytes, sc.n_bytes, digest), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc.control, digest, 0, NULL), 0);
     for (bool due = false; !due;) { /* the library asks for the model again within 100 ms */
         CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(s, tokens, 500, &n), 0);
         due = n > 0;
@@ -314,7 +314,7 @@ static void test_same_daemon(void)
         CU_ASSERT_EQUAL(info_of(&m).n_reconnects, round);
     }
     CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
-    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, sizeof(*tables), &tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.control, sizeof(*tables), &tables, &n_tables), 0);
     CU_ASSERT(n_tables == 1 && tables[0].references == 1); /* not one more per HELLO */
     free(tables);
     embedded_free(&m);
@@ -388,7 +388,7 @@ static struct embedded evict_and_fill(struct scene *sc)
     uint64_t evicted = 0;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL(kvc_evict(sc->operator, NULL, NULL, &evicted, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_evict(sc->control, NULL, NULL, &evicted, NULL), 0);
     CU_ASSERT_EQUAL(evicted, 5);
     other = scene_client(sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(other.model, NULL, 0, &filler), 0);
@@ -465,7 +465,7 @@ static void draining_table(bool held, bool keeps)
     if (n != 384)
         printf("    published %zu: %s\n", n, kvc_last_error(m.client));
     s = kvc_seq_free(s);
-    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, sizeof(*tables), &tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.control, sizeof(*tables), &tables, &n_tables), 0);
     CU_ASSERT_EQUAL(n_tables, 2);
     free(tables);
     embedded_free(&m);

@@ -248,7 +248,7 @@ static void test_releases(void)
     CU_ASSERT_EQUAL(kvc_seq_truncate(t, 150, &n), 0);
     CU_ASSERT_EQUAL(n, 128);
     CU_ASSERT(scene_wait(&sc, two_held)); /* pages that a truncation dropped are released at once */
-    CU_ASSERT_EQUAL(kvc_evict(sc.operator, NULL, NULL, &evicted, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_evict(sc.control, NULL, NULL, &evicted, NULL), 0);
     CU_ASSERT_EQUAL(evicted, 5);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);

@@ -25,7 +25,7 @@ static void active_digest(struct scene *sc, uint8_t ret_digest[KVC_DIGEST_BYTES]
     kvc_table_info *tables = NULL;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
     CU_ASSERT_EQUAL_FATAL(n, 1);
     memcpy(ret_digest, tables[0].digest, KVC_DIGEST_BYTES);
     free(tables);
@@ -40,7 +40,7 @@ static void fill(struct scene *sc)
     kvc_seq *s = NULL;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL(kvc_quota_set(sc->operator, "uid-1", 64 << 20, KVC_QUOTA_KEEP, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc->control, "uid-1", 64 << 20, KVC_QUOTA_KEEP, NULL), 0);
     CU_ASSERT_EQUAL(kvc_model_report(m.model, &report), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 300, 100, &n), 0);
@@ -67,7 +67,7 @@ static void check_output(struct scene *sc, get_fn get, size_t bytes)
     memcpy(shorter, &shorter_bytes, sizeof(shorter_bytes));
 
     CU_ASSERT_EQUAL(get(sc, shorter), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(sc->operator), "set it to sizeof(kvc_"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(sc->control), "set it to sizeof(kvc_"));
     CU_ASSERT_EQUAL(shorter[8], 0x5a);
     CU_ASSERT_EQUAL(get(sc, same), 0);
     CU_ASSERT_EQUAL(get(sc, newer), 0);
@@ -81,12 +81,12 @@ static void check_output(struct scene *sc, get_fn get, size_t bytes)
 
 static int get_quota(struct scene *sc, void *ret)
 {
-    return kvc_quota_set(sc->operator, "uid-1", 64 << 20, KVC_QUOTA_KEEP, ret);
+    return kvc_quota_set(sc->control, "uid-1", 64 << 20, KVC_QUOTA_KEEP, ret);
 }
 
 static int get_drain(struct scene *sc, void *ret)
 {
-    return kvc_drain(sc->operator, KVC_DRAIN_ASK, ret);
+    return kvc_drain(sc->control, KVC_DRAIN_ASK, ret);
 }
 
 static int get_fit(struct scene *sc, void *ret)
@@ -97,7 +97,7 @@ static int get_fit(struct scene *sc, void *ret)
     int r;
 
     active_digest(sc, digest);
-    r = kvc_table_get_fit(sc->operator, digest, ret, sizeof(*layers), &layers, &n);
+    r = kvc_table_get_fit(sc->control, digest, ret, sizeof(*layers), &layers, &n);
     free(layers);
     return r;
 }
@@ -121,13 +121,13 @@ static void test_refused_before_the_change(void)
     struct scene sc;
 
     start(&sc);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc.operator, "uid-1", 64 << 20, KVC_QUOTA_KEEP, &before), 0);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc.operator, "uid-1", 32 << 20, KVC_QUOTA_KEEP, &quota), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc.operator, "uid-1", 64 << 20, KVC_QUOTA_KEEP, &after), 0);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc.control, "uid-1", 64 << 20, KVC_QUOTA_KEEP, &before), 0);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc.control, "uid-1", 32 << 20, KVC_QUOTA_KEEP, &quota), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_quota_set(sc.control, "uid-1", 64 << 20, KVC_QUOTA_KEEP, &after), 0);
     CU_ASSERT_EQUAL(after.previous_max_bytes, before.max_bytes);
-    CU_ASSERT_EQUAL(kvc_drain(sc.operator, KVC_DRAIN_ON, &drain), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_drain(sc.control, KVC_DRAIN_ON, &drain), -EINVAL);
     drain.struct_bytes = sizeof(drain);
-    CU_ASSERT_EQUAL(kvc_drain(sc.operator, KVC_DRAIN_ASK, &drain), 0);
+    CU_ASSERT_EQUAL(kvc_drain(sc.control, KVC_DRAIN_ASK, &drain), 0);
     CU_ASSERT_EQUAL(drain.draining, 0);
     scene_end(&sc);
 }
@@ -154,11 +154,11 @@ static void test_tables(void)
 
     start(&sc);
     scene_activate(&sc, 2, 2, second);
-    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, sizeof(*same) - 8, &same, &n), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, SIZE_MAX, &same, &n), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.control, sizeof(*same) - 8, &same, &n), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.control, SIZE_MAX, &same, &n), -EINVAL);
     CU_ASSERT_PTR_NULL(same);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc.operator, sizeof(*same), &same, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc.operator, sizeof(*newer), &items, &n_newer), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc.control, sizeof(*same), &same, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc.control, sizeof(*newer), &items, &n_newer), 0);
     newer = (struct newer_table_info *) items;
     CU_ASSERT_EQUAL_FATAL(n, 2);
     CU_ASSERT_EQUAL_FATAL(n_newer, 2);
@@ -187,9 +187,9 @@ static void test_layers(void)
     start(&sc);
     fill(&sc);
     active_digest(&sc, digest);
-    CU_ASSERT_EQUAL(kvc_table_get_fit(sc.operator, digest, &fit, sizeof(*items) - 8, &items, &n), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_table_get_fit(sc.control, digest, &fit, sizeof(*items) - 8, &items, &n), -EINVAL);
     CU_ASSERT_PTR_NULL(items);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(sc.operator, digest, &fit, sizeof(*newer), &items, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(sc.control, digest, &fit, sizeof(*newer), &items, &n), 0);
     newer = (struct newer_layer_fit *) items;
     CU_ASSERT_EQUAL_FATAL(n, sc.g.n_layers);
     for (size_t i = 0; i < n; i++) {
@@ -260,10 +260,10 @@ static void test_status(void)
 
     start(&sc);
     fill(&sc);
-    CU_ASSERT_EQUAL_FATAL(kvc_status_get(sc.operator, & sizes, &same), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_status_get(sc.control, &sizes, &same), 0);
     CU_ASSERT_EQUAL(same->struct_bytes, sizeof(*same));
     CU_ASSERT(same->n_devices == 1 && same->n_tenants >= 2 && same->n_spaces == 1);
-    CU_ASSERT_EQUAL_FATAL(kvc_status_get(sc.operator, & newer_sizes, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_status_get(sc.control, &newer_sizes, &s), 0);
     CU_ASSERT_EQUAL(s->struct_bytes, sizeof(struct newer_status));
     CU_ASSERT(((struct newer_status *) s)->newer[0] == 0 && ((struct newer_status *) s)->newer[1] == 0);
     CU_ASSERT_EQUAL(s->pid, same->pid);
@@ -289,9 +289,9 @@ static void test_status_sizes(void)
 
     start(&sc);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
-        CU_ASSERT_EQUAL(kvc_status_get(sc.operator, & wrong[i], &s), -EINVAL);
+        CU_ASSERT_EQUAL(kvc_status_get(sc.control, &wrong[i], &s), -EINVAL);
     CU_ASSERT_PTR_NULL(s);
-    CU_ASSERT_EQUAL_FATAL(kvc_status_get(sc.operator, & no_lists, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_status_get(sc.control, &no_lists, &s), 0);
     CU_ASSERT(s->n_tenants == 0 && s->n_spaces == 0 && s->n_devices == 0);
     CU_ASSERT(!s->tenants && !s->spaces && !s->devices);
     CU_ASSERT_NOT_EQUAL(s->pid, 0);

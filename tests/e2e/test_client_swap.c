@@ -21,7 +21,7 @@ static kvc_table_info table_info(struct scene *sc, const uint8_t *digest)
     kvc_table_info *tables = NULL, found = {.bpd_code = -1};
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
             found = tables[i];
@@ -177,21 +177,21 @@ static void test_activation_outcomes(void)
     uint8_t digest[KVC_DIGEST_BYTES];
 
     scene_start(&sc, small(), 3, 1, NULL);
-    CU_ASSERT_EQUAL(kvc_table_stage(sc.operator, sc.bytes, sc.n_bytes, first), 1); /* it is there */
+    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, sc.bytes, sc.n_bytes, first), 1); /* it is there */
     scene_activate(&sc, 3, 2, second);
-    CU_ASSERT_EQUAL(kvc_table_activate(sc.operator, second, 0, &revision), 1);
+    CU_ASSERT_EQUAL(kvc_table_activate(sc.control, second, 0, &revision), 1);
     CU_ASSERT(revision > 0);
-    CU_ASSERT_EQUAL(kvc_table_activate(sc.operator, second, revision, &again), 1);
+    CU_ASSERT_EQUAL(kvc_table_activate(sc.control, second, revision, &again), 1);
     CU_ASSERT_EQUAL(again, revision);
-    CU_ASSERT_EQUAL(kvc_table_activate(sc.operator, unknown, 0, &again), -ENOENT);
-    CU_ASSERT(strlen(kvc_last_error(sc.operator)) > 5);
+    CU_ASSERT_EQUAL(kvc_table_activate(sc.control, unknown, 0, &again), -ENOENT);
+    CU_ASSERT(strlen(kvc_last_error(sc.control)) > 5);
     /* damaged bytes are refused, with the reason */
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&sc.g, 3, 3, true, &bytes, &n_bytes), 0);
     ((uint8_t *) bytes)[n_bytes / 2] ^= 1;
     memset(digest, 0x77, sizeof(digest));
-    CU_ASSERT_EQUAL(kvc_table_stage(sc.operator, bytes, n_bytes, digest), -EBADMSG);
+    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, bytes, n_bytes, digest), -EBADMSG);
     CU_ASSERT_EQUAL(digest[0], 0x77);
-    printf("    refused: %s\n", kvc_last_error(sc.operator));
+    printf("    refused: %s\n", kvc_last_error(sc.control));
     free(bytes);
     scene_end(&sc);
 }

@@ -27,7 +27,7 @@ static kvc_table_info info_of(struct scene *sc, const uint8_t *digest)
     kvc_table_info *tables = NULL, found = {.bpd_code = -1};
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, sizeof(*tables), &tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
             found = tables[i];
@@ -43,7 +43,7 @@ static void stage_other(struct scene *sc, double bpd, uint64_t seed, uint8_t ret
     size_t n;
 
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&sc->g, seed, bpd, true, &bytes, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc->operator, bytes, n, ret_digest), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc->control, bytes, n, ret_digest), 0);
 }
 
 static void active_digest(const struct embedded *m, uint8_t ret[KVC_DIGEST_BYTES])
@@ -105,7 +105,7 @@ static void test_shadow_requests(void)
     uint64_t revision = 0, again = 0;
 
     trial_start(&t, 2);
-    op = t.sc.operator;
+    op = t.sc.control;
     CU_ASSERT_EQUAL(kvc_table_shadow(op, t.active, 1000000, 0, &revision), -EBUSY);
     CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000001, 0, &revision), -EINVAL);
     CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 0, 0, &revision), 1); /* no change: it is no shadow */
@@ -138,8 +138,8 @@ static struct embedded packed_alone(const struct scene *sc, const uint32_t *toke
     return alone;
 }
 
-/* The reported errors of the shadow and of the active table have the ratio of what the two tables decode to.
- */
+/* The reported errors of the shadow and of the active table have the ratio of what the two tables decode
+ * to. */
 static void check_reported_errors(struct scene *sc, const uint32_t *tokens, const kvc_layer_fit *layers)
 {
     kvc_seq *active, *shadow;
@@ -174,12 +174,12 @@ static void test_shadow_errors(void)
     size_t n = 0;
 
     trial_start(&t, 2);
-    CU_ASSERT_EQUAL(kvc_table_shadow(t.sc.operator, t.other, 1000000, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_shadow(t.sc.control, t.other, 1000000, 0, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t.m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(embedded_append(&t.m, s, 0, 0, N), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, N, &n), 0);
     CU_ASSERT_EQUAL(n, PACKED);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(t.sc.operator, t.other, &fit, sizeof(*layers), &layers, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(t.sc.control, t.other, &fit, sizeof(*layers), &layers, &n), 0);
     CU_ASSERT_EQUAL(fit.shadow_tokens, PACKED - 64);
     CU_ASSERT_EQUAL_FATAL(n, t.sc.g.n_layers);
     check_reported_errors(&t.sc, tokens, layers);
@@ -199,10 +199,10 @@ static void test_canary_share(void)
     kvc_seq *seqs[SEQUENCES];
 
     trial_start(&t, 3);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 256, NULL, 0, 0, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.active, 10, NULL, 0, 0, NULL), -EBUSY);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 64, NULL, 0, 0, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 64, NULL, 0, 0, NULL), 1);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 256, NULL, 0, 0, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.active, 10, NULL, 0, 0, NULL), -EBUSY);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 64, NULL, 0, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 64, NULL, 0, 0, NULL), 1);
     for (size_t i = 0; i < SEQUENCES; i++) {
         size_t published = 0;
 
@@ -211,11 +211,11 @@ static void test_canary_share(void)
         CU_ASSERT_EQUAL(published, 128);
     }
     CU_ASSERT_EQUAL(info_of(&t.sc, t.other).references, 1);
-    /* 40 sequences with a chance of a quarter each have 2 pages: none, or all, with a chance below 2 in 10^5
-     */
+    /* 40 sequences with a chance of a quarter each have 2 pages: none, or all, with a chance below 2 in
+     * 10^5 */
     CU_ASSERT(info_of(&t.sc, t.other).pages > 0 && info_of(&t.sc, t.other).pages < 2 * SEQUENCES);
     CU_ASSERT_EQUAL(info_of(&t.sc, t.other).pages + info_of(&t.sc, t.active).pages, 2 * SEQUENCES);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 0, NULL, 0, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 0, NULL, 0, 0, NULL), 0);
     CU_ASSERT_EQUAL(info_of(&t.sc, t.other).state, KVC_TABLE_DRAINING); /* it was used */
     for (size_t i = 0; i < SEQUENCES; i++)
         kvc_seq_free(seqs[i]);
@@ -233,12 +233,12 @@ static void test_canary_tenant(void)
     trial_start(&t, 3);
     status = scene_status(&t.sc);
     tenant = status->tenants[0].name;
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 0, &tenant, 1, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 0, &tenant, 1, 0, NULL), 0);
     status = kvc_status_free(status);
     CU_ASSERT_EQUAL(info_of(&t.sc, t.other).canary_tenants, 1);
     active_digest(&t.m, now); /* the table of this tenant's next sequence */
     CU_ASSERT_EQUAL(memcmp(now, t.other, sizeof(now)), 0);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.operator, t.other, 0, NULL, 0, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 0, NULL, 0, 0, NULL), 0);
     active_digest(&t.m, now);
     CU_ASSERT_EQUAL(memcmp(now, t.active, sizeof(now)), 0);
     trial_end(&t);
@@ -259,7 +259,7 @@ static void test_no_report(void)
     CU_ASSERT_EQUAL(scene_publish(&t.m, s, 1, 0, N, N, &n), 0);
     CU_ASSERT_EQUAL(info_of(&t.sc, t.active).fit.reports, 0);
     CU_ASSERT_EQUAL(
-        kvc_moments_fetch(t.sc.operator, random_table_model_digest, NULL, 0, &bytes, &n_bytes, NULL),
+        kvc_moments_fetch(t.sc.control, random_table_model_digest, NULL, 0, &bytes, &n_bytes, NULL),
         -ENODATA);
     trial_end(&t);
 }
@@ -343,12 +343,12 @@ static void test_reported_moments(void)
     trial_start(&t, 3);
     publish_reported(&t);
     CU_ASSERT_EQUAL_FATAL(
-        kvc_moments_fetch(t.sc.operator, random_table_model_digest, NULL, 0, &bytes, &n_bytes, &n_tokens), 0);
+        kvc_moments_fetch(t.sc.control, random_table_model_digest, NULL, 0, &bytes, &n_bytes, &n_tokens), 0);
     CU_ASSERT_EQUAL(n_tokens, PACKED - 64);
     CU_ASSERT_EQUAL_FATAL(moments_parse(bytes, n_bytes, &got, &e), 0);
     check_moments(&t.sc, got);
-    CU_ASSERT_EQUAL(kvc_moments_fetch(t.sc.operator, random_table_model_digest, &(const char *){"stranger"},
-                                      1, &none, &n_bytes, NULL),
+    CU_ASSERT_EQUAL(kvc_moments_fetch(t.sc.control, random_table_model_digest, &(const char *){"stranger"}, 1,
+                                      &none, &n_bytes, NULL),
                     -ENODATA);
     trial_end(&t);
 }
@@ -368,18 +368,18 @@ static void test_survives_restart(void)
     scene_attach(&sc, &d, small(), 3, 1);
     stage_other(&sc, 2, 2, shadow);
     stage_other(&sc, 2, 3, canary);
-    CU_ASSERT_EQUAL(kvc_table_shadow(sc.operator, shadow, 25000, 0, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_table_canary(sc.operator, canary, 3, tenants, 2, 0, &revision), 0);
-    sc.operator= kvc_client_free(sc.operator);
+    CU_ASSERT_EQUAL(kvc_table_shadow(sc.control, shadow, 25000, 0, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_canary(sc.control, canary, 3, tenants, 2, 0, &revision), 0);
+    sc.control = kvc_client_free(sc.control);
     daemon_kill(&d);
     CU_ASSERT_FATAL(daemon_start_again(&d, args));
-    CU_ASSERT_EQUAL_FATAL(kvc_client_new(&sc.operator), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_client_connect(sc.operator, d.operator_socket), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_new(&sc.control), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_connect(sc.control, d.operator_socket), 0);
     CU_ASSERT_EQUAL(info_of(&sc, shadow).state, KVC_TABLE_SHADOW);
     CU_ASSERT_EQUAL(info_of(&sc, shadow).shadow_ppm, 25000);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_share, 3);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_tenants, 2);
-    CU_ASSERT_EQUAL(kvc_table_canary(sc.operator, canary, 3, tenants, 2, revision, NULL),
+    CU_ASSERT_EQUAL(kvc_table_canary(sc.control, canary, 3, tenants, 2, revision, NULL),
                     1); /* the revision is the same too */
     scene_detach(&sc);
     CU_ASSERT(daemon_stop(&d));

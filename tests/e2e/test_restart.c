@@ -1,5 +1,5 @@
-/* The pool over restarts: the daemon is killed, and everything committed and everything held is still there.
- */
+/* The pool over restarts: the daemon is killed, and everything committed and everything held is still
+ * there. */
 #include "tests/lib/test.h"
 
 #include <errno.h>

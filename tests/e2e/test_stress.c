@@ -49,7 +49,7 @@ static const char *const args[] = {
 static uint64_t random_state;
 static pid_t clients[CLIENTS];
 static bool stopped[CLIENTS];
-static int operator= - 1;
+static int operator_fd = -1;
 static uint64_t n_verified, n_restarts;
 
 static uint64_t below(uint64_t n)
@@ -123,12 +123,12 @@ static Kvcobra__Reply *ask(Kvcobra__Request__BodyCase kind, void *body)
     struct wire_packet p = {0};
     Kvcobra__Reply *reply;
 
-    if (operator<0)
-        operator= raw_open(raw_daemon.operator_socket);
-    reply = raw_request(operator, & m, NULL, 0, &p);
+    if (operator_fd < 0)
+        operator_fd = raw_open(raw_daemon.operator_socket);
+    reply = raw_request(operator_fd, &m, NULL, 0, &p);
     if (!reply) {
-        (void) close(operator);
-        operator= - 1;
+        (void) close(operator_fd);
+        operator_fd = -1;
         return NULL;
     }
     wire_packet_close_fds(&p);
@@ -415,8 +415,8 @@ static void test_everything_at_once(void)
            n_restarts, n_verified);
     CU_ASSERT(n_verified > 0);
     CU_ASSERT(!daemon_logged(&raw_daemon, "event=self-check-failed"));
-    if (operator>= 0)
-        (void) close(operator);
+    if (operator_fd >= 0)
+        (void) close(operator_fd);
     for (unsigned i = 0; i < STRESS_TABLES; i++)
         stress_tables[i] = table_unref(stress_tables[i]);
     supervisor_finish();

@@ -210,8 +210,8 @@ static void test_no_memory_of_the_host(void)
         fired = fault_fired();
         fault_arm(0);
         daemon_case_deinit(&w);
-        /* without memory for a reply the connection is closed; during the greeting connecting fails (-EPROTO)
-         */
+        /* without memory for a reply the connection is closed; during the greeting connecting fails
+         * (-EPROTO) */
         if (r < 0 && r != -ENOMEM && r != -ENOTCONN && r != -EPROTO)
             printf("    allocation %u: %s\n", nth, strerror(-r));
         CU_ASSERT(r == 0 || r == -ENOMEM || r == -ENOTCONN || r == -EPROTO);

@@ -4,7 +4,8 @@
     python3 tests/form/shape.py
 
 - clang-format with the project's configuration changes nothing.
-- No file is longer than 600 lines, no function than 65.
+- No file is longer than 600 lines, no function than 65, no line of a comment than 110 columns (clang-format breaks code, not
+  comments: their lists and formulas keep their lines).
 - No ?: stands inside an operand of another one, and none selects the function that is called.
 """
 import concurrent.futures
@@ -19,6 +20,7 @@ ADVICE = ("clang-format -i FILE lays out code; a file or function that is too lo
           "if and switch replace a nested ?:.")
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 65
+COMMENT_COLUMNS_MAX = 110
 
 
 def check_lengths(file):
@@ -30,6 +32,13 @@ def check_lengths(file):
         if n > FUNCTION_LINES_MAX:
             findings.append(f"{file.path}:{function.first_line}: {function.name}() has {n} lines, more than {FUNCTION_LINES_MAX}")
     return findings
+
+
+def check_widths(path, text):
+    """Lines of comments that are too wide."""
+    return [f"{path}:{number}: {len(line)} columns, more than {COMMENT_COLUMNS_MAX}"
+            for number, line in enumerate(text.split("\n"), 1)
+            if len(line) > COMMENT_COLUMNS_MAX and ("/*" in line or "*/" in line or line.lstrip().startswith(("*", "//")))]
 
 
 def check_conditionals(file):
@@ -112,6 +121,8 @@ def main():
     for path in paths:
         file = source.read(path)
         findings += check_lengths(file) + check_conditionals(file)
+        with open(path, encoding="utf-8") as f:
+            findings += check_widths(path, f.read())
     if shutil.which("clang-format"):
         findings += check_format(paths)
     status = source.finish(findings, ADVICE)

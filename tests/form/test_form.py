@@ -118,6 +118,8 @@ class Names(unittest.TestCase):
 
 class Shape(unittest.TestCase):
     def test_lengths(self):
+        self.assertEqual(len(shape.check_widths("a.c", "/* " + "a" * 105 + " */\n")), 1)
+        self.assertEqual(shape.check_widths("a.c", "/* " + "a" * 104 + " */\n"), [])
         self.assertEqual(len(shape.check_lengths(file("a.c", "\n" * 601))), 1)
         self.assertEqual(shape.check_lengths(file("a.c", "\n" * 600)), [])
         self.assertEqual(len(shape.check_lengths(file("a.c", "int a(void)\n{\n" + "    a();\n" * 63 + "}\n"))), 1)

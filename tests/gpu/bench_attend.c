@@ -56,13 +56,13 @@ struct results {
     size_t n_attend, n_codec;
 };
 
-static const char doc[] = "Time attention of one new token on a GPU: packed pages against a plain binary16 "
-                          "kernel, measured alternately; appending, reading, checksums.\v"
-                          "d = 128, 4 query heads per KV head, codes of 4 bits. A ratio above 1 means that "
-                          "packed is faster. GB/s are the bytes that a call must read (codes, or binary16 "
-                          "keys and values) divided by its median time. 'must' and 'aim' are the target "
-                          "ratios on an H200 (with prediction: 0.8 of the row without it), 'limit' is the "
-                          "ratio of bytes. Appending packs as many tokens as it stores.";
+static const char doc[] =
+    "Time attention of one new token on a GPU: packed pages against a plain binary16 kernel, measured "
+    "alternately; appending, reading, checksums.\vd = 128, 4 query heads per KV head, codes of 4 bits. A "
+    "ratio above 1 means that packed is faster. GB/s are the bytes that a call must read (codes, or binary16 "
+    "keys and values) divided by its median time. 'must' and 'aim' are the target ratios on an H200 (with "
+    "prediction: 0.8 of the row without it), 'limit' is the ratio of bytes. Appending packs as many tokens "
+    "as it stores.";
 
 static const struct argp_option options[] = {
     {"batch", OPT_BATCH, "N", 0, "Sequences (default 1, then 32)", 0},
@@ -217,9 +217,9 @@ static void show_attention(struct report *attend, const struct attend_row *r)
 
 static int print_text(const struct bench_gpu *g, const struct results *x)
 {
-    _cleanup_(report_freep) struct report *attend = report_new(
-        "<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio min\t>median\t>p99\t>must\t"
-        ">aim\t>limit\t>of it\t>splits\t<kernel");
+    _cleanup_(report_freep) struct report *attend =
+        report_new("<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio "
+                   "min\t>median\t>p99\t>must\t>aim\t>limit\t>of it\t>splits\t<kernel");
     _cleanup_(report_freep) struct report *codec = report_new(
         "<table\t>tokens\t>append us\t>min\t>p99\t>GB/s of vectors\t>one token us\t>p99\t>batch\t>one each "
         "us\t>p99\t>read us\t>p99\t>GB/s of codes\t>checksum us\t>GB/s");

@@ -64,11 +64,9 @@ struct side {
 };
 
 static const char doc[] =
-    "Time the calls that make, export, import, map and unmap GPU memory, between two "
-    "processes, on the first GPU.\v"
-    "'make' and 'use' are what the daemon's mover and a client do for one extent; the calls "
-    "below them are their parts. In a row: 16 mappings of one extent without "
-    "unmapping.";
+    "Time the calls that make, export, import, map and unmap GPU memory, between two processes, on the first "
+    "GPU.\v'make' and 'use' are what the daemon's mover and a client do for one extent; the calls below them "
+    "are their parts. In a row: 16 mappings of one extent without unmapping.";
 
 static const struct argp_option options[] = {
     {"mib", OPT_MIB, "N", 0, "Size of an extent; repeat for up to four sizes (default 64, then 1024)", 0},

@@ -72,8 +72,8 @@ static double spectrum(uint32_t i)
     return 2 * pow(2, -0.5 * i);
 }
 
-/* Reverse water-filling in whole bits: always the band with most distortion left, until the budget is spent.
- */
+/* Reverse water-filling in whole bits: always the band with most distortion left, until the budget is
+ * spent. */
 static void spread_bits(uint32_t n_bands, double bpd, struct band_spec *bands)
 {
     long left = lround(bpd * n_bands);

@@ -124,8 +124,7 @@ static int bench_generate_step(struct contexts *x, struct kv_cache *cache, doubl
     return r;
 }
 
-/* An untimed step: it encodes the chunks of the prefill, which are due with the next token.
- */
+/* An untimed step: it encodes the chunks of the prefill, which are due with the next token. */
 static int bench_generate_settle(struct contexts *x, struct prefill_result *total, struct errmsg *e)
 {
     double encoding = x->pair.append_seconds, seconds;

@@ -28,8 +28,8 @@ struct service_options {
     bool quick;                     /* small sizes, only to show that the bench works */
 };
 
-/* Each returns 0, or a negative errno with a sentence, also for wrong results. No sentence: a signal arrived.
- */
+/* Each returns 0, or a negative errno with a sentence, also for wrong results. No sentence: a signal
+ * arrived. */
 
 struct load_metrics {                                /* seconds */
     struct timing ping, lease, commit, copy, lookup; /* copy: of a page, with its CRC; lookup: of one chunk */

@@ -53,8 +53,8 @@ int link_lease(struct link *l, const struct chunk_key *keys, const struct link_p
                uint64_t *ret_lease, struct errmsg *e);
 int link_release(struct link *l, uint64_t lease, struct errmsg *e);
 
-/* @n bytes from @first of a page on, as in the pool. In slots of a GPU the bytes of the header are undefined.
- */
+/* @n bytes from @first of a page on, as in the pool. In slots of a GPU the bytes of the header are
+ * undefined. */
 int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to,
                    struct errmsg *e);
 

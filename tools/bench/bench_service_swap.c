@@ -68,8 +68,8 @@ static int service_swap_once(struct swap *w, kvc_client *control, unsigned n, st
     return r < 0 ? fail(e, r, "swap %u: %s", n, kvc_last_error(control)) : 0;
 }
 
-/* Whether every kind of call was timed in @phase: on a slow device the last phases are extended until then.
- */
+/* Whether every kind of call was timed in @phase: on a slow device the last phases are extended until
+ * then. */
 static bool service_swap_is_timed(const struct swap *w, enum phase phase, double since)
 {
     for (unsigned k = 0; k < SWAP_CALLS; k++) {

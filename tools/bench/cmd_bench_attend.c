@@ -71,11 +71,11 @@ struct result {
 
 static const char doc[] =
     "Time the attention of one new token over a long context: packed pages, compared with a binary16 cache "
-    "of the same keys and values, both with the best loops for each instruction set.\v"
-    "Ratios above 1: packed is faster. Minimum, median and 99th percentile over all repetitions; the kernels "
-    "alternate; times are the processor time of the slowest thread. The caches are larger than those of most "
-    "processors, so that binary16 is read from memory. Planes: RoPE planes whose keys are decoded, of all "
-    "planes; the fold bound limits the error that the others add to a score, relative to the scores.";
+    "of the same keys and values, both with the best loops for each instruction set.\vRatios above 1: packed "
+    "is faster. Minimum, median and 99th percentile over all repetitions; the kernels alternate; times are "
+    "the processor time of the slowest thread. The caches are larger than those of most processors, so that "
+    "binary16 is read from memory. Planes: RoPE planes whose keys are decoded, of all planes; the fold bound "
+    "limits the error that the others add to a score, relative to the scores.";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1},
@@ -300,12 +300,12 @@ static void bench_attend_print_row(struct report *t, const struct result *r)
 static int bench_attend_print_text(const struct result *r, size_t n, const struct bench_attend_options *o,
                                    const char *cpu)
 {
-    _cleanup_(report_freep) struct report *t = report_new(
-        "<cache\t<instructions\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, min\t>median"
-        "\t>difference\t>planes\t>fold bound");
+    _cleanup_(report_freep) struct report *t =
+        report_new("<cache\t<instructions\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, "
+                   "min\t>median\t>difference\t>planes\t>fold bound");
 
-    printf("CPU %s, %s, %zu threads, %zu repetitions, processor time of the slowest thread in ns per "
-           "key and KV head\n\n",
+    printf("CPU %s, %s, %zu threads, %zu repetitions, processor time of the slowest thread in ns per key and "
+           "KV head\n\n",
            cpu, COMPILER, o->threads, o->repeat);
     for (size_t i = 0; i < n; i++)
         bench_attend_print_row(t, &r[i]);

@@ -43,9 +43,9 @@ struct bench_generate_options {
 
 static const char doc[] =
     "Time decode steps of a model at growing context lengths, with an exact (binary32) and a compressed "
-    "cache, alternating in one process.\v"
-    "The report also has the time of encoding compared with reading the text, and with --socket the time to "
-    "the first token of a process whose prompt is published, and of one that computes it.\n\n"
+    "cache, alternating in one process.\vThe report also has the time of encoding compared with reading the "
+    "text, and with --socket the time to the first token of a process whose prompt is published, and of one "
+    "that computes it.\n\n"
     "Example:\n\n"
     "  kvcobra bench generate model.gguf --table model-3.table --text manual.txt";
 

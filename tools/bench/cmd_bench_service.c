@@ -37,19 +37,15 @@ static const char doc[] =
     "  swap      1000 swaps of tables while clients append and read; every read is\n"
     "            compared bit for bit\n"
     "  restart   100000 held pages over five kills of the daemon, under a\n"
-    "            supervisor that stores its descriptors\v"
-    "Every client does the same operations once per round. 'copy' is the part that every commit needs: a "
-    "copy of "
-    "the page and its CRC. The report ends with the limits and which of them were missed.\n\n"
+    "            supervisor that stores its descriptors\vEvery client does the same operations once per "
+    "round. 'copy' is the part that every commit needs: a copy of the page and its CRC. The report ends with "
+    "the limits and which of them were missed.\n\n"
     "With --gpu, swap and restart run with sessions on a GPU, and only these two run. Append, commit and "
-    "read use "
-    "device memory, and the time of a call includes kvc_client_synchronize(), so that its queued work is "
-    "done. "
-    "Reads are compared with those of a sequence without a daemon on the same GPU. For restart the report "
-    "also has "
-    "the time until a session on the GPU has leased its first page, with opening the driver and checking the "
-    "page. "
-    "--gpu needs libcuda.so.1, kernels for the GPU in this build, and kvcobra-mover.";
+    "read use device memory, and the time of a call includes kvc_client_synchronize(), so that its queued "
+    "work is done. Reads are compared with those of a sequence without a daemon on the same GPU. For restart "
+    "the report also has the time until a session on the GPU has leased its first page, with opening the "
+    "driver and checking the page. --gpu needs libcuda.so.1, kernels for the GPU in this build, and "
+    "kvcobra-mover.";
 
 static const struct argp_option options[] = {
     {"clients", OPT_CLIENTS, "N", 0, "Client processes of load and swap, 1 to 64 (default 8)", 1},
@@ -185,6 +181,7 @@ static int bench_service_measure(const struct bench_service_options *o, struct b
         r = service_restart(&o->service, &x->restart, e);
         x->measured.restart = &x->restart;
     }
+
     return r;
 }
 

@@ -59,10 +59,9 @@ struct bench_solve_input {
 
 static const char doc[] =
     "Time the solvers: the paper's C1 and C2 and its exact dynamic programme for 256 heads of dimension 128, "
-    "and the "
-    "bands knapsack for the keys and values of 256 heads, at 1, 2 and 4 bits per number.\v"
-    "Inputs are synthetic and equal in every run. Results are checked before the timing. Minimum, median and "
-    "99th percentile over all repetitions; the cases alternate.";
+    "and the bands knapsack for the keys and values of 256 heads, at 1, 2 and 4 bits per number.\vInputs are "
+    "synthetic and equal in every run. Results are checked before the timing. Minimum, median and 99th "
+    "percentile over all repetitions; the cases alternate.";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each case (default 30)", 1},
@@ -97,8 +96,8 @@ static double bench_solve_next_uniform(uint64_t *s)
     return (double) (splitmix64_next(s) >> 11) * 0x1p-53;
 }
 
-/* Exponential decay with a rate per head, and energies over a hundredfold range, as for heads of real models.
- */
+/* Exponential decay with a rate per head, and energies over a hundredfold range, as for heads of real
+ * models. */
 static void bench_solve_make_spectrum(uint64_t *seed, double *w)
 {
     double energy = exp(4.6 * bench_solve_next_uniform(seed)),
@@ -290,8 +289,8 @@ static int bench_solve_check_cases(const struct bench_solve_input *in, struct be
 
 /* ---- timing ---- */
 
-/* @seconds: [N_CASES, repeat]. The cases alternate, so that a busy moment of the machine affects all of them.
- */
+/* @seconds: [N_CASES, repeat]. The cases alternate, so that a busy moment of the machine affects all of
+ * them. */
 static int bench_solve_time_cases(const struct bench_solve_input *in, struct bench_solve_output *out,
                                   size_t repeat, double *seconds, struct timing ret[N_CASES])
 {

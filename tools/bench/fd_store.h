@@ -41,8 +41,7 @@ static inline void fd_store_freep(struct fd_store **s)
 int fd_store_start(struct fd_store *s, const char *path, const char *const *argv, int log_fd, pid_t *ret_pid,
                    struct errmsg *e);
 
-/* Waits for READY=1 of the last started daemon, or for the next WATCHDOG=1. False: not within 20 s.
- */
+/* Waits for READY=1 of the last started daemon, or for the next WATCHDOG=1. False: not within 20 s. */
 bool fd_store_wait_ready(struct fd_store *s);
 bool fd_store_wait_watchdog(struct fd_store *s);
 

@@ -9,8 +9,8 @@ struct timing {
     double min, median, p99;
 };
 
-/* @samples: [n], n > 0, sorted in place. The median of an even number is the upper one; p99 by nearest rank.
- */
+/* @samples: [n], n > 0, sorted in place. The median of an even number is the upper one; p99 by nearest
+ * rank. */
 struct timing timing_of(double *samples, size_t n);
 
 /* {"min", "median", "p99"}, each times @scale. NULL when out of memory. */

@@ -122,8 +122,8 @@ struct cache_batch_attend_run {
     float *out;
 };
 
-/* One query head of one sequence. Its keys and values are contiguous: two products of a matrix and a vector.
- */
+/* One query head of one sequence. Its keys and values are contiguous: two products of a matrix and a
+ * vector. */
 static void cache_batch_attend_item(void *ctx, size_t item, unsigned worker)
 {
     const struct cache_batch_attend_run *r = ctx;

@@ -203,6 +203,7 @@ int calibration_add_windows(struct calibration *cal, struct errmsg *e)
         if (r < 0)
             return r;
     }
+
     r = calibration_memory_init(&memory, cal, e);
     if (r < 0)
         return r;

@@ -131,11 +131,10 @@ static int checkpoint_check(const char *path, const struct checkpoint_header *h,
                     n - sizeof(*h), (unsigned long long) h->image_bytes);
     if (memcmp(h->plan, plan, sizeof(h->plan)) != 0 || h->moments != (cal->moments != NULL) ||
         h->n_done > cal->corpus->n_windows)
-        return fail(
-            e, -EINVAL,
-            "%s belongs to another model, other texts or other options: give the same ones, or start again "
-            "without --resume",
-            path);
+        return fail(e, -EINVAL,
+                    "%s belongs to another model, other texts or other options: give the same ones, or start "
+                    "again without --resume",
+                    path);
 
     return 0;
 }

@@ -112,10 +112,8 @@ static void cmd_calibrate_hint_at_kernels(const struct cmd_calibrate_run *r)
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         strcmp(openblas_get_corename(), "Haswell") == 0)
-        command_note(
-            &r->a->common,
-            "OpenBLAS uses kernels for older processors: OPENBLAS_CORETYPE=SkylakeX in the environment makes "
-            "this faster and changes the last digits");
+        command_note(&r->a->common, "OpenBLAS uses kernels for older processors: OPENBLAS_CORETYPE=SkylakeX "
+                                    "in the environment makes this faster and changes the last digits");
 #else
     (void) r;
 #endif
@@ -132,8 +130,10 @@ static void cmd_calibrate_announce(const struct cmd_calibrate_run *r)
 
     if (tokens < so.n_samples) /* the corpus has fewer tokens */
         so.n_samples = (uint32_t) tokens;
-    kept = a->moments_only ? moments_bytes(&so.geometry)
-                           : stats_bytes(&so) + (a->fisher ? stats_fisher_bytes(&so) : 0);
+    kept = a->moments_only ? moments_bytes(&so.geometry) : stats_bytes(&so);
+    if (!a->moments_only && a->fisher)
+        kept += stats_fisher_bytes(&so);
+
     if (calibrate_arguments_want_depth(a))
         beside = cmd_calibrate_larger(beside, calibration_depth_bytes(r->en, a->window));
     if (a->n_generate > 0)
@@ -143,11 +143,11 @@ static void cmd_calibrate_announce(const struct cmd_calibrate_run *r)
             &a->common,
             "the vectors of %u tokens are stored, %s; --samples %d stores as many as for smaller models",
             r->so.n_samples, human_bytes(STATS_SAMPLES_BYTES, stats), STATS_SAMPLES_DEFAULT);
-    command_note(
-        &a->common,
-        "the %s need %s of memory and about as much on disk; calibrating needs up to %s more memory, "
-        "beside the model",
-        a->moments_only ? "moments" : "statistics", human_bytes(kept, stats), human_bytes(beside, more));
+    command_note(&a->common,
+                 "the %s need %s of memory and about as much on disk; calibrating needs up to %s more "
+                 "memory, beside the model",
+                 a->moments_only ? "moments" : "statistics", human_bytes(kept, stats),
+                 human_bytes(beside, more));
 }
 
 /* ---- corpus ---- */

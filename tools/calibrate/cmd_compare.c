@@ -21,11 +21,11 @@ struct compare_options {
 };
 
 static const char doc[] =
-    "Compare two allocation tables of one model: budgets, widths and ranks per head.\v"
-    "The correlation is that of the heads' budgets (stored coordinates times bits). Two heads have the same "
-    "width if the mean widths of their coordinates, rounded to whole bits, are equal. |delta r| is the mean "
-    "difference in stored coordinates. Half-tiles (8 coordinates each) are compared in stored order, "
-    "widest first. A second table has the bits per number by quartile of the layers.\n\n"
+    "Compare two allocation tables of one model: budgets, widths and ranks per head.\vThe correlation is "
+    "that of the heads' budgets (stored coordinates times bits). Two heads have the same width if the mean "
+    "widths of their coordinates, rounded to whole bits, are equal. |delta r| is the mean difference in "
+    "stored coordinates. Half-tiles (8 coordinates each) are compared in stored order, widest first. A "
+    "second table has the bits per number by quartile of the layers.\n\n"
     "Example, with tables calibrated on different texts:\n\n"
     "  kvcobra compare news-2.table books-2.table";
 
@@ -59,11 +59,11 @@ static int cmd_compare_check_same(const struct compare_options *o, const struct 
     const struct geometry *x = &a->geometry, *y = &b->geometry;
 
     if (x->n_layers != y->n_layers || x->n_kv_heads != y->n_kv_heads || x->d != y->d)
-        return fail(
-            e, -EINVAL,
-            "%s is for %u layers of %u KV heads of dimension %u, %s for %u, %u and %u: their heads cannot be "
-            "compared",
-            o->path[0], x->n_layers, x->n_kv_heads, x->d, o->path[1], y->n_layers, y->n_kv_heads, y->d);
+        return fail(e, -EINVAL,
+                    "%s is for %u layers of %u KV heads of dimension %u, %s for %u, %u and %u: their heads "
+                    "cannot be compared",
+                    o->path[0], x->n_layers, x->n_kv_heads, x->d, o->path[1], y->n_layers, y->n_kv_heads,
+                    y->d);
 
     return 0;
 }

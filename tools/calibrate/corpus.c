@@ -238,10 +238,10 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
     if (r < 0)
         r = fail(e, r, "out of memory for the windows of the texts");
     else if (cuts.n < n_held + 1)
-        r = fail(e, -EINVAL,
-                 "the text has %zu tokens; windows of %zu need at least %zu: give more text or a smaller "
-                 "--window",
-                 n_tokens, o->window, (1 + (o->want_held ? corpus_held(o->window) : 0)) * longest);
+        r = fail(
+            e, -EINVAL,
+            "the text has %zu tokens; windows of %zu need at least %zu: give more text or a smaller --window",
+            n_tokens, o->window, (1 + (o->want_held ? corpus_held(o->window) : 0)) * longest);
     else
         r = corpus_build(en, texts, n, &cuts, n_held, o->window, ret_corpus, e);
     free(cuts.cut);

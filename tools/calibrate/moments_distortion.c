@@ -213,10 +213,9 @@ int moments_distortion(const struct moments *m, const struct stats *s, const str
     if (r < 0)
         return r;
     if (t->v_from == PREDICT_LAYER)
-        return fail(
-            e, -EOPNOTSUPP,
-            "the table predicts values from the keys of all heads of a layer, and moments have no covariance "
-            "between heads: recalibrate with texts (kvcobra calibrate, solve)");
+        return fail(e, -EOPNOTSUPP,
+                    "the table predicts values from the keys of all heads of a layer, and moments have no "
+                    "covariance between heads: recalibrate with texts (kvcobra calibrate, solve)");
 
     row = (size_t) h.g.n_kv_heads * h.g.d * sizeof(float);
     h.root = malloc(matrix);

@@ -40,11 +40,9 @@ enum {
 
 static const char doc[] =
     "Make an allocation table from statistics: choose the stored directions of every head's keys and values, "
-    "and "
-    "their bits.\v"
-    "The budget is stored code bits, with padding, per number of the cache (binary16 has 16). One budget "
-    "covers "
-    "keys and values, whose best shares usually differ; --k-bpd and --v-bpd fix them.\n\n"
+    "and their bits.\vThe budget is stored code bits, with padding, per number of the cache (binary16 has "
+    "16). One budget covers keys and values, whose best shares usually differ; --k-bpd and --v-bpd fix "
+    "them.\n\n"
     "Methods:\n"
     "  bands      (default) each group of 8 directions of each head gets its own\n"
     "             width, 0 to 8 bits; values are predicted from their token's keys\n"
@@ -55,19 +53,15 @@ static const char doc[] =
     "             and measured curves; --metric query (default) or mse; --curve\n"
     "             bennett for the paper's estimate\n\n"
     "The last three are charged without padding, as in the paper. They never exceed the budget here, "
-    "although "
-    "rounding in the original may.\n\n"
+    "although rounding in the original may.\n\n"
     "Metrics: the default is the first of fisher (needs gradients), output, attention, mse that the "
-    "statistics "
-    "have. Without depth weights, attention weighs all layers equally, which gives poor tables.\n"
+    "statistics have. Without depth weights, attention weighs all layers equally, which gives poor tables.\n"
     "Curves: measured (default: quantises sampled vectors), gaussian, bennett.\n\n"
     "STATS may also be a file of moments (calibrate --moments-only, or collected by a daemon): means and "
     "covariances without vectors. The metric then comes from --metric-from (default: squared error). Curves "
-    "are "
-    "gaussian; levels are those of a normal distribution, or of --levels-from.\n\n"
+    "are gaussian; levels are those of a normal distribution, or of --levels-from.\n\n"
     "--sweep solves all splits of --total-bpd between keys and values, in steps, and prints their "
-    "distortions; "
-    "with -o it writes the tables there.\n\n"
+    "distortions; with -o it writes the tables there.\n\n"
     "Examples:\n\n"
     "  kvcobra solve model.stats --bpd 3 -o model-3.table\n"
     "  kvcobra solve model.stats --total-bpd 6 --sweep -o splits/";
@@ -91,14 +85,13 @@ static const struct argp_option options[] = {
     {"curve", OPT_CURVE, "NAME", 0, "measured, gaussian or bennett (bands, dp)", 2},
     {"quantiser", OPT_QUANTISER, "NAME", 0, "lloyd-max, uniform or uniform-midtread", 2},
     {"temper", OPT_TEMPER, "P", 0,
-     "Raise the metric to this power and keep its trace (default 0.75 for fisher and "
-     "output, 1 for attention)",
+     "Raise the metric to this power and keep its trace (default 0.75 for fisher and output, 1 for "
+     "attention)",
      3},
     {"no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Use the levels of a normal distribution", 3},
     {"predict", OPT_PREDICT, "FROM", 0,
      "Code values as residuals of a prediction from keys: of their own head (head, default), of all heads of "
-     "the "
-     "layer (layer: better, slower to read, and every process needs all heads), or none",
+     "the layer (layer: better, slower to read, and every process needs all heads), or none",
      3},
     {"decoder", OPT_DECODER, "NAME", 0,
      "least-squares (default: fitted to the codes of sampled vectors) or inverse, of the encoder", 3},
@@ -241,6 +234,7 @@ static bool solve_arguments_take_flag(struct solve_arguments *a, int key)
         a->no_depth = true;
         return true;
     }
+
     return false;
 }
 

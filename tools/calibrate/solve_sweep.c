@@ -103,8 +103,7 @@ static int solve_sweep_print_text(const struct solve_arguments *a, const struct 
         return command_fail("out of memory");
     if (!added)
         command_note(&a->common, "this metric has no common scale for keys and values: compare within a "
-                                 "column, and compare splits "
-                                 "with 'kvcobra eval'");
+                                 "column, and compare splits with 'kvcobra eval'");
     return COMMAND_OK;
 }
 

@@ -19,6 +19,7 @@ json_t *utf8_json(const char *text, size_t bytes)
 
     if (!checked_mul(bytes, sizeof(replacement), &room))
         return NULL;
+
     clean = malloc(room + 1);
     if (!clean)
         return NULL;
@@ -33,8 +34,10 @@ json_t *utf8_json(const char *text, size_t bytes)
             memcpy(clean + n, replacement, sizeof(replacement));
             n += sizeof(replacement);
         }
+
         text += step;
         bytes -= step;
     }
+
     return json_stringn(clean, n);
 }

@@ -33,13 +33,11 @@ struct demo_options {
 };
 
 static const char doc[] =
-    "Calibrate, compress, measure, share and swap tables: the main functions of kvcobra in a few minutes.\v"
-    "MODEL is a GGUF file; the default is the small model that tools/fetch_model.sh downloads. The "
+    "Calibrate, compress, measure, share and swap tables: the main functions of kvcobra in a few "
+    "minutes.\vMODEL is a GGUF file; the default is the small model that tools/fetch_model.sh downloads. The "
     "demonstration calibrates on one Debian document and measures on another (packages debian-reference-en "
-    "and "
-    "developers-reference). It runs its own kvcobrad on a private socket, prints every command line before "
-    "it "
-    "runs it, and removes all its processes and files at the end.";
+    "and developers-reference). It runs its own kvcobrad on a private socket, prints every command line "
+    "before it runs it, and removes all its processes and files at the end.";
 
 static const struct argp_option options[] = {
     {"text", OPT_TEXT, "FILE", 0, "Calibrate on this text instead of the Debian Reference", 1},
@@ -124,6 +122,7 @@ static int cmd_demo_find_model(struct demo *d, char room[PATH_MAX], struct errms
         cache = home ? home : "";
         below = "/.cache";
     }
+
     (void) snprintf(room, PATH_MAX, "%s%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache, below);
     if (access(room, R_OK) != 0)
         return fail(

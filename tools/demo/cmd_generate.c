@@ -60,10 +60,10 @@ struct cmd_generate_output {
 };
 
 static const char doc[] =
-    "Continue a prompt and measure the speed.\v"
-    "With --socket, tokens that another process published are not computed again, and tokens computed here "
-    "are published. The summary on standard error has the time to the first token (with opening the cache, "
-    "without loading the model), tokens per second, prompt tokens found, and bytes shared.\n\n"
+    "Continue a prompt and measure the speed.\vWith --socket, tokens that another process published are not "
+    "computed again, and tokens computed here are published. The summary on standard error has the time to "
+    "the first token (with opening the cache, without loading the model), tokens per second, prompt tokens "
+    "found, and bytes shared.\n\n"
     "Examples:\n\n"
     "  kvcobra generate model.gguf --prompt 'The capital of France is'\n"
     "  kvcobra generate model.gguf --prompt-file manual.txt --table model-3.table";
@@ -79,8 +79,7 @@ static const struct argp_option options[] = {
      "Compress with the active table of the daemon at this socket, and share pages", 2},
     {"report", OPT_REPORT, "PERCENT", 0,
      "With --socket: measure the error on this share of new chunks and report sums of errors to the daemon "
-     "(no "
-     "text and no vectors)",
+     "(no text and no vectors)",
      2},
     {"moments", OPT_MOMENTS, NULL, 0,
      "With --report: also report second moments of keys and values, for kvcobra recalibrate", 2},

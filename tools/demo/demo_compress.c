@@ -9,8 +9,8 @@
 #include "tools/command/report.h"
 #include "tools/demo/demo.h"
 
-/* Both Debian documents begin with a table of contents, which is no running text and ends before this line.
- */
+/* Both Debian documents begin with a table of contents, which is no running text and ends before this
+ * line. */
 #define FIRST_LINE "1200"
 
 /* The result of `kvcobra eval --json` for one table. */

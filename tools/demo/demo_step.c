@@ -44,6 +44,7 @@ int demo_start(const struct demo *d, struct process *p, enum process_output outp
         argv[n] = args[n - 1];
         printf(" %s", argv[n]);
     }
+
     putchar('\n');
     (void) fflush(stdout); /* the command line must stand before the output of the child */
 

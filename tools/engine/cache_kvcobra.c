@@ -1,5 +1,4 @@
-/* The compressed cache: a sequence of the client library as a struct kv_cache. Uses only kvcobra.h.
- */
+/* The compressed cache: a sequence of the client library as a struct kv_cache. Uses only kvcobra.h. */
 #include "client/kvcobra.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_internal.h"

@@ -145,8 +145,8 @@ static int gguf_parse_tensor(struct gguf *g, struct gguf_cursor *c, size_t i, st
     return 0;
 }
 
-/* Bytes of a tensor. False: a dimension is zero, a row is no whole number of blocks, or the size overflows.
- */
+/* Bytes of a tensor. False: a dimension is zero, a row is no whole number of blocks, or the size
+ * overflows. */
 static bool gguf_tensor_bytes(const struct gguf_tensor *t, const struct quant_type *q, size_t *ret_bytes)
 {
     size_t n;
@@ -188,8 +188,7 @@ static int gguf_place_tensors(struct gguf *g, const struct gguf_cursor *c, struc
                         (int) t->name_bytes, t->name, q->name);
         if (g->offsets[i] % alignment != 0 || !range_inside(g->offsets[i], t->bytes, g->bytes - start))
             return fail(e, -EBADMSG,
-                        "%s: tensor \"%.*s\" lies outside the file or is not aligned: is the file "
-                        "complete?",
+                        "%s: tensor \"%.*s\" lies outside the file or is not aligned: is the file complete?",
                         g->label, (int) t->name_bytes, t->name);
 
         t->data = g->data + start + (size_t) g->offsets[i];

@@ -61,8 +61,7 @@ struct gguf_array {
  */
 int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *e);
 
-/* The same for bytes of the caller, which must outlive the result. @label names them in sentences; copied.
- */
+/* The same for bytes of the caller, which must outlive the result. @label names them in sentences; copied. */
 int gguf_parse(const void *data, size_t bytes, const char *label, struct gguf **ret_gguf, struct errmsg *e);
 struct gguf *gguf_free(struct gguf *g);
 static inline void gguf_freep(struct gguf **g)

@@ -28,8 +28,8 @@ extern const struct matvec_ops matvec_avx2, matvec_avx512; /* x86-64 only */
 /* The fastest kernel that this processor supports. */
 const struct matvec_ops *matvec_ops(void);
 
-/* All kernels that this processor supports, the reference first; for tests. Return: their number, at most 3.
- */
+/* All kernels that this processor supports, the reference first; for tests. Return: their number, at most
+ * 3. */
 size_t matvec_runnable(const struct matvec_ops *ret_ops[static 3]);
 
 /* n / MATVEC_SUM_RUN sums. */

@@ -172,7 +172,9 @@ int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
     if (n == 0) {
         long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-        n = online < 1 ? 1 : (unsigned) (online < THREADS_MAX ? online : THREADS_MAX);
+        n = online < 1 ? 1 : (unsigned) online;
+        if (n > THREADS_MAX)
+            n = THREADS_MAX;
     }
 
     if (n > THREADS_MAX)

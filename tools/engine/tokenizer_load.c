@@ -197,8 +197,7 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t byte
                : TOKENIZER_NONE;
 }
 
-/* Bytes without a token (some vocabularies lack a few) become the unknown token.
- */
+/* Bytes without a token (some vocabularies lack a few) become the unknown token. */
 static int tokenizer_load_find_bytes(struct tokenizer *t, const struct gguf *g, struct errmsg *e)
 {
     uint32_t unknown;

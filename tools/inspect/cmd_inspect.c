@@ -42,10 +42,9 @@ static const struct argp_option options[] = {
 };
 
 static const char doc[] =
-    "Show the contents of an allocation table or a statistics file.\v"
-    "For a table: its provenance, its bytes per token and per page, and the distribution of bits over layers "
-    "and heads (number of stored coordinates, then bits per original number). The file is checked completely "
-    "first, as by the daemon.\n\n"
+    "Show the contents of an allocation table or a statistics file.\vFor a table: its provenance, its bytes "
+    "per token and per page, and the distribution of bits over layers and heads (number of stored "
+    "coordinates, then bits per original number). The file is checked completely first, as by the daemon.\n\n"
     "--html writes a page with spectra, maps of ranks and bits, the distortion of each head with equal and "
     "with solved budgets, rate-distortion curves of all methods, the Gaussianity of coordinates, levels, and "
     "bytes. --json prints all numbers of that page. A table alone has maps, levels and bytes; the other "

@@ -8,24 +8,21 @@
 
 static const char *const rules[] = {
     ":root{color-scheme:light "
-    "dark;--bg:#fff;--fg:#1c2127;--muted:#5a6470;--line:#d8dde3;--fine:#eceff2;--card:#f5f7f9;"
-    "--k:#1b5e9e;--v:#c4560a;--before:#79828c;--accent:#1b5e9e;"
-    "--q0:#f7fbf0;--q1:#e2f2d8;--q2:#c5e6cb;--q3:#93d0c4;--q4:#57b4c3;--q5:#2f8fbb;--q6:#2369a5;--q7:#1f4788;"
-    "--q8:#142a5c;"
-    "--ql:#1c2127;--qd:#fff;--s0:#1c2127;--s1:#1b5e9e;--s2:#c4560a;--s3:#8a4fa3;--s4:#79828c;"
-    "--b0:#1b5e9e;--b1:#9ec5e6;--b2:#1c2127;--b3:#e9a15b;--b4:#f6dcc0}\n",
+    "dark;--bg:#fff;--fg:#1c2127;--muted:#5a6470;--line:#d8dde3;--fine:#eceff2;--card:#f5f7f9;--k:#1b5e9e;--"
+    "v:#c4560a;--before:#79828c;--accent:#1b5e9e;--q0:#f7fbf0;--q1:#e2f2d8;--q2:#c5e6cb;--q3:#93d0c4;--q4:#"
+    "57b4c3;--q5:#2f8fbb;--q6:#2369a5;--q7:#1f4788;--q8:#142a5c;--ql:#1c2127;--qd:#fff;--s0:#1c2127;--s1:#"
+    "1b5e9e;--s2:#c4560a;--s3:#8a4fa3;--s4:#79828c;--b0:#1b5e9e;--b1:#9ec5e6;--b2:#1c2127;--b3:#e9a15b;--b4:#"
+    "f6dcc0}\n",
     "@media screen and "
-    "(prefers-color-scheme:dark){:root{--bg:#13171c;--fg:#e4e8ec;--muted:#9aa5b1;--line:#333b45;"
-    "--fine:#222931;--card:#1b2128;--k:#6cb2f0;--v:#f0955a;--before:#8b95a0;--accent:#7fbcf5;"
-    "--q0:#161c2b;--q1:#1b2c50;--q2:#1f4276;--q3:#235f98;--q4:#2c82b0;--q5:#4aa5bd;--q6:#7cc6c2;--q7:#b6e0c6;"
-    "--q8:#ecf7d6;"
-    "--ql:#e4e8ec;--qd:#13171c;--s0:#fff;--s1:#6cb2f0;--s2:#f0955a;--s3:#c79be0;--s4:#8b95a0;"
-    "--b0:#4a90d0;--b1:#274a6b;--b2:#e4e8ec;--b3:#e9a15b;--b4:#6b4a2a}}\n",
+    "(prefers-color-scheme:dark){:root{--bg:#13171c;--fg:#e4e8ec;--muted:#9aa5b1;--line:#333b45;--fine:#"
+    "222931;--card:#1b2128;--k:#6cb2f0;--v:#f0955a;--before:#8b95a0;--accent:#7fbcf5;--q0:#161c2b;--q1:#"
+    "1b2c50;--q2:#1f4276;--q3:#235f98;--q4:#2c82b0;--q5:#4aa5bd;--q6:#7cc6c2;--q7:#b6e0c6;--q8:#ecf7d6;--ql:#"
+    "e4e8ec;--qd:#13171c;--s0:#fff;--s1:#6cb2f0;--s2:#f0955a;--s3:#c79be0;--s4:#8b95a0;--b0:#4a90d0;--b1:#"
+    "274a6b;--b2:#e4e8ec;--b3:#e9a15b;--b4:#6b4a2a}}\n",
     "*{box-sizing:border-box}\n",
     "html{-webkit-text-size-adjust:100%}\n",
     "body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 system-ui,-apple-system,'Segoe "
-    "UI',Roboto,'Noto Sans',"
-    "'DejaVu Sans',sans-serif}\n",
+    "UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif}\n",
     "main,header,footer{max-width:1080px;margin:0 auto;padding:0 20px}\n",
     "header{padding-top:36px}\n",
     "h1{font-size:1.75rem;line-height:1.2;margin:0 0 6px;letter-spacing:-.01em;overflow-wrap:anywhere}\n",
@@ -55,8 +52,8 @@ static const char *const rules[] = {
     "dl.columns{columns:2 340px;column-gap:36px}\n",
     "dl.facts div{display:flex;gap:12px;padding:3px 0;border-bottom:1px solid "
     "var(--fine);break-inside:avoid}\n",
-    "dl.facts .group{font-weight:600;padding-top:10px;break-after:avoid}dl.facts .group dt{color:var(--fg)}"
-    "dl.columns .group:first-child{padding-top:3px}\n",
+    "dl.facts .group{font-weight:600;padding-top:10px;break-after:avoid}dl.facts .group "
+    "dt{color:var(--fg)}dl.columns .group:first-child{padding-top:3px}\n",
     "dl.facts dt{flex:0 0 11.5em;color:var(--muted)}dl.facts "
     "dd{margin:0;min-width:0;overflow-wrap:anywhere}\n",
     "figure{margin:14px 0 8px}\n",
@@ -107,30 +104,24 @@ static const char *const rules[] = {
     ".cell rect{stroke:var(--bg);stroke-width:1}\n",
     ".cell text{font-size:11px;text-anchor:middle}.cell text.small{font-size:9px}\n",
     ".q0 rect{fill:var(--q0)}.q1 rect{fill:var(--q1)}.q2 rect{fill:var(--q2)}.q3 rect{fill:var(--q3)}.q4 "
-    "rect{fill:var(--q4)}"
-    ".q5 rect{fill:var(--q5)}.q6 rect{fill:var(--q6)}.q7 rect{fill:var(--q7)}.q8 rect{fill:var(--q8)}.none "
-    "rect{fill:var(--fine)}\n",
+    "rect{fill:var(--q4)}.q5 rect{fill:var(--q5)}.q6 rect{fill:var(--q6)}.q7 rect{fill:var(--q7)}.q8 "
+    "rect{fill:var(--q8)}.none rect{fill:var(--fine)}\n",
     ".q0 text,.q1 text,.q2 text,.q3 text,.q4 text,.none text{fill:var(--ql)}.q5 text,.q6 text,.q7 text,.q8 "
     "text{fill:var(--qd)}\n",
     "@media "
     "(max-width:640px){body{font-size:15px}h1{font-size:1.4rem}main,header,footer{padding-left:14px;padding-"
-    "right:14px}"
-    ".multiples{grid-template-columns:repeat(auto-fill,minmax(128px,1fr))}.panels .tick,.panels "
-    ".axis{font-size:14px}"
-    "dl.facts dt{flex-basis:9.5em}.tiles{grid-template-columns:1fr 1fr}}\n",
-    "@media print{:root{color-scheme:light}@page{margin:14mm}body{font-size:10.5pt}nav,details{display:none}"
-    "main,header,footer{max-width:none;padding:0}h2{margin-top:24px}h2,h3,h4{break-after:avoid}figure,.tiles "
-    "div,.panels>div,"
-    ".multiples "
+    "right:14px}.multiples{grid-template-columns:repeat(auto-fill,minmax(128px,1fr))}.panels .tick,.panels "
+    ".axis{font-size:14px}dl.facts dt{flex-basis:9.5em}.tiles{grid-template-columns:1fr 1fr}}\n",
+    "@media "
+    "print{:root{color-scheme:light}@page{margin:14mm}body{font-size:10.5pt}nav,details{display:none}main,"
+    "header,footer{max-width:none;padding:0}h2{margin-top:24px}h2,h3,h4{break-after:avoid}figure,.tiles "
+    "div,.panels>div,.multiples "
     "svg{break-inside:avoid}.scroll{overflow:visible}.scroll>svg{min-width:0!important;max-width:100%!"
-    "important}"
-    ".panels{grid-template-columns:1fr 1fr}"
-    ".multiples{grid-template-columns:repeat(6,1fr)}.tiles{grid-template-columns:repeat(3,1fr)}dl.columns{"
-    "columns:2}"
-    "table{break-inside:avoid}section p{break-after:avoid}"
-    ".panels .tick,.panels "
-    ".axis{font-size:14px}*{-webkit-print-color-adjust:exact;print-color-adjust:exact}a{color:inherit;"
-    "text-decoration:none}}\n",
+    "important}.panels{grid-template-columns:1fr "
+    "1fr}.multiples{grid-template-columns:repeat(6,1fr)}.tiles{grid-template-columns:repeat(3,1fr)}dl."
+    "columns{columns:2}table{break-inside:avoid}section p{break-after:avoid}.panels .tick,.panels "
+    ".axis{font-size:14px}*{-webkit-print-color-adjust:exact;print-color-adjust:exact}a{color:inherit;text-"
+    "decoration:none}}\n",
 };
 
 void html_style(FILE *f)

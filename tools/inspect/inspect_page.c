@@ -120,8 +120,7 @@ static void inspect_page_explain_distortion(FILE *f, const struct inspection *x)
 
     fprintf(f,
             "<p>The distortion e′Me is the squared error e of a decoded vector, weighed by the metric M, "
-            "which says how much the model depends on each direction (metric "
-            "<code>%s</code>",
+            "which says how much the model depends on each direction (metric <code>%s</code>",
             metric);
     if (x->power != 1)
         fprintf(f, ", to the power %.4g", x->power);
@@ -275,9 +274,8 @@ static void inspect_page_shapes_section(FILE *f, const struct inspection *x, con
           "nearer to 0 the more coordinates it mixes, unless their magnitudes are correlated.</p>\n",
           f);
     if (inspect_page_has_part(f, x, PART_SHAPES)) {
-        fputs("<h3>By head</h3><p>Median over a head’s coordinates, before and after the rotation in "
-              "bands of eight that "
-              "<code>bands</code> uses.</p>\n<figure>",
+        fputs("<h3>By head</h3><p>Median over a head’s coordinates, before and after the rotation in bands "
+              "of eight that <code>bands</code> uses.</p>\n<figure>",
               f);
         plot_kurtosis_heads(f, x);
         fputs("</figure>\n", f);
@@ -293,9 +291,9 @@ static void inspect_page_shapes_section(FILE *f, const struct inspection *x, con
         plot_kurtosis(f, x, SHAPE_EIGEN, SHAPE_ROTATED);
         fputs("</figure>\n", f);
         html_table(f, "gaussianity.summary",
-                   "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; "
-                   "rotated: the same, rotated together; basis: the basis of the method bands; bands: the "
-                   "same, rotated in bands of eight",
+                   "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; rotated: the "
+                   "same, rotated together; basis: the basis of the method bands; bands: the same, rotated "
+                   "in bands of eight",
                    inspect_page_rows_at(document, "gaussianity.summary"), shape_columns);
         inspect_page_numbers(
             f, document, "gaussianity.histogram",
@@ -426,8 +424,8 @@ static void inspect_page_navigation(FILE *f)
 
 void inspect_page(FILE *f, const struct inspection *x, const json_t *document)
 {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
+          "content=\"width=device-width, initial-scale=1\"/>"
           /* nothing can be loaded, also if a name in the file contains markup */
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
           "'unsafe-inline'\"/>"

@@ -29,8 +29,7 @@ static void inspect_plots_line_key(FILE *f, const char *series, const char *text
 {
     fprintf(f,
             "<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 34 14\" width=\"34\" height=\"14\" "
-            "aria-hidden=\"true\"><path "
-            "class=\"line %s\" d=\"M1 7L33 7\"/></svg> %s</span> ",
+            "aria-hidden=\"true\"><path class=\"line %s\" d=\"M1 7L33 7\"/></svg> %s</span> ",
             series, text);
 }
 

@@ -125,8 +125,7 @@ static void plots_table_draw_stack(const struct svg_plot *p, const struct table 
         if (count[b] > 0)
             fprintf(p->f,
                     "<g class=\"cell q%u\"><title>layer %u: %u coordinates of %u bits</title><rect "
-                    "x=\"%.1f\" y=\"%.1f\" "
-                    "width=\"%.1f\" height=\"%.1f\"/></g>\n",
+                    "x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/></g>\n",
                     b, layer, count[b], b, left, svg_y(p, above), right - left,
                     svg_y(p, below) - svg_y(p, above));
         below = above;
@@ -139,8 +138,7 @@ static void plots_table_width_legend(FILE *f)
     for (unsigned b = TABLE_BITS_MAX; b > 0; b--)
         fprintf(f,
                 " <svg class=\"key\" viewBox=\"0 0 22 18\" width=\"22\" height=\"18\" role=\"img\" "
-                "aria-label=\"%u\"><g "
-                "class=\"cell q%u\"><rect width=\"22\" height=\"18\"/><text x=\"11\" "
+                "aria-label=\"%u\"><g class=\"cell q%u\"><rect width=\"22\" height=\"18\"/><text x=\"11\" "
                 "y=\"13\">%u</text></g></svg>",
                 b, b, b);
     fputs("; white above: not stored.</p>\n", f);
@@ -231,8 +229,7 @@ void plot_levels(FILE *f, const struct inspection *x)
     }
 
     fputs("</div>\n<p class=\"legend\">Long strokes: levels. Short strokes: thresholds between them (up to 4 "
-          "bits). Levels "
-          "beyond 5 standard deviations are in the table of numbers.</p>\n",
+          "bits). Levels beyond 5 standard deviations are in the table of numbers.</p>\n",
           f);
 }
 
@@ -272,8 +269,7 @@ static void plots_table_draw_bar(const struct svg_plot *p, const struct inspecti
 
         fprintf(p->f,
                 "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%s: %ju "
-                "bytes, %.4g bits "
-                "per number</title></rect>",
+                "bytes, %.4g bits per number</title></rect>",
                 items[i].class, svg_x(p, left), top, svg_x(p, left + width) - svg_x(p, left), height,
                 items[i].name, (uintmax_t) bytes[i], width);
         left += width;

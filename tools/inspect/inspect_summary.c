@@ -66,8 +66,9 @@ void summary_header(FILE *f, const struct inspection *x)
 
 /* ---- tiles ---- */
 
-__attribute__((format(printf, 4, 5))) static void
-inspect_summary_tile(FILE *f, const char *title, const char *value, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void inspect_summary_tile(FILE *f, const char *title,
+                                                                       const char *value, const char *fmt,
+                                                                       ...)
 {
     va_list ap;
 

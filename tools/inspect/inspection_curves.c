@@ -28,8 +28,7 @@ static void inspection_curves_judge_options(const struct inspection *x, struct s
     ret->fit_levels = false;
 }
 
-/* The solver's options of a method: the defaults of `kvcobra solve --method` for these statistics.
- */
+/* The solver's options of a method: the defaults of `kvcobra solve --method` for these statistics. */
 static void inspection_curves_method_options(const struct inspection *x, enum inspect_method m, double bpd,
                                              struct solve_options *ret)
 {

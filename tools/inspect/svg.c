@@ -129,9 +129,11 @@ static void svg_log_ticks(const struct svg_plot *p, bool horizontal, const struc
 
 static void svg_linear_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
 {
-    double length = svg_frame_length(p, horizontal);
-    double step =
-        a->every > 0 ? a->every : svg_nice_step(a->max - a->min, fmax(length / (horizontal ? 70 : 45), 2));
+    const double pixels = horizontal ? 70 : 45; /* at least, between two ticks */
+    double step = a->every;
+
+    if (step <= 0)
+        step = svg_nice_step(a->max - a->min, fmax(svg_frame_length(p, horizontal) / pixels, 2));
 
     for (double k = ceil(a->min / step - 1e-9), n = 0; n < 64 && k * step <= a->max + 1e-9 * step; k++, n++)
         svg_tick(p, horizontal, k == 0 ? 0 : k * step, true); /* no "-0" */

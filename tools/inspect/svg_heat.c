@@ -78,11 +78,10 @@ void svg_heat(FILE *f, const struct svg_heat *h, const char *name)
     double strip_h = h->n_heads * (double) CELL_H + GAP;
 
     if ((uint64_t) h->n_layers * h->n_heads > SVG_HEAT_CELLS) {
-        fprintf(
-            f,
-            "<p class=\"note\">%s: %u layers of %u heads need too many cells for a page; the numbers are in "
-            "the JSON.</p>\n",
-            name, h->n_layers, h->n_heads);
+        fprintf(f,
+                "<p class=\"note\">%s: %u layers of %u heads need too many cells for a page; the numbers are "
+                "in the JSON.</p>\n",
+                name, h->n_layers, h->n_heads);
         return;
     }
 

@@ -51,32 +51,26 @@ enum {
 enum { KEYS_MAX = 100000, GENERATE_MAX = 1 << 20 };
 
 static const char doc[] =
-    "Read a text with the exact model and with compressed caches, and compare them.\v"
-    "The text is cut into windows; no window sees another. The report has the perplexity of both models and "
-    "the "
-    "mean Kullback-Leibler divergence (KL) of their next-token distributions over all positions, 0 for "
-    "identical "
+    "Read a text with the exact model and with compressed caches, and compare them.\vThe text is cut into "
+    "windows; no window sees another. The report has the perplexity of both models and the mean "
+    "Kullback-Leibler divergence (KL) of their next-token distributions over all positions, 0 for identical "
     "models; then all bytes of the cache by kind, and their bits per number.\n\n"
     "By default a query sees the tokens exactly that a decode step of the product sees exactly: the newest "
-    "64 to "
-    "127. --recent 0 is the hardest case: only the first tokens are exact, not even the query's own "
+    "64 to 127. --recent 0 is the hardest case: only the first tokens are exact, not even the query's own "
     "position.\n\n"
     "--side and --layers compress a part of the cache and leave the rest exact; --quartiles does that for "
-    "each "
-    "quarter of the layers, then for all. The bytes of one table are always those of the whole cache.\n\n"
+    "each quarter of the layers, then for all. The bytes of one table are always those of the whole "
+    "cache.\n\n"
     "Bits per number: 'charged' is what the paper calls effective, codes without padding plus the data "
-    "stored "
-    "with each token, of which tables have none; 'held' or 'true' counts all bytes.\n\n"
+    "stored with each token, of which tables have none; 'held' or 'true' counts all bytes.\n\n"
     "Several tables, and other formats by --comparator, are printed as rows, by bits. Formats: q8_0, q4_0, "
     "q4_0-rot (ggml); kivi-2, kivi-4; gear-2; quarot-3, quarot-4; turboquant-2, -3, -4; and, calibrated with "
     "--stats, kvquant-2, -3, -4; svdq-2; kqsvd-2, -3, -4. They are implemented from their papers, for this "
     "measurement alone.\n\n"
     "--retrieval hides five-digit keys in the text and asks for them: four lengths up to --window, five "
-    "depths, in "
-    "turn. The exact model is measured too; shares have a 95 % interval (Wilson). --generate continues "
-    "prompts "
-    "from the text greedily and reports how many tokens agree with the exact model's, and the exact model's "
-    "perplexity on the generated text.\n\n"
+    "depths, in turn. The exact model is measured too; shares have a 95 % interval (Wilson). --generate "
+    "continues prompts from the text greedily and reports how many tokens agree with the exact model's, and "
+    "the exact model's perplexity on the generated text.\n\n"
     "Examples: the hardest case; keys alone; other formats; retrieval; generation:\n\n"
     "  kvcobra eval model.gguf --text book.txt --table 2.table --recent 0\n"
     "  kvcobra eval model.gguf --text book.txt --table k-1.table --side k\n"
@@ -234,6 +228,7 @@ static bool cmd_eval_take_number(struct eval_options *o, int key, const char *ar
         o->n_sink = (int32_t) option_uint(state, "--sinks", arg, 0, TABLE_SINKS_MAX);
         return true;
     }
+
     return false;
 }
 
@@ -281,6 +276,7 @@ static error_t cmd_eval_parse(int key, char *arg, struct argp_state *state)
         cmd_eval_check_arguments(o, state);
         return 0;
     }
+
     return cmd_eval_take_number(o, key, arg, state) ? 0 : ARGP_ERR_UNKNOWN;
 }
 

@@ -1,5 +1,5 @@
-/* The tables and formats of one `kvcobra eval`, opened as subjects, and the parts of reports that they share.
- */
+/* The tables and formats of one `kvcobra eval`, opened as subjects, and the parts of reports that they
+ * share. */
 #pragma once
 
 #include <stddef.h>

@@ -36,8 +36,8 @@ struct retrieval {
 size_t retrieval_length(const struct retrieval_options *o, size_t i);
 double retrieval_depth(size_t i);
 
-/* Lengths change fastest, then depths: key @i has length i mod 4, depth i / 4 mod 5. The key has five digits.
- */
+/* Lengths change fastest, then depths: key @i has length i mod 4, depth i / 4 mod 5. The key has five
+ * digits. */
 void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6]);
 
 /* Whether the generated @text begins with @key, after white space, and not with a longer number. */

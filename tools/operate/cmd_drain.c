@@ -21,9 +21,8 @@ struct drain_options {
 static const char doc[] =
     "Prepare a daemon for a stop: it refuses new sessions, models and pages with ESHUTDOWN. Clients that get "
     "this error continue with private memory; pages that clients hold stay readable. A daemon is idle when "
-    "no page is held and none is being written.\v"
-    "Under systemd a restart preserves pages and leases. Drain before a stop, a reboot, or a change of the "
-    "pool:\n\n"
+    "no page is held and none is being written.\vUnder systemd a restart preserves pages and leases. Drain "
+    "before a stop, a reboot, or a change of the pool:\n\n"
     "  kvcobra drain --wait --yes\n"
     "  systemctl stop kvcobrad.socket kvcobrad.service\n\n"
     "A daemon that starts again accepts new work.";
@@ -116,9 +115,8 @@ static int cmd_drain_request(kvc_client *c, void *ctx)
     kvc_drain_state state = {.struct_bytes = sizeof(state)};
     int code;
 
-    if (!o->off &&
-        !operator_confirm(&o->operator, "The daemon refuses new sessions, models and pages until it "
-                                        "restarts or 'kvcobra drain --off' runs."))
+    if (!o->off && !operator_confirm(&o->operator, "The daemon refuses new sessions, models and pages until "
+                                                   "it restarts or 'kvcobra drain --off' runs."))
         return COMMAND_FAILED;
 
     if (kvc_drain(c, o->off ? KVC_DRAIN_OFF : KVC_DRAIN_ON, &state) < 0)

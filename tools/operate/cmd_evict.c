@@ -15,8 +15,7 @@ struct evict_options {
 
 static const char doc[] =
     "Remove the pages that no client holds from a daemon's pool. Running sequences keep the pages they hold; "
-    "clients compute removed pages again when they need them.\v"
-    "Example:\n\n"
+    "clients compute removed pages again when they need them.\vExample:\n\n"
     "  kvcobra evict --tenant uid-1000";
 
 static const struct argp_option options[] = {

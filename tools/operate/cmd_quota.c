@@ -23,10 +23,10 @@ static const char doc[] =
     "Set a tenant's maximum of pages and arenas together, and the part of the pool that it is guaranteed "
     "whatever other tenants do. A lower maximum evicts unheld pages at once; held pages stay, and the tenant "
     "gets no new memory until it is below the maximum. A guarantee counts whole extents; other tenants may "
-    "borrow the unused part of it and return it on request.\v"
-    "SIZE is a number of bytes, or a number followed by K, M, G or T. A daemon with a state folder stores "
-    "both values; the configuration file sets the values that every tenant starts with. A tenant has "
-    "separate quotas per device: uid-1000 in host memory, uid-1000@gpu0 on the first GPU.\n\n"
+    "borrow the unused part of it and return it on request.\vSIZE is a number of bytes, or a number followed "
+    "by K, M, G or T. A daemon with a state folder stores both values; the configuration file sets the "
+    "values that every tenant starts with. A tenant has separate quotas per device: uid-1000 in host memory, "
+    "uid-1000@gpu0 on the first GPU.\n\n"
     "Example:\n\n"
     "  kvcobra quota uid-1000 --max 8G --guarantee 2G";
 

@@ -25,10 +25,9 @@ struct status_options {
     const char *socket;
 };
 
-static const char doc[] =
-    "Show the memory of a daemon by device, tenant and table, and how many tokens still fit.\v"
-    "The socket is the daemon's operator socket. Example:\n\n"
-    "  kvcobra status --socket /run/kvcobra/operator.sock";
+static const char doc[] = "Show the memory of a daemon by device, tenant and table, and how many tokens "
+                          "still fit.\vThe socket is the daemon's operator socket. Example:\n\n"
+                          "  kvcobra status --socket /run/kvcobra/operator.sock";
 
 static const struct argp_option options[] = {
     {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
@@ -51,6 +50,7 @@ static error_t cmd_status_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--socket is needed");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -152,6 +152,7 @@ static int cmd_status_set_json(json_t *into, const char *path, json_t *value)
             return -1;
         }
     }
+
     return json_object_set_new(inner, slash + 1, value);
 }
 
@@ -181,6 +182,7 @@ static json_t *cmd_status_fields_json(const struct status_field *fields, size_t 
             return NULL;
         }
     }
+
     return all;
 }
 
@@ -320,6 +322,7 @@ static int cmd_status_add_row(struct report *r, const struct status_list *l, con
     failed = ferror(line);
     if (fclose(line) != 0 || failed)
         return -ENOMEM;
+
     report_row(r, "%s", text);
     return 0;
 }
@@ -424,18 +427,22 @@ static int cmd_status_print_text(const kvc_status *s)
         putchar('\n');
         if (cmd_status_print_list(&devices, s->devices + 1, s->n_devices - 1, sizeof(*s->devices)) < 0)
             return command_fail("out of memory");
+
         cmd_status_print_device_notes(s);
     }
+
     if (s->n_tenants > 0) {
         putchar('\n');
         if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants, sizeof(*s->tenants)) < 0)
             return command_fail("out of memory");
     }
+
     if (s->n_spaces > 0) {
         putchar('\n');
         if (cmd_status_print_list(&spaces, s->spaces, s->n_spaces, sizeof(*s->spaces)) < 0)
             return command_fail("out of memory");
     }
+
     return COMMAND_OK;
 }
 

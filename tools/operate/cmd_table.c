@@ -163,11 +163,10 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
     if (r != COMMAND_OK)
         return r;
 
-    if (!ends &&
-        !operator_confirm(&o->operator,
-                          "Clients of the model encode %g %% of their new chunks with table %.12s as well, "
-                          "and report both errors. Nothing is stored with that table.",
-                          o->share, t.hex))
+    if (!ends && !operator_confirm(&o->operator,
+                                   "Clients of the model encode %g %% of their new chunks with table %.12s "
+                                   "as well, and report both errors. Nothing is stored with that table.",
+                                   o->share, t.hex))
         return COMMAND_FAILED;
 
     r = kvc_table_shadow(c, t.digest, ends ? 0 : cmd_table_share_ppm(o->share), o->revision, &revision);
@@ -208,10 +207,9 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
         confirmed = operator_confirm(
             &o->operator, "New sequences stop using table %.12s; it drains if it was used.", t.hex);
     else
-        confirmed = operator_confirm(
-            &o->operator, "New sequences use table %.12s: %u of 256, and all of %zu tenants. They share "
-                          "no pages with the others.",
-            t.hex, share, o->tenants.n);
+        confirmed = operator_confirm(&o->operator, "New sequences use table %.12s: %u of 256, and all of %zu "
+                                                   "tenants. They share no pages with the others.",
+                                     t.hex, share, o->tenants.n);
     if (!confirmed)
         return COMMAND_FAILED;
 
@@ -234,9 +232,8 @@ static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
     if (r != COMMAND_OK)
         return r;
 
-    if (!operator_confirm(&o->operator,
-                          "New sequences stop using table %.12s and use the table that was active before it. "
-                          "Running sequences keep their tables.",
+    if (!operator_confirm(&o->operator, "New sequences stop using table %.12s and use the table that was "
+                                        "active before it. Running sequences keep their tables.",
                           t.hex))
         return COMMAND_FAILED;
 
@@ -298,8 +295,8 @@ static const struct table_action actions[] = {
 /* ---- command line ---- */
 
 static const char doc[] =
-    "List the allocation tables of a daemon, add one, or change which one is in use.\v"
-    "  list            print the daemon's tables and their states\n"
+    "List the allocation tables of a daemon, add one, or change which one is in use.\v  list            "
+    "print the daemon's tables and their states\n"
     "  stage FILE      send a table file; the daemon verifies it and answers\n"
     "  shadow TABLE    clients encode --share percent of their new chunks with\n"
     "                  TABLE as well and report both errors, which list prints;\n"
@@ -321,8 +318,7 @@ static const char doc[] =
 static const struct argp_option options[] = {
     {"revision", OPT_REVISION, "N", 0,
      "For shadow, canary, activate, rollback: fail unless N is above the daemon's revision (default: the "
-     "next "
-     "one). For retire: fail if the daemon's revision is above N",
+     "next one). For retire: fail if the daemon's revision is above N",
      1},
     {"share", OPT_SHARE, "PERCENT", 0,
      "For shadow: of new chunks. For canary: of new sequences, in steps of 1/256, below 100. 0 ends the "

@@ -24,12 +24,11 @@ struct top_options {
     double interval;
 };
 
-static const char doc[] =
-    "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. q or Ctrl-C quits.\v"
-    "Rates and hit rates are those of the last interval. Without a terminal to draw on (a pipe, TERM=dumb), "
-    "top prints the values since the start of the daemon once and exits. Programs read 'kvcobra status "
-    "--json'.\n\n"
-    "  kvcobra top --socket /run/kvcobra/operator.sock --interval 5";
+static const char doc[] = "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. q "
+                          "or Ctrl-C quits.\vRates and hit rates are those of the last interval. Without a "
+                          "terminal to draw on (a pipe, TERM=dumb), top prints the values since the start of "
+                          "the daemon once and exits. Programs read 'kvcobra status --json'.\n\n"
+                          "  kvcobra top --socket /run/kvcobra/operator.sock --interval 5";
 
 static const struct argp_option options[] = {
     {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
@@ -56,6 +55,7 @@ static error_t cmd_top_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--socket is needed");
         return 0;
     }
+
     return ARGP_ERR_UNKNOWN;
 }
 
@@ -132,16 +132,19 @@ static int cmd_top_watch(kvc_client *c, double interval)
 
         if (!cmd_top_draw(&now, &before))
             return 1;
+
         event = screen_wait(interval);
         if (event == SCREEN_QUIT)
             return 0;
         if (event == SCREEN_RESIZED)
             continue;
+
         cmd_top_look_deinit(&before);
         before = now;
         now = (struct cmd_top_look){0};
         r = cmd_top_look(c, &now);
     }
+
     return r;
 }
 
@@ -157,6 +160,7 @@ static int cmd_top_run(int argc, char **argv)
         return command_fail("%s", e.text);
     if (!screen_is_possible())
         return cmd_top_print_once(c);
+
     r = screen_enter();
     if (r < 0)
         return command_fail("cannot draw on this terminal: %s", strerror(-r));
@@ -167,6 +171,7 @@ static int cmd_top_run(int argc, char **argv)
         return command_fail("%s", kvc_last_error(c));
     if (r > 0)
         return command_fail("cannot draw on this terminal: it was closed");
+
     return COMMAND_OK;
 }
 

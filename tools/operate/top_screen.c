@@ -81,6 +81,7 @@ int screen_enter(void)
 
     if (tcgetattr(STDIN_FILENO, &saved.termios) < 0)
         return -errno;
+
     (void) sigemptyset(&mask);
     for (unsigned i = 0; i < N_SIGNALS; i++)
         (void) sigaddset(&mask, all_signals[i]);

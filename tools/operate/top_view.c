@@ -97,6 +97,7 @@ static const char *top_view_count(uint64_t n, char ret[static 16])
         x /= 1000;
         u++;
     }
+
     if (u == 0)
         (void) snprintf(ret, 16, "%ju", (uintmax_t) n);
     else
@@ -233,6 +234,7 @@ static const char *top_view_state_of(const struct top_moment *now, const uint8_t
         if (memcmp(now->tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
             return state < sizeof(names) / sizeof(names[0]) && names[state] ? names[state] : "?";
     }
+
     return "?";
 }
 
@@ -256,8 +258,8 @@ static void top_view_space_line(const struct top_view_screen *s, const struct to
 
 /* ---- the screen ---- */
 
-/* Divides @lines between two tables: none gets more than its rows, and each gets half if both have more rows.
- */
+/* Divides @lines between two tables: none gets more than its rows, and each gets half if both have more
+ * rows. */
 static void top_view_share(unsigned lines, size_t n_a, size_t n_b, size_t *ret_a, size_t *ret_b)
 {
     size_t half = lines / 2;
@@ -347,11 +349,13 @@ char *top_view(const struct top_moment *now, const struct top_moment *before, un
 
     if (!s.f)
         return NULL;
+
     whole = top_view_print(&s, now, before, height);
     if (fclose(s.f) != 0 || !whole) {
         free(text);
         return NULL;
     }
+
     if (height > 0)
         top_view_cut(text, height);
     return text;

@@ -1,5 +1,4 @@
-/* Small geometries, random vectors and statistics for the tests of alloc/.
- */
+/* Small geometries, random vectors and statistics for the tests of alloc/. */
 #pragma once
 
 #include <math.h>

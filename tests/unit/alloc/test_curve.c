@@ -33,8 +33,8 @@ static void test_measured(void)
 
                 want += pow(v - (b > 0 ? nearest(&m.levels[b], b, v) : 0), 2) / N;
             }
-        /* errors at 8 bits are near those of binary32: 1e-4 of z^2 ~ 2^-16 would fail; 1e-3 relative passes
-         */
+        /* errors at 8 bits are near those of binary32: 1e-4 of z^2 ~ 2^-16 would fail; 1e-3 relative
+         * passes */
         CU_ASSERT_DOUBLE_EQUAL(got[b], want, 1e-3 * want);
         CU_ASSERT(b == 0 || got[b] < got[b - 1]);
     }

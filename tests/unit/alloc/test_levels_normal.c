@@ -59,8 +59,8 @@ static void test_lloyd_max_error(void)
     }
 }
 
-/* Optimality, independent of any table: every level is the mean of its cell. Checked on 8 bits by quadrature.
- */
+/* Optimality, independent of any table: every level is the mean of its cell. Checked on 8 bits by
+ * quadrature. */
 static void test_lloyd_max_is_centroid(void)
 {
     struct levels l;

@@ -101,8 +101,7 @@ static struct solved solve(const struct stats *s, const struct solve_options *o)
     return ret;
 }
 
-/* Stays within the budget; the remainder is below the 8 bits of the cheapest step.
- */
+/* Stays within the budget; the remainder is below the 8 bits of the cheapest step. */
 static void test_budget(void)
 {
     struct geometry g = shape(2, 4, 2, 32, 32);

@@ -149,8 +149,7 @@ static struct bands_problem random_grouped(size_t n, size_t n_groups, uint64_t b
     return p;
 }
 
-/* Oracle and solver against all 9^4 choices, with floors, ceilings and unequal bands.
- */
+/* Oracle and solver against all 9^4 choices, with floors, ceilings and unequal bands. */
 static void test_against_brute_force(void)
 {
     for (unsigned round = 0; round < 150; round++) {
@@ -187,6 +186,8 @@ static void test_against_brute_force(void)
  * same. */
 static void test_against_oracle(void)
 {
+    static const unsigned spreads[] = {30, 2, 0};
+
     for (unsigned round = 0; round < 30; round++) {
         bool grouped = round % 2;
         struct bands_problem p = grouped ? random_grouped(10, 3, 64 + test_rand_below(300))
@@ -194,7 +195,7 @@ static void test_against_oracle(void)
         struct bands_result r = {0}, x = {0};
         int got, want;
 
-        random_curves(p.n_bands, round % 3 == 0 ? 30 : round % 3 == 1 ? 2 : 0);
+        random_curves(p.n_bands, spreads[round % 3]);
         want = bands_solve_exact(&p, bits_exact, &x);
         got = bands_solve(&p, bits, &r);
         CU_ASSERT_EQUAL_FATAL(got, want);

@@ -213,9 +213,10 @@ static void test_real_curves(void)
 
         for (size_t h = 0; h < N; h++) {
             double decay = round % 4 == 3 ? 0.1 : 0.3 * test_rand_uniform();
+            double largest = round % 4 == 3 ? 1 : exp(test_rand_normal());
 
             for (unsigned i = 0; i < D; i++)
-                w[i] = i == 0 ? (round % 4 == 3 ? 1 : exp(test_rand_normal())) : w[i - 1] * exp(-decay);
+                w[i] = i == 0 ? largest : w[i - 1] * exp(-decay);
             dp_curve(w, D, q, &o, curve);
             for (size_t i = 7; round % 4 == 2 && i < sizeof(curve) / sizeof(*curve); i++)
                 curve[i] *= 1 + 0.02 * test_rand_uniform();

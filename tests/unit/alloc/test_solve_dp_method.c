@@ -212,8 +212,7 @@ static void test_paper_parameters(void)
     (void) stats_free(s);
 }
 
-/* With eta 0 or 0 rounds, C2 leaves every head the mean budget, whatever the length of its vectors.
- */
+/* With eta 0 or 0 rounds, C2 leaves every head the mean budget, whatever the length of its vectors. */
 static void test_no_redistribution(void)
 {
     struct geometry g = shape(1, 4, 2, 64, 64);

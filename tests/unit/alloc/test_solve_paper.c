@@ -63,8 +63,8 @@ static void test_c1_by_hand(void)
     CU_ASSERT_EQUAL(c.b, 8);
 }
 
-/* round(B / r) with r = 4: 2.5 and 4.5 go down, 3.5 goes up; the sum r b may then exceed B, as in the paper.
- */
+/* round(B / r) with r = 4: 2.5 and 4.5 go down, 3.5 goes up; the sum r b may then exceed B, as in the
+ * paper. */
 static void test_c1_rounds_half_to_even(void)
 {
     static const double flat[4] = {1, 1, 1, 1};
@@ -92,7 +92,7 @@ static struct paper_choice literal_c1(const double *s, unsigned d, double B)
 
         if (exact - b > 0.5 || (exact - b == 0.5 && fmod(b, 2) == 1))
             b += 1;
-        b = b < 2 ? 2 : b > 8 ? 8 : b;
+        b = fmin(fmax(b, 2), 8);
         for (unsigned i = 0; i < d; i++)
             D += i < r ? s[i] / (12 * pow(4, b)) : s[i];
         if (D < best.D * (1 - 1e-13))

@@ -1,5 +1,5 @@
-/* Solving from moments: the normal model of codes against sampling; P and tables against those from vectors.
- */
+/* Solving from moments: the normal model of codes against sampling; P and tables against those from
+ * vectors. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

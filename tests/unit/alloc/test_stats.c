@@ -105,8 +105,8 @@ static void test_moments(void)
         }
     CU_ASSERT_EQUAL(stats_tokens(s), total);
     CU_ASSERT_EQUAL(total, 300 + 5 + 70 - 3 * n_sink);
-    /* binary32 products of at most 256 rows: relative error below 256 * 2^-24 = 1.5e-5 of the largest entry
-     */
+    /* binary32 products of at most 256 rows: relative error below 256 * 2^-24 = 1.5e-5 of the largest
+     * entry */
     for (size_t i = 0; i < D; i++) {
         size_t hs = head_side_index(&g, 1, 1, SIDE_V);
 

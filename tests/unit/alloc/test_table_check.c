@@ -51,114 +51,153 @@ static void test_damaged(void)
     }
 }
 
-/* Each line changes one thing and corrects the digest: other checks must find the change. */
-static void test_hostile(void)
-{
-    _cleanup_(freep) void *good = NULL;
-    _cleanup_(freep) uint8_t *bad = NULL;
-    _cleanup_(table_unrefp) struct table *t = NULL;
+/* A valid table and a copy that is damaged; the other pointers point into the copy. */
+struct hostile {
+    void *good;
+    uint8_t *bad;
+    size_t n;
     struct table_header *h;
     struct table_codec_entry *c;
     float *levels, *matrices;
     size_t at[2][CODEC_MATRICES]; /* floats from the start of the matrices */
+};
+
+static void hostile_init(struct hostile *x)
+{
+    _cleanup_(table_unrefp) struct table *t = NULL;
     struct fixture f;
-    size_t n;
 
-    t = build_usual(&f, PREDICT_HEAD, &good, &n);
-    bad = malloc(n);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(bad);
-    h = (struct table_header *) (void *) bad;
-    memcpy(bad, good, n);
-    c = (void *) (bad + h->sections[SECTION_CODECS].off);
-    levels = (void *) (bad + h->sections[SECTION_LEVELS].off);
-    matrices = (void *) (bad + h->sections[SECTION_MATRICES].off);
+    t = build_usual(&f, PREDICT_HEAD, &x->good, &x->n);
+    x->bad = malloc(x->n);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(x->bad);
+    memcpy(x->bad, x->good, x->n);
+    x->h = (struct table_header *) (void *) x->bad;
+    x->c = (void *) (x->bad + x->h->sections[SECTION_CODECS].off);
+    x->levels = (void *) (x->bad + x->h->sections[SECTION_LEVELS].off);
+    x->matrices = (void *) (x->bad + x->h->sections[SECTION_MATRICES].off);
+
     for (unsigned side = 0; side < 2; side++) {
-        size_t floats[CODEC_MATRICES], off = c[side].matrices_off / sizeof(float);
+        size_t floats[CODEC_MATRICES], off = x->c[side].matrices_off / sizeof(float);
 
-        table_matrix_floats(c[side].r, c[side].n_pred, D, floats);
+        table_matrix_floats(x->c[side].r, x->c[side].n_pred, D, floats);
         for (unsigned m = 0; m < CODEC_MATRICES; m++) {
-            at[side][m] = off;
+            x->at[side][m] = off;
             off = (off + floats[m] + 15) / 16 * 16; /* at multiples of 64 bytes */
         }
     }
+}
+
+static void hostile_deinit(struct hostile *x)
+{
+    free(x->good);
+    free(x->bad);
+}
+
+/* Changes one thing in the copy and corrects the digest: another check must find the change. */
 #define HOSTILE(change, word)                                                                                \
     do {                                                                                                     \
-        memcpy(bad, good, n);                                                                                \
+        memcpy(x.bad, x.good, x.n);                                                                          \
         change;                                                                                              \
-        seal(bad, n);                                                                                        \
-        refused(bad, n, word);                                                                               \
+        seal(x.bad, x.n);                                                                                    \
+        refused(x.bad, x.n, word);                                                                           \
     } while (0)
-    HOSTILE(h->magic[0] = 'X', "not an allocation table");
-    HOSTILE(h->version = 1, "version 1");
-    HOSTILE(h->version = 3, "version 3");
-    HOSTILE(h->n_bytes++, "truncated");
-    HOSTILE(h->v_from = 3, "predicts");
-    HOSTILE(h->v_from = UINT32_MAX, "predicts");
-    HOSTILE(h->reserved0 = 1, "fields");
-    HOSTILE(h->reserved1[63] = 1, "fields");
-    HOSTILE(h->n_sink = TABLE_SINKS_MAX + 1, "sinks");
-    HOSTILE(h->n_golden = 1, "golden");
-    HOSTILE(h->n_golden = UINT32_MAX, "golden");
-    HOSTILE(h->n_layers = 0, "layers");
-    HOSTILE(h->n_layers = 2, "directory");
-    HOSTILE(h->n_layers = 1024; h->n_heads = h->n_kv_heads = 1024, "directory");
-    HOSTILE(h->n_rot = 6, "frequencies");
-    HOSTILE(h->n_rot = UINT32_MAX, "frequencies");
-    HOSTILE(h->d = 34, "layer 0");
-    HOSTILE(h->attn_scale = NAN, "scale");
+
+static void test_hostile_header(void)
+{
+    _cleanup_(hostile_deinit) struct hostile x;
+
+    hostile_init(&x);
+    HOSTILE(x.h->magic[0] = 'X', "not an allocation table");
+    HOSTILE(x.h->version = 1, "version 1");
+    HOSTILE(x.h->version = 3, "version 3");
+    HOSTILE(x.h->n_bytes++, "truncated");
+    HOSTILE(x.h->v_from = 3, "predicts");
+    HOSTILE(x.h->v_from = UINT32_MAX, "predicts");
+    HOSTILE(x.h->reserved0 = 1, "fields");
+    HOSTILE(x.h->reserved1[63] = 1, "fields");
+    HOSTILE(x.h->n_sink = TABLE_SINKS_MAX + 1, "sinks");
+    HOSTILE(x.h->n_golden = 1, "golden");
+    HOSTILE(x.h->n_golden = UINT32_MAX, "golden");
+    HOSTILE(x.h->n_layers = 0, "layers");
+    HOSTILE(x.h->n_layers = 2, "directory");
+    HOSTILE(x.h->n_layers = 1024; x.h->n_heads = x.h->n_kv_heads = 1024, "directory");
+    HOSTILE(x.h->n_rot = 6, "frequencies");
+    HOSTILE(x.h->n_rot = UINT32_MAX, "frequencies");
+    HOSTILE(x.h->d = 34, "layer 0");
+    HOSTILE(x.h->attn_scale = NAN, "scale");
     for (unsigned s = 0; s < SECTION_COUNT; s++) {
-        HOSTILE(h->sections[s].off += 64, "where it must be");
-        HOSTILE(h->sections[s].off = UINT64_MAX - 63, "where it must be");
-        HOSTILE(h->sections[s].bytes = UINT64_MAX, NULL);
-        HOSTILE(h->sections[s].bytes = UINT64_MAX - h->sections[s].off, NULL);
-        HOSTILE(h->sections[s].bytes += 64, NULL);
-        HOSTILE(h->sections[s].bytes = 0, NULL);
+        HOSTILE(x.h->sections[s].off += 64, "where it must be");
+        HOSTILE(x.h->sections[s].off = UINT64_MAX - 63, "where it must be");
+        HOSTILE(x.h->sections[s].bytes = UINT64_MAX, NULL);
+        HOSTILE(x.h->sections[s].bytes = UINT64_MAX - x.h->sections[s].off, NULL);
+        HOSTILE(x.h->sections[s].bytes += 64, NULL);
+        HOSTILE(x.h->sections[s].bytes = 0, NULL);
     }
-    HOSTILE(bad[h->sections[SECTION_LEVELS].off - 1] = 1, "where it must be"); /* a gap that is not zero */
-    HOSTILE(levels[0] = 0, "1-bit levels of side K");
-    HOSTILE(levels[0] = NAN, "1-bit levels");
-    HOSTILE(levels[1] = 127, "1-bit levels");
-    HOSTILE(levels[1] = -126.5f, "1-bit levels");
-    HOSTILE(levels[3] = nextafterf(levels[3], 9), "1-bit levels");
-    HOSTILE(levels[510] = 0,
+}
+
+static void test_hostile_levels(void)
+{
+    _cleanup_(hostile_deinit) struct hostile x;
+
+    hostile_init(&x);
+    HOSTILE(x.bad[x.h->sections[SECTION_LEVELS].off - 1] = 1,
+            "where it must be"); /* a gap that is not zero */
+    HOSTILE(x.levels[0] = 0, "1-bit levels of side K");
+    HOSTILE(x.levels[0] = NAN, "1-bit levels");
+    HOSTILE(x.levels[1] = 127, "1-bit levels");
+    HOSTILE(x.levels[1] = -126.5f, "1-bit levels");
+    HOSTILE(x.levels[3] = nextafterf(x.levels[3], 9), "1-bit levels");
+    HOSTILE(x.levels[510] = 0,
             "8-bit levels of side K"); /* between the first value and the last threshold of width 8 */
-    HOSTILE(c[0].n_half = 5, "bit widths");
-    HOSTILE(c[0].n_half = 8, "bit widths");
-    HOSTILE(c[0].n_half = UINT16_MAX, "bit widths");
-    HOSTILE(c[0].bits[0] = 9; c[0].code_bits += 16, "bit widths");
-    HOSTILE(c[0].bits[3] = 3; c[0].code_bits += 8, "bit widths");
-    HOSTILE(c[0].bits[2] = c[0].bits[3] = 0; c[0].code_bits -= 32, "bit widths"); /* two empty ones */
-    HOSTILE(c[0].bits[31] = 1, "bit widths");
-    HOSTILE(c[0].code_bits += 8, "bit widths");
-    HOSTILE(c[0].r -= 8, "bit widths");
-    HOSTILE(c[1].n_pred -= 32, "number of predicting codes");
-    HOSTILE(c[1].n_pred = UINT32_MAX, "number of predicting codes");
-    HOSTILE(c[0].n_pred = 32, "number of predicting codes");
-    HOSTILE(h->v_from = PREDICT_NONE, "number of predicting codes");
-    HOSTILE(c[0].reserved0 = 1, "fields");
-    HOSTILE(c[0].reserved1 = 1, "fields");
-    HOSTILE(c[1].reserved2 = 1, "fields");
-    HOSTILE(c[0].matrices_off = 64, "where they must be");
-    HOSTILE(c[1].matrices_off = UINT64_MAX, "where they must be");
-    HOSTILE(c[1].matrices_off += 4, "where they must be");
+}
+
+static void test_hostile_codecs(void)
+{
+    _cleanup_(hostile_deinit) struct hostile x;
+
+    hostile_init(&x);
+    HOSTILE(x.c[0].n_half = 5, "bit widths");
+    HOSTILE(x.c[0].n_half = 8, "bit widths");
+    HOSTILE(x.c[0].n_half = UINT16_MAX, "bit widths");
+    HOSTILE(x.c[0].bits[0] = 9; x.c[0].code_bits += 16, "bit widths");
+    HOSTILE(x.c[0].bits[3] = 3; x.c[0].code_bits += 8, "bit widths");
+    HOSTILE(x.c[0].bits[2] = x.c[0].bits[3] = 0; x.c[0].code_bits -= 32, "bit widths"); /* two empty ones */
+    HOSTILE(x.c[0].bits[31] = 1, "bit widths");
+    HOSTILE(x.c[0].code_bits += 8, "bit widths");
+    HOSTILE(x.c[0].r -= 8, "bit widths");
+    HOSTILE(x.c[1].n_pred -= 32, "number of predicting codes");
+    HOSTILE(x.c[1].n_pred = UINT32_MAX, "number of predicting codes");
+    HOSTILE(x.c[0].n_pred = 32, "number of predicting codes");
+    HOSTILE(x.h->v_from = PREDICT_NONE, "number of predicting codes");
+    HOSTILE(x.c[0].reserved0 = 1, "fields");
+    HOSTILE(x.c[0].reserved1 = 1, "fields");
+    HOSTILE(x.c[1].reserved2 = 1, "fields");
+    HOSTILE(x.c[0].matrices_off = 64, "where they must be");
+    HOSTILE(x.c[1].matrices_off = UINT64_MAX, "where they must be");
+    HOSTILE(x.c[1].matrices_off += 4, "where they must be");
+}
+
+static void test_hostile_matrices(void)
+{
+    _cleanup_(hostile_deinit) struct hostile x;
+
+    hostile_init(&x);
     for (unsigned m = 0; m < 5; m++) {
-        HOSTILE(matrices[at[0][m]] = INFINITY, NULL); /* K has no enc_k: there, its mean comes first */
-        HOSTILE(matrices[at[1][m]] = NAN, "not finite");
+        HOSTILE(x.matrices[x.at[0][m]] = INFINITY, NULL); /* K has no enc_k: there, its mean comes first */
+        HOSTILE(x.matrices[x.at[1][m]] = NAN, "not finite");
     }
-    HOSTILE(bad[h->sections[SECTION_PROVENANCE].off + 3] = 0x1b, "control");
-    HOSTILE(bad[h->sections[SECTION_PROVENANCE].off + h->sections[SECTION_PROVENANCE].bytes - 1] = 'x',
+    HOSTILE(x.bad[x.h->sections[SECTION_PROVENANCE].off + 3] = 0x1b, "control");
+    HOSTILE(x.bad[x.h->sections[SECTION_PROVENANCE].off + x.h->sections[SECTION_PROVENANCE].bytes - 1] = 'x',
             "terminated");
-    HOSTILE(bad[h->sections[SECTION_GOLDEN].off] ^= 0x80, "widths"); /* first code has 7 bits */
+    HOSTILE(x.bad[x.h->sections[SECTION_GOLDEN].off] ^= 0x80, "widths"); /* first code has 7 bits */
     /* 1e-3 of one entry: 2^13 times the rounding of a term, in sums of some forty terms */
-    HOSTILE(matrices[at[0][4]] *= 1.001f, "do not decode");
-    HOSTILE(matrices[at[1][4] + 33] *= 1.001f, "do not decode"); /* V, a column of its own codes */
-    HOSTILE(matrices[at[1][4] + 8] *= 1.001f, "do not decode");  /* V, a column of P */
-    HOSTILE(matrices[at[0][0]] += 1, "do not encode");           /* enc_mean, enc, enc_k */
-    HOSTILE(matrices[at[0][1]] *= 1.001f, "do not encode");
-    HOSTILE(matrices[at[1][1] + 40] *= 1.001f, "do not encode");
-    HOSTILE(matrices[at[1][2] + 33] *= 1.001f, "do not encode");
-#undef HOSTILE
-    CU_ASSERT_EQUAL(c[0].n_half, 4);
+    HOSTILE(x.matrices[x.at[0][4]] *= 1.001f, "do not decode");
+    HOSTILE(x.matrices[x.at[1][4] + 33] *= 1.001f, "do not decode"); /* V, a column of its own codes */
+    HOSTILE(x.matrices[x.at[1][4] + 8] *= 1.001f, "do not decode");  /* V, a column of P */
+    HOSTILE(x.matrices[x.at[0][0]] += 1, "do not encode");           /* enc_mean, enc, enc_k */
+    HOSTILE(x.matrices[x.at[0][1]] *= 1.001f, "do not encode");
+    HOSTILE(x.matrices[x.at[1][1] + 40] *= 1.001f, "do not encode");
+    HOSTILE(x.matrices[x.at[1][2] + 33] *= 1.001f, "do not encode");
 }
 
 /* An empty half-tile must be zero: kernels multiply it without a check. */
@@ -242,6 +281,9 @@ static void test_build_refuses(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_damaged), TEST(test_hostile), TEST(test_empty_half_tile), TEST(test_build_refuses), TEST_END,
+    TEST(test_damaged),          TEST(test_hostile_header),
+    TEST(test_hostile_levels),   TEST(test_hostile_codecs),
+    TEST(test_hostile_matrices), TEST(test_empty_half_tile),
+    TEST(test_build_refuses),    TEST_END,
 };
 const char test_suite[] = "table_check";

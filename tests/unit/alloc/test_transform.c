@@ -72,8 +72,8 @@ static void test_identities(void)
     check_identities(128);
 }
 
-/* Coordinates have unit variance on average over each band, exactly so with Hadamard, and the bands descend.
- */
+/* Coordinates have unit variance on average over each band, exactly so with Hadamard, and the bands
+ * descend. */
 static void test_unit_variance(void)
 {
     size_t d = 44;

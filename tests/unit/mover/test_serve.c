@@ -294,8 +294,7 @@ static void test_long_lists(void)
     (void) unlink(path);
 }
 
-/* An MPS server, another PID namespace, a library that fails: an error instead of a wrong list.
- */
+/* An MPS server, another PID namespace, a library that fails: an error instead of a wrong list. */
 static void test_no_list(void)
 {
     static const char *const reasons[][2] = {

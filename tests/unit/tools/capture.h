@@ -1,5 +1,4 @@
-/* Runs `kvcobra ...` inside a test and captures its output. Not for usage errors, which end the process.
- */
+/* Runs `kvcobra ...` inside a test and captures its output. Not for usage errors, which end the process. */
 #pragma once
 
 #include <jansson.h>

@@ -40,6 +40,5 @@ struct kv_cache comparator_cache_ops(struct comparator_cache *c);
 /* Tokens that every layer has. */
 size_t comparator_cache_tokens(const struct comparator_cache *c);
 
-/* Bits of coded tokens, with metadata, and their numbers, over the coded layers and sides.
- */
+/* Bits of coded tokens, with metadata, and their numbers, over the coded layers and sides. */
 void comparator_cache_usage(const struct comparator_cache *c, uint64_t *ret_bits, uint64_t *ret_numbers);

@@ -74,8 +74,8 @@ static void test_memory_is_used_again(void)
     (void) dlclose(driver);
 }
 
-/* Cached memory above the limit is freed when the stream was waited for, not before: queued work may use it.
- */
+/* Cached memory above the limit is freed when the stream was waited for, not before: queued work may use
+ * it. */
 static void test_too_much_goes_back(void)
 {
     void *driver = keep_driver();
@@ -199,8 +199,7 @@ static void test_slots(void)
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
 }
 
-/* A stream that its owner destroyed too early cannot be waited for, but closing waits for the device.
- */
+/* A stream that its owner destroyed too early cannot be waited for, but closing waits for the device. */
 static void test_stream_is_gone(void)
 {
     void *driver = keep_driver();

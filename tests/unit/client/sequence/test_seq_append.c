@@ -132,8 +132,8 @@ static void test_rows(void)
     run_rows(embedded_new_predicting(2, 6, 3, 64, 2, 0, 0, PREDICT_LAYER));
 }
 
-/* Values that are predicted from the keys of all heads cannot be encoded by a client that has some of them.
- */
+/* Values that are predicted from the keys of all heads cannot be encoded by a client that has some of
+ * them. */
 static void test_shard_lacks_heads(void)
 {
     struct embedded m = embedded_new_predicting(1, 4, 2, 64, 2, 0, 0, PREDICT_LAYER);

@@ -172,8 +172,7 @@ static void spoil(kvc_append_item *item, enum mistake mistake, kvc_seq *foreign,
     }
 }
 
-/* A wrong item of any sequence: the error names it, and no sequence changes; without it the call succeeds.
- */
+/* A wrong item of any sequence: the error names it, and no sequence changes; without it the call succeeds. */
 static void test_mistakes(void)
 {
     static const size_t pieces[N] = {70, 300, 64, 129, 1, 90};

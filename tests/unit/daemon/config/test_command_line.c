@@ -1,5 +1,5 @@
-/* The command line of kvcobrad: options over the file over defaults, descriptors, and one option per setting.
- */
+/* The command line of kvcobrad: options over the file over defaults, descriptors, and one option per
+ * setting. */
 #include "tests/lib/test.h"
 
 #include <errno.h>

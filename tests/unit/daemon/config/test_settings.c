@@ -1,5 +1,5 @@
-/* The table of settings: complete rows, and defaults that config_set() accepts and that give the same value.
- */
+/* The table of settings: complete rows, and defaults that config_set() accepts and that give the same
+ * value. */
 #include "tests/lib/test.h"
 
 #include <string.h>

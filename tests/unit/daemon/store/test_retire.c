@@ -69,8 +69,8 @@ static struct group *group_of(unsigned tenant)
     return store_fixture_group(&f, tenant, 0, 1);
 }
 
-/* @n pages of a tenant from slots[@first] on, held once each. Return: errno of the first that failed, or 0.
- */
+/* @n pages of a tenant from slots[@first] on, held once each. Return: errno of the first that failed, or
+ * 0. */
 static int fill(unsigned tenant, unsigned first, unsigned n)
 {
     int r = 0;

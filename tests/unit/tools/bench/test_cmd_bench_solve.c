@@ -1,8 +1,8 @@
 /* kvcobra bench solve through commands_main(). */
 #include "tests/unit/tools/capture.h"
 
-/* One repetition: the bench checks its results before it times them, so success means that they are correct.
- */
+/* One repetition: the bench checks its results before it times them, so success means that they are
+ * correct. */
 static void test_bench_solve(void)
 {
     json_t *j = captured_json((const char *[]){"kvcobra", "bench", "solve", "--repeat", "1", "--json", NULL});

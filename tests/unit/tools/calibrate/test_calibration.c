@@ -249,8 +249,8 @@ static int add_outer(void *ctx, uint32_t layer, size_t n, const float *dk, const
     return 0;
 }
 
-/* Gradients of every window, labels sampled per window, without sinks; all other sums as without gradients.
- */
+/* Gradients of every window, labels sampled per window, without sinks; all other sums as without
+ * gradients. */
 static void test_calibrate_gradients(void)
 {
     enum { WINDOW = 100 };
@@ -316,6 +316,26 @@ static void expect_same_bytes(const struct stats *a, const struct stats *b)
     CU_ASSERT_EQUAL(memcmp(digest_a, digest_b, DIGEST_BYTES), 0);
 }
 
+/* A checkpoint of another plan, a truncated one and a missing one are refused. @path: a checkpoint of @plan. */
+static void refuse_other_checkpoints(const char *path, struct calibration *cal,
+                                     const uint8_t plan[static DIGEST_BYTES])
+{
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    struct moments *none = NULL;
+    uint8_t other[DIGEST_BYTES];
+    struct errmsg e = {""};
+
+    cal->seed++;
+    checkpoint_plan(cal, true, other);
+    CU_ASSERT_EQUAL(checkpoint_load(path, cal, other, &s, &none, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "other options"));
+    CU_ASSERT_EQUAL(truncate(path, 100), 0);
+    CU_ASSERT_EQUAL(checkpoint_load(path, cal, plan, &s, &none, &e), -EBADMSG);
+    (void) unlink(path);
+    CU_ASSERT_EQUAL(checkpoint_load(path, cal, plan, &s, &none, &e), -ENOENT);
+    CU_ASSERT_PTR_NULL(s);
+}
+
 /* Stopped between windows, resumed, stopped while measuring depth weights, and resumed again: the same file
  * as in one run, with gradients, replaced samples and depth weights. */
 static void test_resume(void)
@@ -325,7 +345,7 @@ static void test_resume(void)
     _cleanup_(stats_freep) struct stats *whole = NULL, *part = NULL, *s = NULL;
     struct corpus_options co = {.n_tokens = 5 * 64, .window = 64, .want_held = true, .seed = 1};
     char path[] = "/tmp/kvc-test-resume-XXXXXX";
-    uint8_t plan[DIGEST_BYTES], other[DIGEST_BYTES];
+    uint8_t plan[DIGEST_BYTES];
     struct progress p = silent();
     struct calibration cal;
     struct moments *none = NULL;
@@ -375,16 +395,8 @@ static void test_resume(void)
     CU_ASSERT_EQUAL(calibration_measure_depth(&cal, &e), 0);
     expect_same_bytes(part, whole);
 
-    cal.seed++;
-    checkpoint_plan(&cal, true, other);
-    s = stats_free(s);
-    CU_ASSERT_EQUAL(checkpoint_load(path, &cal, other, &s, &none, &e), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "other options"));
-    CU_ASSERT_EQUAL(truncate(path, 100), 0);
-    CU_ASSERT_EQUAL(checkpoint_load(path, &cal, plan, &s, &none, &e), -EBADMSG);
+    refuse_other_checkpoints(path, &cal, plan);
     (void) unlink(path);
-    CU_ASSERT_EQUAL(checkpoint_load(path, &cal, plan, &s, &none, &e), -ENOENT);
-    CU_ASSERT_PTR_NULL(s);
 }
 
 /* Moments of the same windows have the counts, means and covariances of the statistics. */

@@ -1,5 +1,4 @@
-/* kvcobra solve through commands_main(): methods, the paper's options, sweeps, keys alone, and errors.
- */
+/* kvcobra solve through commands_main(): methods, the paper's options, sweeps, keys alone, and errors. */
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -134,8 +133,7 @@ static void test_predict_and_decoder(void)
         CU_ASSERT_EQUAL_FATAL(solve_options_read(t->provenance, &o, digest, &e), 0);
         CU_ASSERT_EQUAL(o.v_from, (enum prediction)(i / 2));
         CU_ASSERT_EQUAL(o.decoder, (enum decoder)(i % 2));
-        /* the mean includes the average quantisation error, which is not zero in any of d directions
-         */
+        /* the mean includes the average quantisation error, which is not zero in any of d directions */
         CU_ASSERT_EQUAL(memcmp(v->mean, v->enc_mean, t->geometry.d * sizeof(float)) != 0, i % 2 == 1);
         (void) table_unref(t);
         json_decref(j);

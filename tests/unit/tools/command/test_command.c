@@ -1,5 +1,5 @@
-/* Dispatch, suggestions, exit codes and option values; usage errors end the process, so they run in a child.
- */
+/* Dispatch, suggestions, exit codes and option values; usage errors end the process, so they run in a
+ * child. */
 #include "tools/command/command.h"
 #include "tools/command/option.h"
 

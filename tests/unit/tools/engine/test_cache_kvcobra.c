@@ -94,8 +94,8 @@ static void test_exact_while_short(void)
             kl += sampler_kl(a, b, TINY_GGUF_VOCAB);
     }
 
-    /* up to 64 tokens nothing is packed: keys and values of size 3 rounded at 2^-11, seen through two layers
-     */
+    /* up to 64 tokens nothing is packed: keys and values of size 3 rounded at 2^-11, seen through two
+     * layers */
     CU_ASSERT(worst < 0.03);
     CU_ASSERT(kl / (N_MAX - 128) >
               1e-6); /* from 128 on, a chunk of 64 has been: the difference shows its use */

@@ -52,8 +52,8 @@ static void failed(const char *path, const char *word)
     CU_ASSERT_PTR_EQUAL(strchr(text, '\n'), text + strlen(text) - 1); /* one sentence */
 }
 
-/* 2 layers, 2 KV heads, d = 64 at 2 bpd. Pages: 128 bytes of header; 64 tokens of codes; sinks in binary16.
- */
+/* 2 layers, 2 KV heads, d = 64 at 2 bpd. Pages: 128 bytes of header; 64 tokens of codes; sinks in
+ * binary16. */
 static void test_table(void)
 {
     struct geometry g = random_table_geometry(2, 4, 2, 64);

@@ -208,8 +208,8 @@ static json_t *row_of(const json_t *j, const char *name)
     return NULL;
 }
 
-/* Rows equal those of separate runs, sorted by bits; bits are those of the formats; no row beats a best one.
- */
+/* Rows equal those of separate runs, sorted by bits; bits are those of the formats; no row beats a best
+ * one. */
 static void test_comparators(void)
 {
     json_t *j, *rows, *alone;
