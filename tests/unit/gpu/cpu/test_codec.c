@@ -1,5 +1,6 @@
 /*
- * gpu/cpu/codec.c: codes and vectors of small codecs worked by hand; then random codecs against the formulas of
+ * gpu/cpu/codec.c: codes and vectors of small codecs worked by hand; then random codecs against the formulas
+ * of
  * alloc/table.h in binary64.
  */
 #include "gpu/codec.h"

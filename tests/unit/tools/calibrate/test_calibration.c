@@ -316,7 +316,8 @@ static void expect_same_bytes(const struct stats *a, const struct stats *b)
     CU_ASSERT_EQUAL(memcmp(digest_a, digest_b, DIGEST_BYTES), 0);
 }
 
-/* A checkpoint of another plan, a truncated one and a missing one are refused. @path: a checkpoint of @plan. */
+/* Expects that a checkpoint of another plan, a truncated one and a missing one are refused. @path has a
+ * checkpoint of @plan. */
 static void refuse_other_checkpoints(const char *path, struct calibration *cal,
                                      const uint8_t plan[static DIGEST_BYTES])
 {
