@@ -77,7 +77,8 @@ expect "recalibrate with five digits of a digest" 2 "$KVCOBRA" recalibrate --mod
 expect "table with an unknown action" 2 "$KVCOBRA" table retire --socket x
 expect "table stage of nothing" 2 "$KVCOBRA" table stage --socket x
 expect "table list of something" 2 "$KVCOBRA" table list x --socket x
-expect "status without a socket" 2 "$KVCOBRA" status
+expect "status of something" 2 "$KVCOBRA" status x
+expect "top as JSON" 2 "$KVCOBRA" top --json
 expect "demo as JSON" 2 "$KVCOBRA" demo --json
 expect "demo of two models" 2 "$KVCOBRA" demo a b
 
