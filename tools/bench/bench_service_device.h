@@ -21,9 +21,7 @@ struct service_options;
 
 struct bench_gpu { /* the GPU; "" for the host's memory */
     char uuid[BENCH_UUID_CHARS], name[96];
-    bool is_standin; /* the driver of the tests, which runs kernels on the CPU: its times are not those of a
-                      * GPU
-                      */
+    bool is_standin; /* the driver of the tests runs kernels on the CPU: no times of a GPU */
 };
 
 struct bench_extent {

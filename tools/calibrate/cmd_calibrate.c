@@ -59,8 +59,9 @@ static int cmd_calibrate_check_window(const struct cmd_calibrate_run *r, struct 
         return fail(e, -EINVAL, "%s reads at most %u tokens; --window %zu is too long", r->a->model, limit,
                     r->a->window);
     if (r->a->window <= r->a->n_sink)
-        return fail(e, -EINVAL, "windows of %zu tokens hold nothing beside %u sinks", r->a->window,
-                    r->a->n_sink);
+        return fail(e, -EINVAL,
+                    "--window %zu is too short: the first %u tokens of a window stay exact (--sinks)",
+                    r->a->window, r->a->n_sink);
 
     return 0;
 }
@@ -176,9 +177,10 @@ static int cmd_calibrate_read_texts(const struct cmd_calibrate_run *r, struct co
                      corpus_tokens(ret), a->n_tokens);
     for (size_t i = 0; err == 0 && i < a->n_texts; i++)
         if (ret->sources[i].windows == 0)
-            command_note(&a->common,
-                         "%s is not used: it has no window of %s%zu tokens, or --tokens is smaller",
-                         a->texts[i], a->lines ? "16 to " : "", a->window);
+            command_note(
+                &a->common,
+                "%s is not used: it has no window of %s%zu tokens, or --tokens was reached before it",
+                a->texts[i], a->lines ? "16 to " : "", a->window);
     cmd_calibrate_free_documents(texts, a->n_texts);
     return err;
 }

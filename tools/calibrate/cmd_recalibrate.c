@@ -163,7 +163,7 @@ static void cmd_recalibrate_deinit(struct recalibration *x)
 
 /* ---- active table and moments ---- */
 
-/* Fetches the active table: of --model, or of the only model that has one. */
+/* Fetches the active table of --model, or of the only model with an active table. */
 static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;

@@ -52,7 +52,7 @@ static inline size_t corpus_tokens(const struct corpus *c)
 
 struct corpus_options {
     size_t n_tokens; /* at least, without those held out; fewer if the texts are too short */
-    size_t window;   /* most tokens of a window, a BOS included if the model wants one */
+    size_t window;   /* most tokens of a window, with the BOS if the model has one */
     bool want_held;  /* hold out windows of DEPTH_TOKENS in all */
     uint64_t seed;   /* of generated text */
 };

@@ -305,7 +305,7 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
         return 0;
     case ARGP_KEY_ARG:
         if (a->statistics)
-            argp_error(state, "one statistics file at a time");
+            argp_error(state, "one STATS file only; '%s' is one argument too many", arg);
         a->statistics = arg;
         return 0;
     case ARGP_KEY_END:

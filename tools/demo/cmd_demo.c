@@ -80,12 +80,12 @@ static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->demo.model)
-            argp_error(state, "one model at a time");
+            argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
         o->demo.model = arg;
         return 0;
     case ARGP_KEY_END:
         if (o->demo.common.json)
-            argp_error(state, "kvcobra demo prints text only: it has no --json");
+            argp_error(state, "kvcobra demo prints text only; --json is not available");
         return 0;
     }
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of binding the tensors of the network. A tensor of the file that is not met has no place in the
+/* State of binding the tensors of the network. A tensor of the file that no step binds has no place in the
  * network. */
 struct binder {
     struct network *m;
@@ -146,7 +146,7 @@ static int network_bind_layer(struct binder *b, int i)
     }
 
     if (b->m->family != NETWORK_QWEN3)
-        n_vectors -= 2; /* a norm in the file is then not met, and the file is refused */
+        n_vectors -= 2; /* a norm in the file then has no place, and the file is refused */
     for (size_t k = 0; k < n_vectors; k++) {
         r = network_bind_vector(b, vectors[k].name, i, vectors[k].n, vectors[k].optional, vectors[k].v);
         if (r < 0)

@@ -99,7 +99,7 @@ static error_t cmd_inspect_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->path)
-            argp_error(state, "inspect takes one file, and statistics with --stats");
+            argp_error(state, "one FILE only; '%s' is one argument too many (--stats adds statistics)", arg);
         o->path = arg;
         return 0;
     case ARGP_KEY_END:

@@ -55,8 +55,8 @@ static const char doc[] =
     "windows; no window sees another. The report has the perplexity of both models and the mean "
     "Kullback-Leibler divergence (KL) of their next-token distributions over all positions, 0 for identical "
     "models; then all bytes of the cache by kind, and their bits per number.\n\n"
-    "By default a query sees the tokens exactly that a decode step of the product sees exactly: the newest "
-    "64 to 127. --recent 0 is the hardest case: only the first tokens are exact, not even the query's own "
+    "By default a query sees the newest 64 to 127 tokens exactly, as in a decode step of the product. "
+    "--recent 0 is the hardest case: only the first tokens are exact, not even the query's own "
     "position.\n\n"
     "--side and --layers compress a part of the cache and leave the rest exact; --quartiles does that for "
     "each quarter of the layers, then for all. The bytes of one table are always those of the whole "
@@ -269,7 +269,7 @@ static error_t cmd_eval_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->model)
-            argp_error(state, "one model at a time");
+            argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
         o->model = arg;
         return 0;
     case ARGP_KEY_END:

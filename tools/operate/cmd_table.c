@@ -130,7 +130,8 @@ static int cmd_table_activate(kvc_client *c, const struct table_options *o)
     return COMMAND_OK;
 }
 
-/* Result of a shadow or a canary, @name, that was set or ended; @r > 0: no change. */
+/* Prints that a shadow or a canary was set or, with @ends, ended. @name: "shadow" or "canary"; @r > 0: no
+ * change. */
 static int cmd_table_print_trial(const struct table_options *o, const char *name, bool ends, const char *hex,
                                  uint64_t revision, int r)
 {

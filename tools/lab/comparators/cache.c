@@ -18,8 +18,9 @@
 enum { CHUNK = 64, NEWER = 64 }; /* as in the product: a chunk is coded when this many newer tokens exist */
 
 struct side_state {
-    float *exact; /* [n_gone + n_exact, n_kv_heads, d] the last n_exact are the tokens from n_done on, rotated
-                     if the format takes them so */
+    /* [n_gone + n_exact, n_kv_heads, d]: the last n_exact are the tokens from n_done on. Keys are rotated if
+     * the format codes them after RoPE. */
+    float *exact;
     size_t n_gone, n_exact, room;
     size_t n_done;      /* sinks, and finally coded tokens */
     uint64_t bits;      /* of the finally coded tokens */
