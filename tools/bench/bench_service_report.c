@@ -32,7 +32,7 @@ static double service_report_bytes_per_page(const struct memory_state *s)
     return (double) (s->slot_records + s->index + s->holds + s->heap) / (double) s->n_pages;
 }
 
-static size_t service_report_judge_load(const struct load_metrics *f, struct verdict *ret)
+static size_t service_report_check_load(const struct load_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"lease, p50 / exchange", BELOW, 3, f->lease.median / f->ping.median};
     ret[1] = (struct verdict){"lease, p99 / exchange", BELOW, 10, f->lease.p99 / f->ping.p99};
@@ -42,7 +42,7 @@ static size_t service_report_judge_load(const struct load_metrics *f, struct ver
     return 4;
 }
 
-static size_t service_report_judge_memory(const struct memory_metrics *f, struct verdict *ret)
+static size_t service_report_check_memory(const struct memory_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"memory beside a page, bytes", BELOW, 128,
                               service_report_bytes_per_page(&f->filled)};
@@ -51,7 +51,7 @@ static size_t service_report_judge_memory(const struct memory_metrics *f, struct
     return 2;
 }
 
-static size_t service_report_judge_swap(const struct swap_metrics *f, struct verdict *ret)
+static size_t service_report_check_swap(const struct swap_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"calls that failed during swaps", EXACTLY, 0, (double) f->n_failed};
     ret[1] = (struct verdict){"wrong reads", EXACTLY, 0, (double) f->n_wrong};
@@ -60,7 +60,7 @@ static size_t service_report_judge_swap(const struct swap_metrics *f, struct ver
     return 3;
 }
 
-static size_t service_report_judge_restart(const struct restart_metrics *f, struct verdict *ret)
+static size_t service_report_check_restart(const struct restart_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"serving again, slowest, ms", BELOW, 200, f->serving.p99 * 1e3};
     ret[1] = (struct verdict){"lost pages", EXACTLY, 0, (double) (f->n_pages - f->n_found)};
@@ -71,18 +71,18 @@ static size_t service_report_judge_restart(const struct restart_metrics *f, stru
     return 5;
 }
 
-static size_t service_report_judge(const struct service_metrics *f, struct verdict ret[VERDICTS_MAX])
+static size_t service_report_check(const struct service_metrics *f, struct verdict ret[VERDICTS_MAX])
 {
     size_t n = 0;
 
     if (f->load)
-        n += service_report_judge_load(f->load, ret + n);
+        n += service_report_check_load(f->load, ret + n);
     if (f->memory)
-        n += service_report_judge_memory(f->memory, ret + n);
+        n += service_report_check_memory(f->memory, ret + n);
     if (f->swap)
-        n += service_report_judge_swap(f->swap, ret + n);
+        n += service_report_check_swap(f->swap, ret + n);
     if (f->restart)
-        n += service_report_judge_restart(f->restart, ret + n);
+        n += service_report_check_restart(f->restart, ret + n);
     return n;
 }
 
@@ -164,7 +164,7 @@ static json_t *service_report_device_json(const struct bench_gpu *d)
 int service_print_json(const struct service_metrics *f, const struct service_options *o)
 {
     struct verdict v[VERDICTS_MAX];
-    size_t n = service_report_judge(f, v);
+    size_t n = service_report_check(f, v);
     json_t *asked = json_array();
     char cpu[MACHINE_CPU_NAME_BYTES];
 
@@ -277,11 +277,11 @@ static int service_report_print_restart(const struct restart_metrics *f, bool on
     return report_print(r, stdout);
 }
 
-static int service_report_print_asked(const struct service_metrics *f)
+static int service_report_print_limits(const struct service_metrics *f)
 {
     _cleanup_(report_freep) struct report *r = report_new("<measured\t<\t>limit\t>value\t<");
     struct verdict v[VERDICTS_MAX];
-    size_t n = service_report_judge(f, v);
+    size_t n = service_report_check(f, v);
 
     putchar('\n');
     for (size_t i = 0; i < n; i++)
@@ -311,6 +311,6 @@ int service_print_text(const struct service_metrics *f, const struct service_opt
     if (r == 0 && f->restart)
         r = service_report_print_restart(f->restart, o->device);
     if (r == 0)
-        r = service_report_print_asked(f);
+        r = service_report_print_limits(f);
     return r < 0 ? command_fail("out of memory") : COMMAND_OK;
 }

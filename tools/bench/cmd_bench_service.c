@@ -1,6 +1,4 @@
-/*
- * kvcobra bench service: a daemon under load, with a full pool, while tables are swapped, and over a restart.
- */
+/* kvcobra bench service: a daemon under load, with a full pool, with table swaps, and over a restart. */
 #include <limits.h>
 #include <string.h>
 

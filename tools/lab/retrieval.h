@@ -18,7 +18,7 @@ enum { RETRIEVAL_LENGTHS = 4, RETRIEVAL_DEPTHS = 5, RETRIEVAL_ANSWER_TOKENS = 8 
 
 struct retrieval_options {
     size_t n_keys;
-    size_t window; /* tokens of the longest text, question and answer included; the others are 1/4, 1/2, 3/4
+    size_t window; /* tokens of the longest text with question and answer; the other texts have 1/4, 1/2, 3/4
                       of it */
     uint64_t seed; /* of the keys and of the beginning of the filler */
 };

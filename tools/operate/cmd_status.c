@@ -446,5 +446,5 @@ static int cmd_status_run(int argc, char **argv)
     return operator_run(&o, cmd_status_request, &o);
 }
 
-const struct command cmd_status = {
-    "status", "memory of a daemon by device, tenant and table, and how much still fits", cmd_status_run};
+const struct command cmd_status = {"status", "show the memory of a daemon and how many tokens still fit",
+                                   cmd_status_run};

@@ -322,10 +322,11 @@ static const struct argp_option options[] = {
      "next one). For retire: fail if the daemon's revision is above N",
      1},
     {"share", OPT_SHARE, "PERCENT", 0,
-     "For shadow: of new chunks. For canary: of new sequences, in steps of 1/256, below 100. 0 ends the "
-     "trial",
+     "For shadow: share of new chunks. For canary: share of new sequences, in steps of 1/256, below 100. 0 "
+     "ends the trial",
      1},
-    {"tenant", OPT_TENANT, "NAME", 0, "For canary: all new sequences of this tenant; may be repeated", 1},
+    {"tenant", OPT_TENANT, "NAME", 0,
+     "For canary: all new sequences of this tenant use TABLE; may be repeated", 1},
     {0},
 };
 

@@ -29,7 +29,7 @@ static const char doc[] = "Watch a daemon: use, hit rates, leases and evictions,
                           "  kvcobra top --socket /run/user/1000/operator.sock --interval 5";
 
 static const struct argp_option options[] = {
-    {"interval", OPT_INTERVAL, "SECONDS", 0, "Time between two updates, 0.1 to 3600 (default: 2)", 1},
+    {"interval", OPT_INTERVAL, "SECONDS", 0, "Time between updates, 0.1 to 3600 (default 2)", 1},
     {0},
 };
 
