@@ -120,7 +120,7 @@ static int demo_share_finish(struct demo_children *c, size_t which, const struct
     return r;
 }
 
-/* The beginning of its output on one line. */
+/* Prints the beginning of the output of @p on one line. */
 static void demo_share_print_excerpt(const struct process *p)
 {
     enum { EXCERPT_BYTES = 160 };

@@ -147,7 +147,7 @@ static json_t *cmd_status_field_json(const struct status_field *f, const void *f
     return json_integer((json_int_t) cmd_status_number(f, from));
 }
 
-/* An object of all fields but those of HOW_own. NULL: out of memory. */
+/* An object of all fields except HOW_own and HOW_daemon. NULL: out of memory. */
 static json_t *cmd_status_fields_json(const struct status_field *fields, size_t n, const void *from)
 {
     json_t *all = json_object();

@@ -1,6 +1,6 @@
 /*
- * kvcobra table list|stage|shadow|canary|activate|rollback|retire: the tables of a running daemon. Changes
- * need the operator socket; those that clients notice are confirmed first.
+ * kvcobra table list|stage|shadow|canary|activate|rollback|retire: the tables of a running daemon. The
+ * socket is the operator socket. Changes that clients notice are confirmed first.
  */
 #include <stdio.h>
 #include <string.h>
