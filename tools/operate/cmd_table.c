@@ -30,7 +30,7 @@ struct table_action {
 struct table_options {
     struct operator_options operator;
     const struct table_action *action;
-    const char *what;
+    const char *table; /* the argument TABLE or FILE; NULL: not given */
     uint64_t revision;
     double share; /* percent; negative: not given */
     struct operator_tenants tenants;
@@ -61,19 +61,19 @@ static int cmd_table_stage(kvc_client *c, const struct table_options *o)
     size_t n_bytes;
     int r;
 
-    r = atomic_file_read(o->what, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, &e);
+    r = atomic_file_read(o->table, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, &e);
     if (r < 0)
         return command_fail("%s", e.text);
 
     r = kvc_table_stage(c, bytes, n_bytes, digest);
     if (r < 0)
-        return command_fail("cannot stage %s: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot stage %s: %s", o->table, kvc_last_error(c));
 
     (void) digest_hex(digest, hex);
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:b}", "digest", hex, "already", r > 0));
 
-    printf("%s %s\n", r > 0 ? "was already staged:" : "staged", hex);
+    printf("%s %s\n", r > 0 ? "already staged:" : "staged", hex);
     return COMMAND_OK;
 }
 
@@ -95,14 +95,14 @@ static int cmd_table_digest_of_file(const char *path, uint8_t ret[static KVC_DIG
     return COMMAND_OK;
 }
 
-static int cmd_table_find(kvc_client *c, const char *what, struct table_target *ret)
+static int cmd_table_find(kvc_client *c, const char *text, struct table_target *ret)
 {
     int code;
 
-    if (operator_is_digest(what))
-        code = operator_find_table(c, what, ret->digest);
+    if (operator_is_digest(text))
+        code = operator_find_table(c, text, ret->digest);
     else
-        code = cmd_table_digest_of_file(what, ret->digest);
+        code = cmd_table_digest_of_file(text, ret->digest);
     if (code == COMMAND_OK)
         (void) digest_hex(ret->digest, ret->hex);
     return code;
@@ -114,19 +114,19 @@ static int cmd_table_activate(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
     r = kvc_table_activate(c, t.digest, o->revision, &revision);
     if (r < 0)
-        return command_fail("cannot activate %s: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot activate %s: %s", o->table, kvc_last_error(c));
 
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:I, s:b}", "digest", t.hex, "revision", (json_int_t) revision,
                                      "already", r > 0));
 
-    printf("%s %s, revision %ju\n", r > 0 ? "was already active:" : "active", t.hex, (uintmax_t) revision);
+    printf("%s %s, revision %ju\n", r > 0 ? "already active:" : "active", t.hex, (uintmax_t) revision);
     return COMMAND_OK;
 }
 
@@ -143,7 +143,7 @@ static int cmd_table_print_trial(const struct table_options *o, const char *name
         printf("%s %s of table %s, revision %ju\n", r > 0 ? "there was no" : "ended the", name, hex,
                (uintmax_t) revision);
     else
-        printf("%s%s %s, revision %ju\n", r > 0 ? "was already " : "", name, hex, (uintmax_t) revision);
+        printf("%s%s %s, revision %ju\n", r > 0 ? "already " : "", name, hex, (uintmax_t) revision);
     return COMMAND_OK;
 }
 
@@ -160,7 +160,7 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
@@ -172,7 +172,7 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
 
     r = kvc_table_shadow(c, t.digest, ends ? 0 : cmd_table_share_ppm(o->share), o->revision, &revision);
     if (r < 0)
-        return command_fail("cannot make %s a shadow: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot make %s a shadow: %s", o->table, kvc_last_error(c));
 
     return cmd_table_print_trial(o, "shadow", ends, t.hex, revision, r);
 }
@@ -200,7 +200,7 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
@@ -216,7 +216,7 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
 
     r = kvc_table_canary(c, t.digest, share, o->tenants.names, o->tenants.n, o->revision, &revision);
     if (r < 0)
-        return command_fail("cannot make %s a canary: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot make %s a canary: %s", o->table, kvc_last_error(c));
 
     return cmd_table_print_trial(o, "canary", ends, t.hex, revision, r);
 }
@@ -229,7 +229,7 @@ static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
@@ -240,7 +240,7 @@ static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
 
     r = kvc_table_rollback(c, t.digest, o->revision, active, &revision);
     if (r < 0)
-        return command_fail("cannot roll back %s: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot roll back %s: %s", o->table, kvc_last_error(c));
 
     (void) digest_hex(active, active_hex);
     if (o->operator.common.json)
@@ -258,7 +258,7 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
     struct table_target t;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
@@ -271,13 +271,13 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
 
     r = kvc_table_retire(c, t.digest, o->revision, &state);
     if (r < 0)
-        return command_fail("cannot retire %s: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot retire %s: %s", o->table, kvc_last_error(c));
 
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:s, s:b}", "digest", t.hex, "state",
                                      table_list_state_name(state), "already", r > 0));
 
-    printf("%s%s %s\n", r > 0 ? "was already " : "", table_list_state_name(state), t.hex);
+    printf("%s%s %s\n", r > 0 ? "already " : "", table_list_state_name(state), t.hex);
     return COMMAND_OK;
 }
 
@@ -347,9 +347,9 @@ static void cmd_table_check(const struct table_options *o, const struct argp_sta
         return;
     }
 
-    if (!a->takes_table && o->what)
+    if (!a->takes_table && o->table)
         argp_error(state, "%s takes no argument", a->name);
-    if (a->takes_table && !o->what)
+    if (a->takes_table && !o->table)
         argp_error(state, "%s needs a table", a->name);
     if (!a->takes_share && o->share >= 0)
         argp_error(state, "--share is for shadow and canary");
@@ -373,9 +373,9 @@ static void cmd_table_take_argument(struct table_options *o, const char *arg, co
         return;
     }
 
-    if (o->what)
+    if (o->table)
         argp_error(state, "'%s' is one argument too many", arg);
-    o->what = arg;
+    o->table = arg;
 }
 
 static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)
