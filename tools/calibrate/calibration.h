@@ -27,7 +27,7 @@ struct calibration {
                      * and on the window alone */
     struct progress *progress;
     bool (*stop)(void); /* called between windows and measurements; NULL: none */
-    size_t n_done;      /* windows that are added */
+    size_t n_done;      /* windows added so far */
 };
 
 /* stop() returned true. The sums hold whole windows and the calibration can continue. */

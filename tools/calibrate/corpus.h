@@ -15,15 +15,15 @@ struct engine;
 struct errmsg;
 struct progress;
 
-#define DEPTH_TOKENS 1024  /* held out for depth weights, at least; not in the statistics */
+#define DEPTH_TOKENS 1024  /* minimum held out for depth weights; not in the statistics */
 #define LINE_TOKENS_MIN 16 /* shorter lines are skipped: they are mostly sinks */
 
 /* The last n_held windows are for depth weights. */
 struct corpus {
     uint32_t *tokens;    /* of all windows, consecutive */
-    size_t *ends;        /* [n_windows + n_held] where each ends */
+    size_t *ends;        /* [n_windows + n_held] end of each window in tokens */
     uint64_t *documents; /* [n_windows + n_held] hash of the tokens of a window and its place in the text */
-    size_t window;       /* most tokens of one */
+    size_t window;       /* maximum tokens of a window */
     size_t n_windows, n_held;
     struct stats_source *sources; /* [n_sources] */
     size_t n_sources;
@@ -52,7 +52,7 @@ static inline size_t corpus_tokens(const struct corpus *c)
 
 struct corpus_options {
     size_t n_tokens; /* at least, without held-out windows; fewer if the texts are too short */
-    size_t window;   /* most tokens of a window, with the BOS if the model has one */
+    size_t window;   /* maximum tokens of a window, with the BOS if the model has one */
     bool want_held;  /* hold out windows of DEPTH_TOKENS in all */
     uint64_t seed;   /* of generated text */
 };
