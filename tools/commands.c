@@ -1,6 +1,4 @@
-/*
- * The list of subcommands, the help of `kvcobra` itself with a worked example, and the version.
- */
+/* The list of subcommands, the help of `kvcobra` itself with a worked example, and the version. */
 #include <errno.h>
 #include <locale.h>
 #include <stdio.h>
@@ -43,13 +41,15 @@ static void commands_print_help(void)
           "\n"
           "Share the cache. Run the daemon in one terminal; activate a table in another:\n"
           "\n"
-          "  kvcobrad --socket /run/user/1000/kvcobra.sock --operator-socket /run/user/1000/operator.sock\n"
+          "  kvcobrad --socket /run/user/1000/kvcobra.sock \\\n"
+          "    --operator-socket /run/user/1000/operator.sock\n"
           "\n"
           "  kvcobra table stage model-3.table --socket /run/user/1000/operator.sock\n"
           "  kvcobra table activate model-3.table --socket /run/user/1000/operator.sock\n"
-          "  kvcobra generate model.gguf --prompt-file manual.txt --socket /run/user/1000/kvcobra.sock\n"
+          "  kvcobra generate model.gguf --prompt-file manual.txt \\\n"
+          "    --socket /run/user/1000/kvcobra.sock\n"
           "\n"
-          "Run the last line twice: the second process finds the pages that the first\n"
+          "Run the last command twice: the second process finds the pages that the first\n"
           "published and generates at once. 'kvcobra demo' runs all of these steps.\n"
           "\n"
           "  kvcobra help COMMAND     print the options of a command\n"

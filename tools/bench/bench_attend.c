@@ -163,8 +163,8 @@ static int bench_attend_allocate(struct attend_case *c)
 
     c->pages = aligned_alloc(PAGE_ALIGN, c->n_pages * bench_attend_page_stride(c));
     c->payloads = calloc(c->n_pages, sizeof(*c->payloads));
-    c->k =
-        aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* a multiple of 64 numbers is one of 128 bytes */
+    /* 64 binary16 numbers are 128 bytes, so the size is a multiple of the alignment. */
+    c->k = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k));
     c->v = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->v));
     c->q = calloc(rows, sizeof(*c->q));
     c->q_rotated = calloc(rows, sizeof(*c->q_rotated));

@@ -125,7 +125,7 @@ static int bench_generate_step(struct contexts *x, struct kv_cache *cache, doubl
 }
 
 /* An untimed step: it encodes the chunks of the prefill, which are due with the next token. */
-static int bench_generate_settle(struct contexts *x, struct prefill_result *total, struct errmsg *e)
+static int bench_generate_run_untimed(struct contexts *x, struct prefill_result *total, struct errmsg *e)
 {
     double encoding = x->pair.append_seconds, seconds;
     int r = bench_generate_step(x, &x->pair.exact, &seconds, e);
@@ -211,7 +211,7 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
         if (r < 0)
             return r;
 
-        r = bench_generate_settle(&x, &prefilled, e);
+        r = bench_generate_run_untimed(&x, &prefilled, e);
         if (r < 0)
             return r;
 

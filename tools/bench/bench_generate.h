@@ -40,7 +40,7 @@ struct prefill_result {
  * @contexts: [n] ascending, each more than @n_steps + 1 above the previous one
  *
  * Prefill attends with the exact cache and appends to both, so that one pass fills both. The two caches
- * alternate, and alternate in being first.
+ * alternate, and each is the first in every second step.
  *
  * Return: 0; a negative errno with a sentence.
  */

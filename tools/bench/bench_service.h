@@ -2,10 +2,11 @@
  * The scenarios of `kvcobra bench service`, one per file. Each starts its own daemon with a synthetic model
  * and checks all results that it times.
  *
- *   load     lease and commit, compared with a bare exchange of packets under the same load; lookup of a
- * prefix memory   memory of the daemon beside the pages, with many pages, clients and leases swap appending
- * and reading while tables are swapped, compared with phases without swaps restart  a daemon with many held
- * pages is killed and started again
+ *     load     lease and commit, compared with a bare exchange of packets under the same load;
+ *              lookup of a prefix
+ *     memory   memory of the daemon beside the pages, with many pages, clients and leases
+ *     swap     appending and reading while tables are swapped, compared with phases without swaps
+ *     restart  a daemon with many held pages is killed and started again
  */
 #pragma once
 

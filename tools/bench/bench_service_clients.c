@@ -46,11 +46,11 @@ int bench_clients_add(struct bench_clients *c, int (*run)(void *ctx, unsigned nu
     if (pid < 0)
         return fail(e, -EAGAIN, "cannot start %u processes", c->n + 1);
     if (pid == 0) {
-        struct errmsg mine = {""};
+        struct errmsg own = {""};
 
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (run(ctx, c->n, &mine) < 0)
-            service_clients_report_failure(c, &mine);
+        if (run(ctx, c->n, &own) < 0)
+            service_clients_report_failure(c, &own);
         _exit(0);
     }
 

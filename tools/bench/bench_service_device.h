@@ -21,9 +21,7 @@ struct service_options;
 
 struct bench_gpu { /* the GPU; "" for the host's memory */
     char uuid[BENCH_UUID_CHARS], name[96];
-    bool is_standin; /* the driver of the tests, which runs kernels on the CPU: its times are not those of a
-                      * GPU
-                      */
+    bool is_standin; /* the driver of the tests runs kernels on the CPU: no times of a GPU */
 };
 
 struct bench_extent {
@@ -57,8 +55,8 @@ int bench_device_find(const char *gpu, bool kernels, struct bench_gpu *ret, stru
 
 /* @gpu: from bench_device_find(), or NULL: the host's memory. Return: 0; a negative errno with a sentence. */
 int bench_device_open(struct bench_device *p, const struct bench_gpu *gpu, struct errmsg *e);
-void bench_device_close(
-    struct bench_device *p); /* after all its memory is freed; accepts zeros; usable with _cleanup_ */
+/* After all memory of @p is freed. Accepts zeros. Usable with _cleanup_. */
+void bench_device_close(struct bench_device *p);
 
 static inline bool bench_device_is_gpu(const struct bench_device *p)
 {

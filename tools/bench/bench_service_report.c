@@ -17,14 +17,14 @@ enum sense { BELOW, EXACTLY };
 struct verdict { /* a limit and the measured value */
     const char *what;
     enum sense sense;
-    double asked, got;
+    double limit, measured;
 };
 
 enum { VERDICTS_MAX = 16 };
 
 static bool service_report_is_met(const struct verdict *v)
 {
-    return v->sense == BELOW ? v->got < v->asked : v->got == v->asked;
+    return v->sense == BELOW ? v->measured < v->limit : v->measured == v->limit;
 }
 
 static double service_report_bytes_per_page(const struct memory_state *s)
@@ -32,7 +32,7 @@ static double service_report_bytes_per_page(const struct memory_state *s)
     return (double) (s->slot_records + s->index + s->holds + s->heap) / (double) s->n_pages;
 }
 
-static size_t service_report_judge_load(const struct load_metrics *f, struct verdict *ret)
+static size_t service_report_check_load(const struct load_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"lease, p50 / exchange", BELOW, 3, f->lease.median / f->ping.median};
     ret[1] = (struct verdict){"lease, p99 / exchange", BELOW, 10, f->lease.p99 / f->ping.p99};
@@ -42,7 +42,7 @@ static size_t service_report_judge_load(const struct load_metrics *f, struct ver
     return 4;
 }
 
-static size_t service_report_judge_memory(const struct memory_metrics *f, struct verdict *ret)
+static size_t service_report_check_memory(const struct memory_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"memory beside a page, bytes", BELOW, 128,
                               service_report_bytes_per_page(&f->filled)};
@@ -51,7 +51,7 @@ static size_t service_report_judge_memory(const struct memory_metrics *f, struct
     return 2;
 }
 
-static size_t service_report_judge_swap(const struct swap_metrics *f, struct verdict *ret)
+static size_t service_report_check_swap(const struct swap_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"calls that failed during swaps", EXACTLY, 0, (double) f->n_failed};
     ret[1] = (struct verdict){"wrong reads", EXACTLY, 0, (double) f->n_wrong};
@@ -60,7 +60,7 @@ static size_t service_report_judge_swap(const struct swap_metrics *f, struct ver
     return 3;
 }
 
-static size_t service_report_judge_restart(const struct restart_metrics *f, struct verdict *ret)
+static size_t service_report_check_restart(const struct restart_metrics *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"serving again, slowest, ms", BELOW, 200, f->serving.p99 * 1e3};
     ret[1] = (struct verdict){"lost pages", EXACTLY, 0, (double) (f->n_pages - f->n_found)};
@@ -71,18 +71,18 @@ static size_t service_report_judge_restart(const struct restart_metrics *f, stru
     return 5;
 }
 
-static size_t service_report_judge(const struct service_metrics *f, struct verdict ret[VERDICTS_MAX])
+static size_t service_report_check(const struct service_metrics *f, struct verdict ret[VERDICTS_MAX])
 {
     size_t n = 0;
 
     if (f->load)
-        n += service_report_judge_load(f->load, ret + n);
+        n += service_report_check_load(f->load, ret + n);
     if (f->memory)
-        n += service_report_judge_memory(f->memory, ret + n);
+        n += service_report_check_memory(f->memory, ret + n);
     if (f->swap)
-        n += service_report_judge_swap(f->swap, ret + n);
+        n += service_report_check_swap(f->swap, ret + n);
     if (f->restart)
-        n += service_report_judge_restart(f->restart, ret + n);
+        n += service_report_check_restart(f->restart, ret + n);
     return n;
 }
 
@@ -164,23 +164,23 @@ static json_t *service_report_device_json(const struct bench_gpu *d)
 int service_print_json(const struct service_metrics *f, const struct service_options *o)
 {
     struct verdict v[VERDICTS_MAX];
-    size_t n = service_report_judge(f, v);
-    json_t *asked = json_array();
+    size_t n = service_report_check(f, v);
+    json_t *limits = json_array();
     char cpu[MACHINE_CPU_NAME_BYTES];
 
     machine_cpu_name(cpu);
     for (size_t i = 0; i < n; i++)
-        (void) json_array_append_new(asked,
+        (void) json_array_append_new(limits,
                                      json_pack("{s:s, s:s, s:f, s:f, s:b}", "what", v[i].what, "sense",
-                                               v[i].sense == BELOW ? "below" : "exactly", "asked", v[i].asked,
-                                               "got", v[i].got, "met", service_report_is_met(&v[i])));
+                                               v[i].sense == BELOW ? "below" : "exactly", "asked", v[i].limit,
+                                               "got", v[i].measured, "met", service_report_is_met(&v[i])));
     return report_json(json_pack(
         "{s:s, s:s, s:I, s:i, s:o*, s:o*, s:o*, s:o*, s:o*, s:o}", "cpu", cpu, "compiler", COMPILER, "cpus",
         (json_int_t) sysconf(_SC_NPROCESSORS_ONLN), "clients", (int) o->n_clients, "gpu",
         service_report_device_json(o->device), "load", f->load ? service_report_load_json(f->load) : NULL,
         "memory", f->memory ? service_report_memory_json(f->memory) : NULL, "swap",
         f->swap ? service_report_swap_json(f->swap) : NULL, "restart",
-        f->restart ? service_report_restart_json(f->restart, o->device) : NULL, "asked", asked));
+        f->restart ? service_report_restart_json(f->restart, o->device) : NULL, "asked", limits));
 }
 
 /* ---- text ---- */
@@ -233,10 +233,10 @@ static int service_report_print_memory(const struct memory_metrics *f)
     return report_print(r, stdout);
 }
 
-static void service_report_swap_row(struct report *r, const char *call, const char *stretch,
+static void service_report_swap_row(struct report *r, const char *call, const char *phase,
                                     const struct swap_latency *l)
 {
-    report_row(r, "%s\t%s\t%zu\t%.1f\t%.1f\t%.1f\t%.1f", call, stretch, l->n, l->median * 1e6, l->p99 * 1e6,
+    report_row(r, "%s\t%s\t%zu\t%.1f\t%.1f\t%.1f\t%.1f", call, phase, l->n, l->median * 1e6, l->p99 * 1e6,
                l->p999 * 1e6, l->max * 1e6);
 }
 
@@ -245,8 +245,8 @@ static int service_report_print_swap(const struct swap_metrics *f, unsigned n_cl
     _cleanup_(report_freep) struct report *r =
         report_new("<microseconds\t<tables\t>calls\t>median\t>p99\t>p99.9\t>max");
 
-    printf("\nswap: %u swaps, %u clients, %" PRIu64 " sequences, %" PRIu64
-           " tokens of them published, %" PRIu64 " found published, %" PRIu64 " reads compared\n\n",
+    printf("\nswap: %u swaps, %u clients, %" PRIu64 " sequences; tokens: %" PRIu64 " published, %" PRIu64
+           " matched; %" PRIu64 " reads compared\n\n",
            f->n_swaps, n_clients, f->n_sequences, f->n_published, f->n_matched, f->n_reads);
     if (f->failure.text[0])
         printf("first failure: %s\n\n", f->failure.text);
@@ -277,16 +277,16 @@ static int service_report_print_restart(const struct restart_metrics *f, bool on
     return report_print(r, stdout);
 }
 
-static int service_report_print_asked(const struct service_metrics *f)
+static int service_report_print_limits(const struct service_metrics *f)
 {
     _cleanup_(report_freep) struct report *r = report_new("<measured\t<\t>limit\t>value\t<");
     struct verdict v[VERDICTS_MAX];
-    size_t n = service_report_judge(f, v);
+    size_t n = service_report_check(f, v);
 
     putchar('\n');
     for (size_t i = 0; i < n; i++)
         report_row(r, "%s\t%s\t%g\t%.3f\t%s", v[i].what, v[i].sense == BELOW ? "below" : "exactly",
-                   v[i].asked, v[i].got, service_report_is_met(&v[i]) ? "" : "missed");
+                   v[i].limit, v[i].measured, service_report_is_met(&v[i]) ? "" : "missed");
     return report_print(r, stdout);
 }
 
@@ -311,6 +311,6 @@ int service_print_text(const struct service_metrics *f, const struct service_opt
     if (r == 0 && f->restart)
         r = service_report_print_restart(f->restart, o->device);
     if (r == 0)
-        r = service_report_print_asked(f);
+        r = service_report_print_limits(f);
     return r < 0 ? command_fail("out of memory") : COMMAND_OK;
 }

@@ -18,10 +18,9 @@ enum {
     LAYERS = 2,
     HEADS = 2,
     DIM = 64,
-    TOKENS = 352,
+    TOKENS = 352, /* of a sequence: 256 are packed and 96 are exact, for any division into appends */
     PIECE = 32,
-    ROW = HEADS *
-          DIM, /* of 352 tokens, 256 are packed and 96 are exact, in whatever pieces they were appended */
+    ROW = HEADS * DIM,
     SAMPLES_MAX = 1 << 17, /* of a client, a call and a phase; the latest are stored */
 };
 

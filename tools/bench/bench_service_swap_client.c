@@ -258,7 +258,7 @@ static void swap_client_one_sequence(struct swap_client_state *c, uint64_t round
     c->swap->shared->n_sequences++;
 }
 
-static int swap_client_client(struct swap_client_state *c, struct errmsg *e)
+static int swap_client_run_sequences(struct swap_client_state *c, struct errmsg *e)
 {
     struct swap *w = c->swap;
     struct geometry g = bench_geometry(&swap_shape);
@@ -290,7 +290,7 @@ int swap_client(void *ctx, unsigned number, struct errmsg *e)
     if (r < 0)
         return r;
 
-    r = swap_client_client(&c, e);
+    r = swap_client_run_sequences(&c, e);
     c.handle = kvc_client_free(c.handle); /* before its memory and the driver */
     c.input = bench_device_free(&c.device, c.input);
     c.out = bench_device_free(&c.device, c.out);

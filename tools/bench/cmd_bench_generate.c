@@ -132,7 +132,7 @@ static error_t bench_generate_parse(int key, char *arg, struct argp_state *state
         return 0;
     case ARGP_KEY_ARG:
         if (o->model)
-            argp_error(state, "one model at a time");
+            argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
         o->model = arg;
         return 0;
     case ARGP_KEY_END:

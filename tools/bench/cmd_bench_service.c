@@ -1,6 +1,4 @@
-/*
- * kvcobra bench service: a daemon under load, with a full pool, while tables are swapped, and over a restart.
- */
+/* kvcobra bench service: a daemon under load, with a full pool, with table swaps, and over a restart. */
 #include <limits.h>
 #include <string.h>
 
@@ -21,8 +19,8 @@ struct bench_service_options {
     struct common_options common;
     struct service_options service;
     const char *daemon, *gpu, *mover;
-    bool wanted[N_SCENARIOS];
-    bool any_wanted;
+    bool selected[N_SCENARIOS];
+    bool any_selected;
 };
 
 static const char doc[] =
@@ -61,11 +59,11 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static bool bench_service_want(struct bench_service_options *o, const char *name)
+static bool bench_service_select(struct bench_service_options *o, const char *name)
 {
     for (unsigned i = 0; i < N_SCENARIOS; i++)
         if (strcmp(name, scenario_names[i]) == 0) {
-            o->wanted[i] = o->any_wanted = true;
+            o->selected[i] = o->any_selected = true;
             return true;
         }
     return false;
@@ -99,7 +97,7 @@ static error_t bench_service_parse(int key, char *arg, struct argp_state *state)
         o->mover = arg;
         return 0;
     case ARGP_KEY_END:
-        if (o->gpu && (o->wanted[LOAD] || o->wanted[MEMORY]))
+        if (o->gpu && (o->selected[LOAD] || o->selected[MEMORY]))
             argp_error(
                 state,
                 "--gpu is for swap and restart: load and memory measure the daemon, which uses no GPU");
@@ -107,7 +105,7 @@ static error_t bench_service_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--mover needs --gpu");
         return 0;
     case ARGP_KEY_ARG:
-        if (!bench_service_want(o, arg))
+        if (!bench_service_select(o, arg))
             argp_error(state, "'%s' is none of load, memory, swap, restart", arg);
         return 0;
     }
@@ -118,10 +116,10 @@ static error_t bench_service_parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     options, bench_service_parse, "[load|memory|swap|restart]...", doc, common_children, NULL, NULL};
 
-static bool bench_service_wanted(const struct bench_service_options *o, unsigned i)
+static bool bench_service_is_selected(const struct bench_service_options *o, unsigned i)
 {
-    if (o->any_wanted)
-        return o->wanted[i];
+    if (o->any_selected)
+        return o->selected[i];
 
     return !o->gpu || i == SWAP || i == RESTART;
 }
@@ -151,7 +149,7 @@ static int bench_service_find_all(struct bench_service_options *o, struct bench_
 }
 
 struct bench_service_results {
-    struct service_metrics measured; /* pointers to those below that were measured */
+    struct service_metrics measured; /* pointers to the results below that were measured */
     struct load_metrics load;
     struct memory_metrics memory;
     struct swap_metrics swap;
@@ -163,21 +161,21 @@ static int bench_service_measure(const struct bench_service_options *o, struct b
 {
     int r = 0;
 
-    if (bench_service_wanted(o, LOAD)) {
+    if (bench_service_is_selected(o, LOAD)) {
         r = service_load(&o->service, &x->load, e);
         x->measured.load = &x->load;
     }
-    if (r == 0 && bench_service_wanted(o, MEMORY)) {
+    if (r == 0 && bench_service_is_selected(o, MEMORY)) {
         r = service_memory(&o->service, &x->memory, e);
         x->measured.memory = &x->memory;
     }
-    if (r == 0 && bench_service_wanted(o, SWAP)) {
+    if (r == 0 && bench_service_is_selected(o, SWAP)) {
         r = service_swap(&o->service, &x->swap, e);
         x->measured.swap = &x->swap;
     }
 
     /* last: on a GPU it opens the driver, which processes forked later could not use */
-    if (r == 0 && bench_service_wanted(o, RESTART)) {
+    if (r == 0 && bench_service_is_selected(o, RESTART)) {
         r = service_restart(&o->service, &x->restart, e);
         x->measured.restart = &x->restart;
     }

@@ -199,8 +199,8 @@ static int bench_solve_run_case(const struct bench_solve_input *in, unsigned k,
 }
 
 /* The budgets of C2 add up, and every (r, b) is the choice of C1 for its budget. */
-static bool bench_solve_paper_right(const struct bench_solve_input *in, double bpd,
-                                    const struct bench_solve_output *out)
+static bool bench_solve_paper_is_right(const struct bench_solve_input *in, double bpd,
+                                       const struct bench_solve_output *out)
 {
     double sum = 0;
 
@@ -221,8 +221,8 @@ static bool bench_solve_paper_right(const struct bench_solve_input *in, double b
 
 /* Within the budget, with the reported distortion, within 0.1 % of the Lagrangian bound, and no change of a
  * single head is better. */
-static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
-                                 const struct bench_solve_output *out)
+static bool bench_solve_dp_is_right(const struct bench_solve_input *in, double bpd,
+                                    const struct bench_solve_output *out)
 {
     uint64_t budget = (uint64_t) (bpd * N_HEADS * DIM), used = 0;
     double sum = 0;
@@ -245,8 +245,8 @@ static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
 
 /* Within the budget, with the reported distortion, and within the largest step of one band of the Lagrangian
  * bound. */
-static bool bench_solve_bands_right(const struct bench_solve_input *in, double bpd,
-                                    const struct bench_solve_output *out)
+static bool bench_solve_bands_are_right(const struct bench_solve_input *in, double bpd,
+                                        const struct bench_solve_output *out)
 {
     uint64_t budget = (uint64_t) (bpd * 2 * N_HEADS * DIM), used = 0;
     double sum = 0, bound = -out->bands.multiplier * (double) budget;
@@ -271,9 +271,9 @@ static int bench_solve_check_cases(const struct bench_solve_input *in, struct be
     for (unsigned k = 0; k < N_CASES; k++) {
         static bool (*const right[N_SOLVERS])(const struct bench_solve_input *, double,
                                               const struct bench_solve_output *) = {
-            bench_solve_paper_right,
-            bench_solve_dp_right,
-            bench_solve_bands_right,
+            bench_solve_paper_is_right,
+            bench_solve_dp_is_right,
+            bench_solve_bands_are_right,
         };
         double bpd = budgets[k / N_SOLVERS];
 

@@ -274,8 +274,8 @@ static bool fd_store_set_environment(const struct fd_store *s, size_t n)
            setenv("WATCHDOG_PID", pid, 1) == 0;
 }
 
-static void fd_store_become(const struct fd_store *s, const char *path, const char *const *argv, int log_fd,
-                            pid_t parent)
+static void fd_store_exec(const struct fd_store *s, const char *path, const char *const *argv, int log_fd,
+                          pid_t parent)
 {
     static int moved[STORE_MAX + N_LISTENERS];
     size_t n = N_LISTENERS + s->n_stored;
@@ -301,7 +301,7 @@ int fd_store_start(struct fd_store *s, const char *path, const char *const *argv
     (void) pthread_mutex_lock(&s->lock); /* the child must not inherit a half-changed store */
     pid = fork();
     if (pid == 0)
-        fd_store_become(s, path, argv, log_fd, parent);
+        fd_store_exec(s, path, argv, log_fd, parent);
     r = errno;
     (void) pthread_mutex_unlock(&s->lock);
     if (pid < 0)

@@ -22,8 +22,8 @@ struct fd_store;
  * Return: 0; a negative errno with a sentence.
  */
 int fd_store_new(const char *folder, struct fd_store **ret, struct errmsg *e);
-struct fd_store *fd_store_free(
-    struct fd_store *s); /* after the daemon has ended; closes the stored descriptors. Accepts NULL */
+/* After the daemon has ended. Closes the stored descriptors. Accepts NULL. */
+struct fd_store *fd_store_free(struct fd_store *s);
 static inline void fd_store_freep(struct fd_store **s)
 {
     *s = fd_store_free(*s);

@@ -210,7 +210,7 @@ static error_t calibrate_arguments_parse(int key, char *arg, struct argp_state *
         return 0;
     case ARGP_KEY_ARG:
         if (a->model)
-            argp_error(state, "one model at a time");
+            argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
         a->model = arg;
         return 0;
     case ARGP_KEY_END:

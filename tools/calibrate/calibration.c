@@ -43,7 +43,8 @@ static void calibration_mean_squares(const float *hidden, size_t n, size_t n_emb
     }
 }
 
-/* Every window starts a sequence, so its first tokens are sinks. stats_add_layer() skips sinks itself. */
+/* Every window starts a sequence, so the first tokens of a window are sinks. stats_add_layer() skips sinks
+ * itself. */
 static int calibration_add_moments(const struct calibration_pass *t, uint32_t layer, size_t n, const float *k,
                                    const float *v)
 {

@@ -23,11 +23,11 @@ struct calibration {
     struct moments *moments;
     const struct corpus *corpus;
     bool gradients; /* stats: also gradients of log p(y) by keys and values; about four times the work */
-    uint64_t seed;  /* of the labels y, drawn from the model, and of rotations; a window's labels depend on it
+    uint64_t seed;  /* of rotations and of the labels y, drawn from the model; a window's labels depend on it
                      * and on the window alone */
     struct progress *progress;
     bool (*stop)(void); /* called between windows and measurements; NULL: none */
-    size_t n_done;      /* windows that are added */
+    size_t n_done;      /* windows added so far */
 };
 
 /* stop() returned true. The sums hold whole windows and the calibration can continue. */

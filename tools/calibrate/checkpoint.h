@@ -31,7 +31,7 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
 
 /**
  * checkpoint_load() - restore the state from @path
- * @cal: its n_done is set; its empty statistics or moments are those that the plan was made of
+ * @cal: its n_done is set; it has the empty statistics or moments that the plan was made of
  * @ret_stats, @ret_moments: the restored sums; one of the two is set
  *
  * Return: 0; -EINVAL: another plan; -EBADMSG: damaged; -ENOENT …; sentence in @e.

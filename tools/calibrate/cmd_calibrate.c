@@ -59,8 +59,9 @@ static int cmd_calibrate_check_window(const struct cmd_calibrate_run *r, struct 
         return fail(e, -EINVAL, "%s reads at most %u tokens; --window %zu is too long", r->a->model, limit,
                     r->a->window);
     if (r->a->window <= r->a->n_sink)
-        return fail(e, -EINVAL, "windows of %zu tokens hold nothing beside %u sinks", r->a->window,
-                    r->a->n_sink);
+        return fail(e, -EINVAL,
+                    "--window %zu is too short: the first %u tokens of a window stay exact (--sinks)",
+                    r->a->window, r->a->n_sink);
 
     return 0;
 }
@@ -80,7 +81,7 @@ static void cmd_calibrate_make_stats_options(struct cmd_calibrate_run *r)
     r->so.seed = r->a->seed;
 }
 
-static struct corpus_options cmd_calibrate_of_texts(const struct calibrate_arguments *a)
+static struct corpus_options cmd_calibrate_text_options(const struct calibrate_arguments *a)
 {
     return (struct corpus_options){
         .n_tokens = a->n_tokens,
@@ -91,7 +92,7 @@ static struct corpus_options cmd_calibrate_of_texts(const struct calibrate_argum
 }
 
 /* Windows are held out of the texts, if there are texts. */
-static struct corpus_options cmd_calibrate_of_model(const struct calibrate_arguments *a)
+static struct corpus_options cmd_calibrate_model_options(const struct calibrate_arguments *a)
 {
     return (struct corpus_options){
         .n_tokens = a->n_generate,
@@ -122,7 +123,7 @@ static void cmd_calibrate_hint_at_kernels(const struct cmd_calibrate_run *r)
 static void cmd_calibrate_announce(const struct cmd_calibrate_run *r)
 {
     const struct calibrate_arguments *a = r->a;
-    const struct corpus_options model = cmd_calibrate_of_model(a);
+    const struct corpus_options model = cmd_calibrate_model_options(a);
     uint64_t beside = calibration_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
     size_t tokens = corpus_tokens(&r->corpus) + a->n_generate;
     struct stats_options so = r->so;
@@ -162,7 +163,7 @@ static void cmd_calibrate_free_documents(struct document *d, size_t n)
 static int cmd_calibrate_read_texts(const struct cmd_calibrate_run *r, struct corpus *ret, struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
-    const struct corpus_options o = cmd_calibrate_of_texts(a);
+    const struct corpus_options o = cmd_calibrate_text_options(a);
     struct document *texts = calloc(a->n_texts, sizeof(*texts));
     int err = texts ? 0 : fail(e, -ENOMEM, "out of memory for %zu texts", a->n_texts);
 
@@ -176,9 +177,10 @@ static int cmd_calibrate_read_texts(const struct cmd_calibrate_run *r, struct co
                      corpus_tokens(ret), a->n_tokens);
     for (size_t i = 0; err == 0 && i < a->n_texts; i++)
         if (ret->sources[i].windows == 0)
-            command_note(&a->common,
-                         "%s is not used: it has no window of %s%zu tokens, or --tokens is smaller",
-                         a->texts[i], a->lines ? "16 to " : "", a->window);
+            command_note(
+                &a->common,
+                "%s is not used: it has no window of %s%zu tokens, or --tokens was reached before it",
+                a->texts[i], a->lines ? "16 to " : "", a->window);
     cmd_calibrate_free_documents(texts, a->n_texts);
     return err;
 }
@@ -186,7 +188,7 @@ static int cmd_calibrate_read_texts(const struct cmd_calibrate_run *r, struct co
 static int cmd_calibrate_generate(const struct cmd_calibrate_run *r, struct corpus *ret, struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
-    const struct corpus_options o = cmd_calibrate_of_model(a);
+    const struct corpus_options o = cmd_calibrate_model_options(a);
     _cleanup_(progress_end) struct progress p;
     size_t n = corpus_windows(o.n_tokens, o.window) + (o.want_held ? corpus_held(o.window) : 0);
 
@@ -319,7 +321,7 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
     return err < 0 ? err : cmd_calibrate_save(r, e);
 }
 
-static int cmd_calibrate_calibrate(struct cmd_calibrate_run *r, struct errmsg *e)
+static int cmd_calibrate_write_statistics(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct engine_options eo = {0};
     int err;
@@ -399,8 +401,9 @@ static int cmd_calibrate_run(int argc, char **argv)
 
     calibrate_arguments_default(&a);
     command_parse(&calibrate_argp, argc, argv, &a);
-    code = cmd_calibrate_calibrate(&r, &e) < 0 ? command_fail("%s", e.text)
-                                               : cmd_calibrate_print_result(&r, clock_seconds() - begun);
+    code = cmd_calibrate_write_statistics(&r, &e) < 0
+               ? command_fail("%s", e.text)
+               : cmd_calibrate_print_result(&r, clock_seconds() - begun);
     calibrate_arguments_deinit(&a);
     return code;
 }

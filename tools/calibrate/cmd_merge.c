@@ -1,6 +1,4 @@
-/*
- * kvcobra merge: adds statistics, or moments, of several runs and machines. DESIGN 3.5.
- */
+/* kvcobra merge: adds statistics, or moments, of several runs and machines. DESIGN 3.5. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

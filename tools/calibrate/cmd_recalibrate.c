@@ -149,7 +149,7 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, cmd_recalibrate_parse, "", doc, operator_children, NULL, NULL};
+static const struct argp argp = {options, cmd_recalibrate_parse, NULL, doc, operator_children, NULL, NULL};
 
 static void cmd_recalibrate_deinit(struct recalibration *x)
 {
@@ -163,7 +163,7 @@ static void cmd_recalibrate_deinit(struct recalibration *x)
 
 /* ---- active table and moments ---- */
 
-/* Fetches the active table: of --model, or of the only model that has one. */
+/* Fetches the active table of --model, or of the only model with an active table. */
 static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;
@@ -316,8 +316,8 @@ static int cmd_recalibrate_read_fit(struct recalibration *x, struct errmsg *e)
 static int cmd_recalibrate_shadow(struct recalibration *x, struct errmsg *e)
 {
     const struct recalibrate_options *o = x->o;
-    const struct timespec nap = {0, SHADOW_POLL_MS * 1000000L};
-    uint64_t naps = o->wait_s * 1000 / SHADOW_POLL_MS;
+    const struct timespec pause_time = {0, SHADOW_POLL_MS * 1000000L};
+    uint64_t n_pauses = o->wait_s * 1000 / SHADOW_POLL_MS;
     int r = kvc_table_shadow(x->c, x->digest, (uint32_t) fmax(1, o->share * 1e4), 0, NULL);
 
     if (r < 0)
@@ -331,8 +331,8 @@ static int cmd_recalibrate_shadow(struct recalibration *x, struct errmsg *e)
         if (r < 0 || x->fit.shadow_tokens >= o->shadow_tokens)
             break;
 
-        (void) nanosleep(&nap, NULL);
-    } while (naps-- > 0);
+        (void) nanosleep(&pause_time, NULL);
+    } while (n_pauses-- > 0);
     if (r == 0 && x->fit.shadow_tokens < o->shadow_tokens)
         r = fail(e, -ETIMEDOUT, "%ju of %ju tokens were measured within %ju s",
                  (uintmax_t) x->fit.shadow_tokens, (uintmax_t) o->shadow_tokens, (uintmax_t) o->wait_s);

@@ -1,6 +1,4 @@
-/*
- * kvcobra solve: distributes a bit budget by the statistics of a calibration and writes the allocation table.
- */
+/* kvcobra solve: distributes a bit budget by the statistics of a calibration; writes an allocation table. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +20,8 @@
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
 
-static void cmd_solve_remark(const struct solve_arguments *a, const struct stats *s,
-                             const struct solve_options *o)
+static void cmd_solve_print_notes(const struct solve_arguments *a, const struct stats *s,
+                                  const struct solve_options *o)
 {
     if (!a->has_metric && a->method == METHOD_BANDS && o->metric == METRIC_MSE)
         command_note(&a->common, "%s has no queries: solving for squared error (--metric mse)",
@@ -125,7 +123,7 @@ static int cmd_solve_run(int argc, char **argv)
     o.levels_from = in.levels;
     o.progress = progress_callback;
     o.progress_ctx = &p;
-    cmd_solve_remark(&a, in.stats, &o);
+    cmd_solve_print_notes(&a, in.stats, &o);
     return a.sweep ? solve_sweep(&a, in.stats, &o, &p) : cmd_solve_write_table(&a, in.stats, &o, &p, begun);
 }
 

@@ -15,15 +15,15 @@ struct engine;
 struct errmsg;
 struct progress;
 
-#define DEPTH_TOKENS 1024  /* held out for depth weights, at least; not in the statistics */
+#define DEPTH_TOKENS 1024  /* minimum held out for depth weights; not in the statistics */
 #define LINE_TOKENS_MIN 16 /* shorter lines are skipped: they are mostly sinks */
 
 /* The last n_held windows are for depth weights. */
 struct corpus {
     uint32_t *tokens;    /* of all windows, consecutive */
-    size_t *ends;        /* [n_windows + n_held] where each ends */
+    size_t *ends;        /* [n_windows + n_held] end of each window in tokens */
     uint64_t *documents; /* [n_windows + n_held] hash of the tokens of a window and its place in the text */
-    size_t window;       /* most tokens of one */
+    size_t window;       /* maximum tokens of a window */
     size_t n_windows, n_held;
     struct stats_source *sources; /* [n_sources] */
     size_t n_sources;
@@ -51,8 +51,8 @@ static inline size_t corpus_tokens(const struct corpus *c)
 }
 
 struct corpus_options {
-    size_t n_tokens; /* at least, without those held out; fewer if the texts are too short */
-    size_t window;   /* most tokens of a window, a BOS included if the model wants one */
+    size_t n_tokens; /* at least, without held-out windows; fewer if the texts are too short */
+    size_t window;   /* maximum tokens of a window, with the BOS if the model has one */
     bool want_held;  /* hold out windows of DEPTH_TOKENS in all */
     uint64_t seed;   /* of generated text */
 };
@@ -62,7 +62,7 @@ struct corpus_options {
  * @texts: [n]; a text without lines is cut into whole windows, each line of the others into windows of at
  * most that length
  *
- * Return: 0; -EINVAL: the texts are too short for one window and those held out; -ENOMEM.
+ * Return: 0; -EINVAL: the texts are too short for one window and the held-out windows; -ENOMEM.
  */
 int corpus_from_texts(const struct engine *en, const struct document *texts, size_t n,
                       const struct corpus_options *o, struct corpus *ret_corpus, struct errmsg *e);
@@ -76,13 +76,13 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
 int corpus_from_model(struct engine *en, const struct corpus_options *o, struct progress *p,
                       struct corpus *ret_corpus, struct errmsg *e);
 
-/* Puts the windows of @more, which has none held out, before those of @c; @more becomes empty. Return: 0;
- * -ENOMEM. */
+/* Puts the windows of @more, none of them held out, before the windows of @c; @more becomes empty. Return:
+ * 0; -ENOMEM. */
 int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e);
 
 void corpus_deinit(struct corpus *c);
 
-/* Windows of @window tokens that @n_tokens need, and those held out beside them. */
+/* Windows of @window tokens that @n_tokens need, and the held-out windows. */
 size_t corpus_windows(size_t n_tokens, size_t window);
 size_t corpus_held(size_t window);
 

@@ -99,8 +99,8 @@ static double moments_distortion_weigh(const struct moments_measure *h, uint32_t
     return sum;
 }
 
-static int moments_distortion_judge_layer(struct moments_measure *h, kvc_seq *seq, uint32_t layer,
-                                          double ret_distortion[2], const kvc_client *c, struct errmsg *e)
+static int moments_distortion_measure_layer(struct moments_measure *h, kvc_seq *seq, uint32_t layer,
+                                            double ret_distortion[2], const kvc_client *c, struct errmsg *e)
 {
     size_t d = h->g.d;
 
@@ -131,8 +131,8 @@ static int moments_distortion_judge_layer(struct moments_measure *h, kvc_seq *se
 
 /* Pass 0 draws and appends all layers, pass 1 draws them again and compares with the decoded vectors: all
  * draws together do not fit into memory. */
-static int moments_distortion_judge(struct moments_measure *h, kvc_client *c, kvc_seq *seq,
-                                    double ret_distortion[2], struct errmsg *e)
+static int moments_distortion_measure(struct moments_measure *h, kvc_client *c, kvc_seq *seq,
+                                      double ret_distortion[2], struct errmsg *e)
 {
     size_t n = h->n + 128;
     uint32_t *tokens = calloc(n, sizeof(*tokens));
@@ -147,7 +147,7 @@ static int moments_distortion_judge(struct moments_measure *h, kvc_client *c, kv
                 kvc_seq_append(seq, layer, KVC_F32, h->vectors[0], h->vectors[1], n) < 0)
                 r = fail(e, -EINVAL, "%s", kvc_last_error(c));
             if (r == 0 && pass == 1)
-                r = moments_distortion_judge_layer(h, seq, layer, ret_distortion, c, e);
+                r = moments_distortion_measure_layer(h, seq, layer, ret_distortion, c, e);
         }
 
         if (r == 0 && pass == 0 && kvc_seq_commit(seq, tokens, n, NULL) < 0)
@@ -232,7 +232,7 @@ int moments_distortion(const struct moments *m, const struct stats *s, const str
     if (r < 0)
         return r;
 
-    r = moments_distortion_judge(&h, c, seq, distortion, e);
+    r = moments_distortion_measure(&h, c, seq, distortion, e);
     if (r < 0)
         return r;
 

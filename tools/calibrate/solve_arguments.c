@@ -71,19 +71,19 @@ static const struct argp_option options[] = {
     {"k-bpd", OPT_K_BPD, "B", 0, "Bits per number of keys; with --v-bpd, instead of --bpd", 1},
     {"v-bpd", OPT_V_BPD, "B", 0, "Bits per number of values", 1},
     {"k-only", OPT_K_ONLY, NULL, 0,
-     "--bpd is for keys; values get 8 bits, the most of a table (eval --side k reads exact values)", 1},
+     "--bpd is for keys; values get 8 bits, the maximum of a table (eval --side k reads exact values)", 1},
     {"total-bpd", OPT_TOTAL_BPD, "T", 0, "Bits of a key number plus a value number; the same as --bpd T/2",
      1},
     {"sweep", OPT_SWEEP, NULL, 0, "With --total-bpd: solve all splits between keys and values", 1},
     {"step", OPT_STEP, "B", 0, "Step of --sweep (default 1)", 1},
     {"output", 'o', "PATH", 0, "The table file to write; with --sweep an optional directory", 1},
-    {"method", OPT_METHOD, "NAME", 0, "bands, paper-kl, paper-mse or dp", 2},
-    {"metric", OPT_METRIC, "NAME", 0, "fisher, output, attention, query or mse (bands); query or mse (dp)",
-     2},
-    {"metric-from", OPT_METRIC_FROM, "STATS", 0, "For moments: take the metric from these statistics", 2},
+    {"method", OPT_METHOD, "NAME", 0, "Solver: bands, paper-kl, paper-mse or dp", 2},
+    {"metric", OPT_METRIC, "NAME", 0,
+     "Weight of errors: fisher, output, attention, query or mse (bands); query or mse (dp)", 2},
+    {"metric-from", OPT_METRIC_FROM, "STATS", 0, "For moments: the statistics that have the metric", 2},
     {"levels-from", OPT_LEVELS_FROM, "TABLE", 0, "Use the levels of this table instead of fitting them", 3},
-    {"curve", OPT_CURVE, "NAME", 0, "measured, gaussian or bennett (bands, dp)", 2},
-    {"quantiser", OPT_QUANTISER, "NAME", 0, "lloyd-max, uniform or uniform-midtread", 2},
+    {"curve", OPT_CURVE, "NAME", 0, "Distortion curve: measured, gaussian or bennett (bands, dp)", 2},
+    {"quantiser", OPT_QUANTISER, "NAME", 0, "Levels of codes: lloyd-max, uniform or uniform-midtread", 2},
     {"temper", OPT_TEMPER, "P", 0,
      "Raise the metric to this power and keep its trace (default 0.75 for fisher and output, 1 for "
      "attention)",
@@ -94,7 +94,9 @@ static const struct argp_option options[] = {
      "the layer (layer: better, slower to read, and every process needs all heads), or none",
      3},
     {"decoder", OPT_DECODER, "NAME", 0,
-     "least-squares (default: fitted to the codes of sampled vectors) or inverse, of the encoder", 3},
+     "Decode matrices: least-squares (default), fitted to the codes of sampled vectors; or inverse, the "
+     "inverse of the encoder",
+     3},
     {"no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "The same as --predict none", 3},
     {"no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Weigh the distortion of all layers equally", 3},
     {"floor", OPT_FLOOR, "B", 0, "Minimum bits per number of every head and side", 3},
@@ -305,7 +307,7 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
         return 0;
     case ARGP_KEY_ARG:
         if (a->statistics)
-            argp_error(state, "one statistics file at a time");
+            argp_error(state, "one STATS file only; '%s' is one argument too many", arg);
         a->statistics = arg;
         return 0;
     case ARGP_KEY_END:

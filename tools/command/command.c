@@ -51,7 +51,7 @@ void command_parse(const struct argp *argp, int argc, char **argv, void *input)
 }
 
 /* One write per sentence: the sentences of several processes on one terminal do not mix. */
-static void command_say(const char *fmt, va_list ap, const char *after)
+static void command_print_sentence(const char *fmt, va_list ap, const char *after)
 {
     _cleanup_(freep) char *text = NULL;
 
@@ -70,7 +70,7 @@ int command_fail(const char *fmt, ...)
 
     (void) fflush(stdout); /* earlier output must stand before the sentence */
     va_start(ap, fmt);
-    command_say(fmt, ap, "");
+    command_print_sentence(fmt, ap, "");
     va_end(ap);
     return COMMAND_FAILED;
 }
@@ -80,7 +80,7 @@ int command_usage(const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    command_say(fmt, ap, "\nTry 'kvcobra --help'.");
+    command_print_sentence(fmt, ap, "\nTry 'kvcobra --help'.");
     va_end(ap);
     return COMMAND_USAGE;
 }
@@ -93,11 +93,11 @@ void command_note(const struct common_options *o, const char *fmt, ...)
         return;
 
     va_start(ap, fmt);
-    command_say(fmt, ap, "");
+    command_print_sentence(fmt, ap, "");
     va_end(ap);
 }
 
-static size_t command_least(size_t a, size_t b)
+static size_t command_min(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -121,7 +121,7 @@ static size_t command_edit_distance(const char *a, const char *b)
             size_t replace = diagonal + (a[i - 1] != b[j - 1]);
 
             diagonal = row[j];
-            row[j] = command_least(replace, command_least(row[j], row[j - 1]) + 1);
+            row[j] = command_min(replace, command_min(row[j], row[j - 1]) + 1);
         }
     }
 
@@ -177,7 +177,7 @@ void command_list(const struct command *const *commands)
 
     for (size_t i = 0; commands[i]; i++)
         widest = strlen(commands[i]->name) > widest ? strlen(commands[i]->name) : widest;
-    for (; *commands;
-         commands++) /* two blanks at least: the man page and the completion scripts look for them */
+    /* The man page and the completion scripts expect at least two blanks before the summary. */
+    for (; *commands; commands++)
         printf("  %-*s  %s\n", (int) widest, (*commands)->name, (*commands)->summary);
 }

@@ -34,14 +34,12 @@ static const struct argp_option change_options[] = {
 
 /* ---- options ---- */
 
-static error_t operator_parse(int key, char *arg, struct argp_state *state)
+/* Without common_children: argp has no child input to set. */
+static error_t operator_parse_own(int key, char *arg, struct argp_state *state)
 {
     struct operator_options *o = state->input;
 
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &o->common;
-        return 0;
     case OPT_SOCKET:
         o->socket = arg;
         return 0;
@@ -53,10 +51,23 @@ static error_t operator_parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
+static error_t operator_parse(int key, char *arg, struct argp_state *state)
+{
+    struct operator_options *o = state->input;
+
+    if (key != ARGP_KEY_INIT)
+        return operator_parse_own(key, arg, state);
+
+    state->child_inputs[0] = &o->common;
+    return 0;
+}
+
+static const struct argp socket_argp = {view_options, operator_parse_own, NULL, NULL, NULL, NULL, NULL};
 static const struct argp view_argp = {view_options, operator_parse, NULL, NULL, common_children, NULL, NULL};
 static const struct argp change_argp = {change_options,  operator_parse, NULL, NULL,
                                         common_children, NULL,           NULL};
 
+const struct argp_child operator_socket_children[] = {{&socket_argp, 0, NULL, 0}, {0}};
 const struct argp_child operator_view_children[] = {{&view_argp, 0, NULL, 0}, {0}};
 const struct argp_child operator_children[] = {{&change_argp, 0, NULL, 0}, {0}};
 
@@ -117,7 +128,7 @@ bool operator_confirm(const struct operator_options *o, const char *fmt, ...)
 
     if (!isatty(STDIN_FILENO)) {
         (void) command_fail(
-            "standard input is no terminal, so nothing was changed; --yes answers in advance");
+            "standard input is not a terminal, so nothing was changed; --yes answers in advance");
         return false;
     }
 

@@ -1,7 +1,7 @@
 /*
- * What the commands of an operator share: the options --socket and --yes, the connection to a daemon, digests
- * typed as their first digits, and the question before a change. Used by kvcobra table, evict, quota, drain
- * and recalibrate.
+ * Code that the commands of an operator share: the options --socket and --yes, the connection to a daemon,
+ * digests typed as their first digits, and the question before a change. Used by kvcobra status, top, table,
+ * evict, quota, drain and recalibrate.
  *
  * Every function that fails prints its own sentence; commands pass exit codes on.
  */
@@ -13,7 +13,6 @@
 
 #include "client/kvcobra-operator.h"
 #include "tools/command/command.h"
-#include "tools/command/operator.h"
 
 /* Where the units of systemd/ put the operator socket. The library's own default is the clients' socket, on
  * which a daemon refuses operators. */
@@ -27,9 +26,14 @@ struct operator_options {
     bool yes;           /* do not ask */
 };
 
-/* For the children member of a struct argp; child input 0 is a struct operator_options. They bring
- * common_children along. The second has no --yes: for commands that change nothing. */
-extern const struct argp_child operator_children[], operator_view_children[];
+/*
+ * For the children member of a struct argp; child input 0 is a struct operator_options.
+ *
+ *     operator_children         --socket, --yes, common_children
+ *     operator_view_children    --socket, common_children: for commands that change nothing
+ *     operator_socket_children  --socket: for kvcobra top, which prints no JSON
+ */
+extern const struct argp_child operator_children[], operator_view_children[], operator_socket_children[];
 
 /* --tenant, repeated. One more than OPERATOR_TENANTS_MAX is a usage error. */
 struct operator_tenants {
@@ -52,8 +56,8 @@ int operator_fail(const kvc_client *c);
 /**
  * operator_confirm() - print what will happen on stderr, and ask unless --yes is given
  *
- * The answer comes from standard input. Without a terminal there, or for anything but "y" or "yes", nothing
- * may be done.
+ * The answer comes from standard input. If standard input is not a terminal, or the answer is neither "y" nor
+ * "yes", the command must not make the change.
  *
  * Return: whether to continue; if not, a sentence was printed.
  */
@@ -62,7 +66,7 @@ __attribute__((format(printf, 2, 3))) bool operator_confirm(const struct operato
 
 /* ---- digests ---- */
 
-/* Whether @text is 6 to 64 hexadecimal digits. Six tell the tables of a daemon apart. */
+/* Whether @text is 6 to 64 hexadecimal digits. Six digits distinguish the tables of a daemon. */
 bool operator_is_digest(const char *text);
 
 /* Usage error that names @option unless operator_is_digest(). */

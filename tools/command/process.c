@@ -23,7 +23,7 @@ enum {
 };
 
 /* In the child: async-signal-safe calls only, and exit code 127 like a shell. */
-static void process_become(const char *path, const char *const *argv, int from_fd, int to_fd, pid_t parent)
+static void process_exec(const char *path, const char *const *argv, int from_fd, int to_fd, pid_t parent)
 {
     sigset_t none;
 
@@ -32,8 +32,8 @@ static void process_become(const char *path, const char *const *argv, int from_f
         _exit(127);
     (void) sigemptyset(&none);
     (void) sigprocmask(SIG_SETMASK, &none, NULL);
-    if (from_fd >= 0 && from_fd == to_fd &&
-        fcntl(to_fd, F_SETFD, 0) < 0) /* dup2() would leave it close-on-exec */
+    /* With equal descriptors dup2() would not clear close-on-exec. */
+    if (from_fd >= 0 && from_fd == to_fd && fcntl(to_fd, F_SETFD, 0) < 0)
         _exit(127);
     if (from_fd >= 0 && from_fd != to_fd && dup2(from_fd, to_fd) < 0)
         _exit(127);
@@ -52,7 +52,7 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
 
     p->pid = fork();
     if (p->pid == 0)
-        process_become(path, argv, fds[1], output == PROCESS_READY ? READY_FD : STDOUT_FILENO, parent);
+        process_exec(path, argv, fds[1], output == PROCESS_READY ? READY_FD : STDOUT_FILENO, parent);
     r = errno;
     closep(&fds[1]);
     p->out_fd = fds[0];
@@ -110,7 +110,7 @@ static void process_reap(struct process *p)
 }
 
 /* One poll() over all children: their output, their exits, and our signals. */
-static int process_pump(struct process *const *ps, size_t n, int signal_fd, struct errmsg *e)
+static int process_read_outputs(struct process *const *ps, size_t n, int signal_fd, struct errmsg *e)
 {
     struct pollfd fds[2 * CHILDREN_MAX + 1] = {{.fd = signal_fd, .events = POLLIN}};
     int r;
@@ -154,7 +154,7 @@ int process_wait(struct process *const *ps, size_t n, size_t which, enum process
         if (gone || (event == PROCESS_WRITES && p->n_out > 0))
             return 0;
 
-        r = process_pump(ps, n, signal_fd, e);
+        r = process_read_outputs(ps, n, signal_fd, e);
         if (r < 0)
             return r;
     }

@@ -2,8 +2,8 @@
  * Child processes of the demonstration and of benches: started, watched together, and always ended.
  *
  * The caller blocks SIGINT, SIGTERM and SIGHUP and passes a signalfd: a signal makes every wait return
- * -EINTR, and the cleanups then end the children. The kernel sends a child SIGTERM when its parent dies
- * otherwise.
+ * -EINTR, and the cleanups then end the children. If the parent dies in another way, the kernel sends the
+ * child SIGTERM.
  */
 #pragma once
 

@@ -80,12 +80,12 @@ static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->demo.model)
-            argp_error(state, "one model at a time");
+            argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
         o->demo.model = arg;
         return 0;
     case ARGP_KEY_END:
         if (o->demo.common.json)
-            argp_error(state, "kvcobra demo prints text only: it has no --json");
+            argp_error(state, "kvcobra demo prints text only; --json is not available");
         return 0;
     }
 
@@ -158,7 +158,7 @@ static int cmd_demo_take_signals(struct demo *d, struct errmsg *e)
     return d->signal_fd < 0 ? fail(e, -errno, "cannot watch for signals: %s", strerror(errno)) : 0;
 }
 
-static int cmd_demo_play(struct demo *d, const char *daemon, struct errmsg *e)
+static int cmd_demo_run_steps(struct demo *d, const char *daemon, struct errmsg *e)
 {
     char model[PATH_MAX];
     int r = find_daemon(daemon, d->self, d->daemon, e);
@@ -206,7 +206,7 @@ static int cmd_demo_run(int argc, char **argv)
     int r;
 
     command_parse(&argp, argc, argv, &o);
-    r = cmd_demo_play(&o.demo, o.daemon, &e);
+    r = cmd_demo_run_steps(&o.demo, o.daemon, &e);
     memcpy(dir, o.demo.dir, sizeof(dir));
     demo_deinit(&o.demo);
     if (r == -EINTR)

@@ -1,6 +1,4 @@
-/*
- * kvcobra generate: continues a prompt through the exact cache, a table file, or the shared pool of a daemon.
- */
+/* kvcobra generate: continues a prompt with the exact cache, a table file, or the pool of a daemon. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -84,7 +82,8 @@ static const struct argp_option options[] = {
     {"moments", OPT_MOMENTS, NULL, 0,
      "With --report: also report second moments of keys and values, for kvcobra recalibrate", 2},
     {"tokens", OPT_TOKENS, "N", 0, "Maximum number of tokens to generate (default 128)", 3},
-    {"temperature", OPT_TEMPERATURE, "T", 0, "0: always the likeliest token (default)", 3},
+    {"temperature", OPT_TEMPERATURE, "T", 0,
+     "Temperature of sampling; 0: always the likeliest token (default 0)", 3},
     {"seed", OPT_SEED, "N", 0, "Seed of sampling at a temperature above 0 (default 0)", 3},
     {"label", OPT_LABEL, "NAME", 0, "Begin the summary with this name, to distinguish several runs", 3},
     {"ignore-eos", OPT_IGNORE_EOS, NULL, 0, "Continue after the model's end-of-text token", 3},
@@ -151,7 +150,7 @@ static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->model)
-            argp_error(state, "one model at a time");
+            argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
         o->model = arg;
         return 0;
     case ARGP_KEY_END:

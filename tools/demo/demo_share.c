@@ -120,7 +120,7 @@ static int demo_share_finish(struct demo_children *c, size_t which, const struct
     return r;
 }
 
-/* The beginning of its output on one line. */
+/* Prints the beginning of the output of @p on one line. */
 static void demo_share_print_excerpt(const struct process *p)
 {
     enum { EXCERPT_BYTES = 160 };
@@ -151,7 +151,7 @@ static int demo_share_show_state(struct demo_children *c, struct errmsg *e)
     return r < 0 ? r : demo_share_show(c, status, e);
 }
 
-static int demo_share_share(struct demo_children *c, struct errmsg *e)
+static int demo_share_prompt(struct demo_children *c, struct errmsg *e)
 {
     int r;
 
@@ -224,7 +224,7 @@ int demo_share(const struct demo *d, struct errmsg *e)
     if (r < 0)
         return r;
 
-    r = demo_share_share(&c, e);
+    r = demo_share_prompt(&c, e);
     if (r < 0)
         return r;
 

@@ -24,7 +24,7 @@ struct sampler_state;
 typedef int (*backward_tap)(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv);
 
 /* Bytes that backward_new() takes for windows of @n_max tokens: two hidden states per layer and token, and
- * what one layer needs. UINT64_MAX if that overflows. */
+ * the scratch of one layer. UINT64_MAX if that overflows. */
 uint64_t backward_bytes(const struct engine *en, size_t n_max);
 
 /**

@@ -12,7 +12,7 @@ struct backward {
     struct exact_cache *exact; /* of the current layer of the forward pass */
     float *cosine, *sine;      /* [n_max, n_rot / 2] */
     float *before, *between;  /* [n_layers][n, n_embd] hidden states before a layer; between its two halves */
-    float *d_hidden;          /* [n, n_embd] by the hidden states at the current point */
+    float *d_hidden;          /* [n, n_embd] gradient by the hidden states, layer by layer */
     float *d_normed;          /* [n, n_embd] */
     float *q, *d_q, *d_mixed; /* [n, n_heads, d]; q as attention multiplies it: normalised, rotated, scaled */
     float *k;                 /* [n, n_kv_heads, d] normalised, rotated */
@@ -39,10 +39,10 @@ void backward_norm_all(struct backward *b, const float *x, const float *weight, 
 int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap tap, void *ctx);
 
 /**
- * backward_attention() - compute d_q, d_k and d_v from d_mixed, by unrotated vectors; d_k and d_v are in the
- * first part
+ * backward_attention() - compute d_q, d_k and d_v, before rotation, from d_mixed
  *
- * act.q, act.k and act.v hold the projections without norms per head and are not changed.
+ * The first part of d_k and d_v receives the sums of all parts. act.q, act.k and act.v hold the projections
+ * without norms per head and are not changed.
  */
 void backward_attention(struct backward *b, uint32_t layer, size_t n);
 

@@ -127,8 +127,8 @@ static void backward_layer_feed_back(struct backward *b, uint32_t layer, size_t 
 /* ---- the first half: h += W_O attention(q, k, v) ---- */
 
 /* Backward pass of the norm per head and of the order of the file; see forward.c. @x: before the norm. */
-static void backward_layer_disarrange_heads(const struct network *net, const float *x, size_t n_heads,
-                                            const float *weight, float *d_x)
+static void backward_layer_restore_heads(const struct network *net, const float *x, size_t n_heads,
+                                         const float *weight, float *d_x)
 {
     size_t d = net->geometry.d, half = net->geometry.n_rot / 2;
 
@@ -152,7 +152,7 @@ struct disarrange_run {
     const struct network_layer *layer;
 };
 
-static void backward_layer_disarrange_token(void *ctx, size_t t)
+static void backward_layer_restore_token(void *ctx, size_t t)
 {
     const struct disarrange_run *r = ctx;
     struct backward *b = r->b;
@@ -160,10 +160,9 @@ static void backward_layer_disarrange_token(void *ctx, size_t t)
     const struct geometry *g = &net->geometry;
     size_t n_q = (size_t) g->n_heads * g->d, n_kv = (size_t) g->n_kv_heads * g->d;
 
-    backward_layer_disarrange_heads(net, b->en->act.q + t * n_q, g->n_heads, r->layer->q_norm,
-                                    b->d_q + t * n_q);
-    backward_layer_disarrange_heads(net, b->en->act.k + t * n_kv, g->n_kv_heads, r->layer->k_norm,
-                                    b->d_k + t * n_kv);
+    backward_layer_restore_heads(net, b->en->act.q + t * n_q, g->n_heads, r->layer->q_norm, b->d_q + t * n_q);
+    backward_layer_restore_heads(net, b->en->act.k + t * n_kv, g->n_kv_heads, r->layer->k_norm,
+                                 b->d_k + t * n_kv);
 }
 
 int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap tap, void *ctx)
@@ -182,7 +181,7 @@ int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap ta
     if (r != 0 || layer == 0)
         return r;
 
-    backward_each_token(b, n, backward_layer_disarrange_token, &run);
+    backward_each_token(b, n, backward_layer_restore_token, &run);
     linear_run_transposed(&en->linear, &l->q, b->d_q, n, false, b->d_normed);
     linear_run_transposed(&en->linear, &l->k, b->d_k, n, true, b->d_normed);
     linear_run_transposed(&en->linear, &l->v, b->d_v, n, true, b->d_normed);

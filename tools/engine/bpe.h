@@ -5,10 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Two neighbouring tokens @left, @right become @merged. The pair with the lowest @rank in the piece is merged
+ * first; of equal ranks, the leftmost pair. */
 struct bpe_rule {
-    uint32_t left, right; /* two neighbouring tokens … */
-    uint32_t rank;   /* … the lowest rank in the piece is merged first, the leftmost among equals … */
-    uint32_t merged; /* … to this one */
+    uint32_t left, right;
+    uint32_t rank;
+    uint32_t merged;
 };
 
 /* Sorts @rules for bpe_merge(). */

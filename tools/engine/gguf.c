@@ -316,9 +316,9 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
 
     fd = open(g->label, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not block */
     if (fd < 0)
-        return fail(e, -errno, "%s: %s", g->label, strerror(errno));
+        return fail(e, -errno, "cannot open %s: %s", g->label, strerror(errno));
     if (fstat(fd, &st) < 0)
-        return fail(e, -errno, "%s: %s", g->label, strerror(errno));
+        return fail(e, -errno, "cannot read %s: %s", g->label, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return fail(e, S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL, "%s: not a regular file", g->label);
     if (st.st_size < 24)

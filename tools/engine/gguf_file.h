@@ -1,6 +1,4 @@
-/*
- * Internals of the GGUF reader, for gguf.c and gguf_values.c: the entries of a file and the bounded cursor.
- */
+/* Internals of the GGUF reader, for gguf.c and gguf_values.c: entries of a file, the bounded cursor. */
 #pragma once
 
 #include <stdbool.h>

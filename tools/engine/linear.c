@@ -20,8 +20,7 @@
 #include <stdlib.h>
 
 enum {
-    VECTORS_MAX =
-        14, /* above this, decoding and OpenBLAS are faster (2026-11-21: equal at 16, Q4_1, Zen 5) */
+    VECTORS_MAX = 14,            /* with more, OpenBLAS is faster (2026-11-21: equal at 16, Q4_1, Zen 5) */
     SCRATCH_FLOATS = 128 * 1024, /* decoded weights per worker: 512 KiB */
     ROWS_MAX = 256,
     ROWS_MIN = 16,

@@ -31,8 +31,8 @@ size_t matvec_runnable(const struct matvec_ops *ret_ops[static 3])
 
     ret_ops[n++] = &matvec_ref;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") &&
-        __builtin_cpu_supports("fma")) /* all processors with AVX2 and FMA have F16C */
+    /* All processors with AVX2 and FMA have F16C. */
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         ret_ops[n++] = &matvec_avx2;
     if (n == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))

@@ -11,9 +11,8 @@
 
 #include "tools/engine/network.h"
 
-#define MATVEC_SUM_RUN                                                                                       \
-    16 /* x is summed over runs of this length; rows of block types are multiples of 32                      \
-        */
+/* x is summed over runs of this length; rows of block types are multiples of 32. */
+#define MATVEC_SUM_RUN 16
 
 struct matvec_ops {
     const char *name; /* of the instruction set, for messages and benches */

@@ -11,18 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of binding the tensors of the network. A tensor of the file that is not met has no place in the
+/* State of binding the tensors of the network. A tensor of the file that no step binds has no place in the
  * network. */
 struct binder {
     struct network *m;
     const struct gguf *g;
-    size_t n_met;     /* tensors of the file that have a place */
+    size_t n_bound;   /* tensors of the file that have a place */
     size_t n_vectors; /* numbers in the vectors so far */
     float *vectors;   /* NULL in the first pass, which only counts */
     struct errmsg *e;
 };
 
-static const struct gguf_tensor *network_meet(struct binder *b, const char *name, int layer)
+static const struct gguf_tensor *network_find_tensor(struct binder *b, const char *name, int layer)
 {
     char full[GGUF_NAME_MAX + 1];
     const struct gguf_tensor *t;
@@ -33,7 +33,7 @@ static const struct gguf_tensor *network_meet(struct binder *b, const char *name
         (void) snprintf(full, sizeof(full), "blk.%d.%s", layer, name);
     t = gguf_tensor_find(b->g, full);
     if (t)
-        b->n_met++;
+        b->n_bound++;
     return t;
 }
 
@@ -57,7 +57,7 @@ static int network_check_readable(struct binder *b, const struct gguf_tensor *t)
 static int network_bind_matrix(struct binder *b, const char *name, int layer, size_t n_rows, size_t n_cols,
                                struct matrix *ret_w)
 {
-    const struct gguf_tensor *t = network_meet(b, name, layer);
+    const struct gguf_tensor *t = network_find_tensor(b, name, layer);
     const struct quant_type *type;
     int r;
 
@@ -84,7 +84,7 @@ static int network_bind_matrix(struct binder *b, const char *name, int layer, si
 static int network_bind_vector(struct binder *b, const char *name, int layer, size_t n, bool optional,
                                const float **ret_v)
 {
-    const struct gguf_tensor *t = network_meet(b, name, layer);
+    const struct gguf_tensor *t = network_find_tensor(b, name, layer);
     int r;
 
     if (!t)
@@ -146,7 +146,7 @@ static int network_bind_layer(struct binder *b, int i)
     }
 
     if (b->m->family != NETWORK_QWEN3)
-        n_vectors -= 2; /* a norm in the file is then not met, and the file is refused */
+        n_vectors -= 2; /* a norm in the file then has no place, and the file is refused */
     for (size_t k = 0; k < n_vectors; k++) {
         r = network_bind_vector(b, vectors[k].name, i, vectors[k].n, vectors[k].optional, vectors[k].v);
         if (r < 0)
@@ -177,7 +177,7 @@ static int network_bind_all(struct binder *b)
     if (r < 0)
         return r;
 
-    (void) network_meet(b, "rope_freqs.weight", -1); /* network_rope.c has read it */
+    (void) network_find_tensor(b, "rope_freqs.weight", -1); /* network_rope.c has read it */
     for (uint32_t i = 0; i < m->geometry.n_layers; i++) {
         r = network_bind_layer(b, (int) i);
         if (r < 0)
@@ -188,7 +188,7 @@ static int network_bind_all(struct binder *b)
 }
 
 /* Whether the network of this file has a place for the tensor. */
-static bool network_is_met(const struct network *m, const struct gguf_tensor *t)
+static bool network_is_bound(const struct network *m, const struct gguf_tensor *t)
 {
     static const char *const in_layer[] = {
         "attn_norm.weight", "ffn_norm.weight",    "attn_q.weight",      "attn_k.weight",
@@ -221,15 +221,15 @@ static bool network_is_met(const struct network *m, const struct gguf_tensor *t)
     return false;
 }
 
-static int network_refuse_unmet(const struct binder *b)
+static int network_refuse_unbound(const struct binder *b)
 {
-    if (b->n_met == gguf_tensor_count(b->g))
+    if (b->n_bound == gguf_tensor_count(b->g))
         return 0;
 
     for (size_t i = 0; i < gguf_tensor_count(b->g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(b->g, i);
 
-        if (!network_is_met(b->m, t))
+        if (!network_is_bound(b->m, t))
             return fail(b->e, -EOPNOTSUPP, "%s: tensor \"%.*s\" has no place in a %s network",
                         gguf_label(b->g), (int) t->name_bytes, t->name, b->m->architecture);
     }
@@ -265,7 +265,7 @@ int network_init(struct network *ret_network, const struct gguf *g, struct errms
     if (r < 0)
         return r;
 
-    r = network_refuse_unmet(&count);
+    r = network_refuse_unbound(&count);
     if (r < 0)
         return r;
 

@@ -1,12 +1,14 @@
 /*
  * The rotary frequencies of a model, scaling applied.
  *
- * Plane i of n_rot/2 rotates by theta_i = base^(-2i/n_rot) radians per position. Scaling changes it:
- *   linear   theta_i / factor
- *   YaRN     planes with many rotations within the original context keep theta_i, planes with few are divided
- * by the factor, with a ramp between; scores grow by (attn_factor (1 + 0.1 ln factor))^2 Llama 3  theta_i /
- * rope_freqs.weight[i], factors that the converter computed (Peng et al., "YaRN", equations 17 to 23, with
- * the ramp's ends rounded outwards as in its reference code.)
+ * Plane i of n_rot/2 rotates by theta_i = base^(-2i/n_rot) radians per position. Scaling changes theta_i:
+ *
+ *     linear   theta_i / factor
+ *     YaRN     theta_i for planes with many rotations within the original context, theta_i / factor for
+ *              planes with few, a ramp between; scores grow by (attn_factor (1 + 0.1 ln factor))^2
+ *     Llama 3  theta_i / rope_freqs.weight[i]; the converter of the file computed these factors
+ *
+ * YaRN: Peng et al., equations 17 to 23, with the ramp's ends rounded outwards as in its reference code.
  */
 #include "tools/engine/network.h"
 

@@ -71,7 +71,7 @@ static void pretokenize_match_context_freep(pcre2_match_context **m)
     pcre2_match_context_free(*m);
 }
 
-static void pretokenize_pretokenizer_freep(struct pretokenizer **p)
+static void pretokenize_freep(struct pretokenizer **p)
 {
     *p = pretokenizer_free(*p);
 }
@@ -97,7 +97,7 @@ static const struct family *pretokenize_find_family(const char *name, size_t byt
 
 int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **ret_pre, struct errmsg *e)
 {
-    _cleanup_(pretokenize_pretokenizer_freep) struct pretokenizer *p = NULL;
+    _cleanup_(pretokenize_freep) struct pretokenizer *p = NULL;
     const struct family *f = pretokenize_find_family(name, name_bytes);
 
     if (!f)
@@ -163,7 +163,8 @@ struct pretokenizer_split {
 static int pretokenize_split_stage(struct pretokenizer_split *s, unsigned stage, const char *text,
                                    size_t bytes);
 
-static int pretokenize_hand_on(struct pretokenizer_split *s, unsigned stage, const char *text, size_t bytes)
+static int pretokenize_pass_piece(struct pretokenizer_split *s, unsigned stage, const char *text,
+                                  size_t bytes)
 {
     if (bytes == 0)
         return 0;
@@ -192,16 +193,16 @@ static int pretokenize_split_stage(struct pretokenizer_split *s, unsigned stage,
                         "splitting %zu bytes of text into words exceeds the step limit (PCRE2 error %d)",
                         bytes, r);
 
-        r = pretokenize_hand_on(s, stage + 1, text + at, range[0] - at);
+        r = pretokenize_pass_piece(s, stage + 1, text + at, range[0] - at);
         if (r == 0)
-            r = pretokenize_hand_on(s, stage + 1, text + range[0], range[1] - range[0]);
+            r = pretokenize_pass_piece(s, stage + 1, text + range[0], range[1] - range[0]);
         if (r != 0)
             return r;
 
         at = range[1];
     }
 
-    return pretokenize_hand_on(s, stage + 1, text + at, bytes - at);
+    return pretokenize_pass_piece(s, stage + 1, text + at, bytes - at);
 }
 
 int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t bytes, pretokenizer_piece piece,

@@ -64,7 +64,7 @@ static void threads_work_on(struct threads *t, const struct threads_job *job, un
             continue;
 
         job->run(job->ctx, (uint32_t) ticket, worker);
-        /* releases what the item wrote to the caller's load in threads_run() */
+        /* release: after its load in threads_run() the caller sees the writes of the item */
         if (atomic_fetch_add_explicit(&t->n_done, 1, memory_order_acq_rel) + 1 == job->n_items) {
             (void) pthread_mutex_lock(&t->lock);
             (void) pthread_cond_signal(&t->done);

@@ -13,14 +13,13 @@ struct pretokenizer;
 
 struct special_token {
     uint32_t id;
-    bool always; /* "user-defined": recognised in any text; others are control tokens, recognised only if
-                    allowed */
+    bool always; /* "user-defined": recognised in any text; a control token only with @parse_special */
 };
 
 struct tokenizer {
     uint32_t n_vocab;
-    char *pool;       /* the bytes of all tokens … */
-    size_t *offsets;  /* [n_vocab + 1] … token i is [offsets[i], offsets[i + 1]) */
+    char *pool;       /* the bytes of all tokens */
+    size_t *offsets;  /* [n_vocab + 1] token i is pool[offsets[i] .. offsets[i + 1] - 1] */
     uint32_t *sorted; /* ordinary tokens in the order of their bytes */
     size_t n_sorted;
     struct special_token *specials; /* in the order of their bytes */

@@ -32,7 +32,7 @@ enum { OPT_STATS = 0x100, OPT_HTML, OPT_BUDGETS };
 
 static const struct argp_option options[] = {
     {"stats", OPT_STATS, "STATS", 0,
-     "With a table: statistics to analyse it with, preferably those it was solved from", 0},
+     "With a table: statistics to analyse it with, best the statistics of its solve", 0},
     {"html", OPT_HTML, "OUT", 0, "Write an HTML page with plots, which loads no other file", 0},
     {"budgets", OPT_BUDGETS, "LIST", 0,
      "Ascending bits per number at which all methods are solved for rate-distortion curves; none: no curves "
@@ -99,7 +99,7 @@ static error_t cmd_inspect_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->path)
-            argp_error(state, "inspect takes one file, and statistics with --stats");
+            argp_error(state, "one FILE only; '%s' is one argument too many (--stats adds statistics)", arg);
         o->path = arg;
         return 0;
     case ARGP_KEY_END:

@@ -30,9 +30,8 @@ static size_t html_put_character(FILE *f, const char *p)
         putc(' ', f);
     else if (c < 0x20 || c == 0x7f)
         fputs(REPLACEMENT, f);
-    else if (memcmp(p, "\xef\xbf\xbe", n) == 0 ||
-             memcmp(p, "\xef\xbf\xbf", n) == 0) /* U+FFFE and U+FFFF are not allowed in XML */
-        fputs(REPLACEMENT, f);
+    else if (memcmp(p, "\xef\xbf\xbe", n) == 0 || memcmp(p, "\xef\xbf\xbf", n) == 0)
+        fputs(REPLACEMENT, f); /* XML does not allow U+FFFE and U+FFFF */
     else
         (void) fwrite(p, 1, n, f);
     return n;

@@ -14,7 +14,7 @@ static const char *const side_names[] = {"Keys", "Values"};
 static const char *const side_series[] = {"k", "v"};
 static const enum svg_mark side_marks[] = {SVG_CIRCLE, SVG_TRIANGLE};
 
-/* The marks of both sides, and what they mean, for a legend. */
+/* A legend entry: the marks of both sides and their meaning. */
 static void inspect_plots_key(FILE *f, bool filled, const char *text)
 {
     fputs("<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 30 14\" width=\"30\" height=\"14\" "
@@ -35,7 +35,7 @@ static void inspect_plots_line_key(FILE *f, const char *series, const char *text
 
 /* ---- spectra ---- */
 
-#define SPECTRUM_FLOOR 1e-5 /* of the total: what is below is at the edge */
+#define SPECTRUM_FLOOR 1e-5 /* share of the total; smaller shares are drawn at the edge */
 
 /* Shares of the total by index, over the heads of a layer and side: least, middle, largest. */
 struct spread {

@@ -79,7 +79,7 @@ __attribute__((format(printf, 4, 5))) static void inspect_summary_tile(FILE *f, 
     fputs("</small></dd></div>\n", f);
 }
 
-static double inspect_summary_asked_bpd(const struct inspection *x)
+static double inspect_summary_budget(const struct inspection *x)
 {
     return x->solved.k_bpd > 0 ? (x->solved.k_bpd + x->solved.v_bpd) / 2 : x->solved.bpd;
 }
@@ -93,7 +93,7 @@ static void inspect_summary_table_tiles(FILE *f, const struct inspection *x)
     (void) snprintf(value, sizeof(value), "%.3f", t->bpd_code);
     if (x->has_solved)
         inspect_summary_tile(f, "Bits per number", value, "budget: %.4g; keys %.3f, values %.3f",
-                             inspect_summary_asked_bpd(x), inspect_side_bpd(t, SIDE_K),
+                             inspect_summary_budget(x), inspect_side_bpd(t, SIDE_K),
                              inspect_side_bpd(t, SIDE_V));
     else
         inspect_summary_tile(f, "Bits per number", value, "keys %.3f, values %.3f",

@@ -69,7 +69,7 @@ struct kurtosis_summary {
 
 struct inspection {
     struct inspect_request request;
-    char unavailable[INSPECT_PARTS][ERRMSG_BYTES]; /* "" = there */
+    char unavailable[INSPECT_PARTS][ERRMSG_BYTES]; /* "": available */
 
     struct table *table;         /* or NULL */
     kvc_model_info info;         /* of the table */
@@ -91,8 +91,8 @@ struct inspection {
     struct rate_point *points; /* [n_points], budget by budget */
     size_t n_points;
     double distortion_budget; /* bits per number of the next two */
-    double *distortion,
-        *distortion_equal; /* [n_hs] e'Me per token: as solved (the table, or bands); with equal budgets */
+    /* [n_hs] e'Me per token: as solved (the table, or bands), and with equal budgets */
+    double *distortion, *distortion_equal;
 };
 
 /* Loads and checks what @request names. Return: 0, or a negative errno with the sentence. */

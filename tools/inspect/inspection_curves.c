@@ -19,7 +19,7 @@ const char *inspect_method_name(enum inspect_method m)
 }
 
 /* The options of every measurement, the same for all tables. */
-static void inspection_curves_judge_options(const struct inspection *x, struct solve_options *ret)
+static void inspection_curves_measure_options(const struct inspection *x, struct solve_options *ret)
 {
     solve_options_for(ret, METHOD_BANDS, 1);
     ret->metric = x->metric;
@@ -54,13 +54,13 @@ static void inspection_curves_method_options(const struct inspection *x, enum in
 }
 
 /* Solves and measures. @ret_distortion [n_hs]. */
-static int inspection_curves_solve_and_judge(const struct inspection *x, const struct solve_options *o,
-                                             double *ret_distortion, struct solve_report *ret_report,
-                                             struct errmsg *e)
+static int inspection_curves_solve_and_measure(const struct inspection *x, const struct solve_options *o,
+                                               double *ret_distortion, struct solve_report *ret_report,
+                                               struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(freep) void *bytes = NULL;
-    struct solve_options judge;
+    struct solve_options options;
     size_t n_bytes;
     int r = solve_table(x->stats, o, &bytes, &n_bytes, ret_report, e);
 
@@ -71,8 +71,8 @@ static int inspection_curves_solve_and_judge(const struct inspection *x, const s
     if (r < 0)
         return r;
 
-    inspection_curves_judge_options(x, &judge);
-    return solve_distortion_heads(x->stats, t, &judge, ret_distortion, e);
+    inspection_curves_measure_options(x, &options);
+    return solve_distortion_heads(x->stats, t, &options, ret_distortion, e);
 }
 
 /* Running out of memory ends the inspection; any other failure of a method is shown as its result. */
@@ -81,7 +81,7 @@ static int inspection_curves_solve_point(const struct inspection *x, const struc
 {
     struct solve_report report = {0};
     struct errmsg why = {""};
-    int r = inspection_curves_solve_and_judge(x, o, ret_distortion, &report, &why);
+    int r = inspection_curves_solve_and_measure(x, o, ret_distortion, &report, &why);
 
     if (r == -ENOMEM)
         return fail(e, r, "%s", why.text);
@@ -124,12 +124,12 @@ double inspection_charged(const struct inspection *x)
 }
 
 /* Sets x->distortion from the table. Without a table, the curve of bands sets it. */
-static int inspection_curves_judge_table(struct inspection *x, struct errmsg *e)
+static int inspection_curves_measure_table(struct inspection *x, struct errmsg *e)
 {
-    struct solve_options judge;
+    struct solve_options options;
 
-    inspection_curves_judge_options(x, &judge);
-    return solve_distortion_heads(x->stats, x->table, &judge, x->distortion, e);
+    inspection_curves_measure_options(x, &options);
+    return solve_distortion_heads(x->stats, x->table, &options, x->distortion, e);
 }
 
 /*
@@ -159,7 +159,7 @@ static void inspection_curves_equal_options(const struct inspection *x, struct s
     ret->paper.eta = 0;
 }
 
-static int inspection_curves_judge_equal(struct inspection *x, struct errmsg *e)
+static int inspection_curves_measure_equal(struct inspection *x, struct errmsg *e)
 {
     struct rate_point point = {.method = CURVE_OF_EQUAL, .budget = x->distortion_budget};
     struct solve_options o;
@@ -223,9 +223,9 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
     }
 
     if (x->table) {
-        r = inspection_curves_judge_table(x, e);
+        r = inspection_curves_measure_table(x, e);
         if (r == 0)
-            r = inspection_curves_judge_equal(x, e);
+            r = inspection_curves_measure_equal(x, e);
     }
 
     return r < 0 ? r : inspection_curves_fill_points(x, p, e);

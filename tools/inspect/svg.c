@@ -219,23 +219,24 @@ void svg_band(const struct svg_plot *p, const char *series, const double *x, con
 
 void svg_mark_at(FILE *f, const char *series, enum svg_mark mark, double x, double y, double r, bool filled)
 {
-    const char *hole = filled ? "" : " open";
+    const char *open_class = filled ? "" : " open";
 
     switch (mark) {
     case SVG_CIRCLE:
-        fprintf(f, "<circle class=\"mark %s%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", series, hole, x, y, r);
+        fprintf(f, "<circle class=\"mark %s%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", series, open_class, x,
+                y, r);
         return;
     case SVG_TRIANGLE:
-        fprintf(f, "<path class=\"mark %s%s\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fZ\"/>", series, hole, x,
+        fprintf(f, "<path class=\"mark %s%s\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fZ\"/>", series, open_class, x,
                 y - 1.2 * r, x + 1.15 * r, y + 0.9 * r, x - 1.15 * r, y + 0.9 * r);
         return;
     case SVG_SQUARE:
         fprintf(f, "<rect class=\"mark %s%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>", series,
-                hole, x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
+                open_class, x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
         return;
     case SVG_DIAMOND:
         fprintf(f, "<path class=\"mark %s%s\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fL%.1f %.1fZ\"/>", series,
-                hole, x, y - 1.3 * r, x + 1.3 * r, y, x, y + 1.3 * r, x - 1.3 * r, y);
+                open_class, x, y - 1.3 * r, x + 1.3 * r, y, x, y + 1.3 * r, x - 1.3 * r, y);
         return;
     case SVG_CROSS:
         fprintf(f, "<path class=\"mark cross %s\" d=\"M%.1f %.1fL%.1f %.1fM%.1f %.1fL%.1f %.1f\"/>", series,

@@ -25,8 +25,7 @@ struct svg_plot {
     struct svg_axis x, y;
 };
 
-/* The range of @n values with some room; not finite ones, and for @log those not above 0, are left out. 0..1
- * if none. */
+/* The range of the finite @values with some room; with @log, of the values above 0. Without any: 0..1. */
 struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, bool log);
 
 /* Opens the element and draws frame, grid, ticks and titles. @label: text for screen readers. */

@@ -1,6 +1,4 @@
-/*
- * kvcobra eval: compares compressed caches with the exact model on a text, and counts the bytes of the cache.
- */
+/* kvcobra eval: compares compressed caches with the exact model on a text, and counts their bytes. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,8 +53,8 @@ static const char doc[] =
     "windows; no window sees another. The report has the perplexity of both models and the mean "
     "Kullback-Leibler divergence (KL) of their next-token distributions over all positions, 0 for identical "
     "models; then all bytes of the cache by kind, and their bits per number.\n\n"
-    "By default a query sees the tokens exactly that a decode step of the product sees exactly: the newest "
-    "64 to 127. --recent 0 is the hardest case: only the first tokens are exact, not even the query's own "
+    "By default a query sees the newest 64 to 127 tokens exactly, as in a decode step of the product. "
+    "--recent 0 is the hardest case: only the first tokens are exact, not even the query's own "
     "position.\n\n"
     "--side and --layers compress a part of the cache and leave the rest exact; --quartiles does that for "
     "each quarter of the layers, then for all. The bytes of one table are always those of the whole "
@@ -85,23 +83,23 @@ static const struct argp_option options[] = {
     {"text", OPT_TEXT, "FILE", 0, "The text, UTF-8 (required)", 1},
     {"tokens", OPT_TOKENS, "N", 0, "Tokens of the text to use (default 8192; with --generate 4096)", 2},
     {"window", OPT_WINDOW, "N", 0,
-     "Tokens of a window (default 2048); with --generate of a prompt (256), with --retrieval of the longest "
-     "text (3072)",
+     "Tokens of a window (default 2048); with --generate, of a prompt (default 256); with --retrieval, of "
+     "the longest text (default 3072)",
      2},
     {"recent", OPT_RECENT, "N", 0, "Newest tokens that a query sees exactly (default: as in the product)", 2},
     {"sinks", OPT_SINKS, "N", 0, "First tokens that stay exact (default: as the table has)", 2},
     {"side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): compressed side", 3},
     {"layers", OPT_LAYERS, "FIRST:LAST", 0, "Compressed layers, from 0 (default: all)", 3},
     {"quartiles", OPT_QUARTILES, "STATS", OPTION_ARG_OPTIONAL,
-     "Compress each quarter of the layers alone, then all; with STATS, those the table was solved from, also "
-     "print the quarter's share of the distortion",
+     "Compress each quarter of the layers alone, then all; with STATS, the statistics that the table was "
+     "solved from, also print the quarter's share of the distortion",
      3},
     {"post-rope", OPT_POST_ROPE, "STATS", 0,
-     "Also measure a table solved in the same way from keys after RoPE; STATS are those the table was solved "
-     "from",
+     "Also measure a table solved in the same way from keys after RoPE; STATS: the statistics that the table "
+     "was solved from",
      3},
-    {"retrieval", OPT_RETRIEVAL, "N", 0, "Instead: hide N keys in the text, and count those that are found",
-     4},
+    {"retrieval", OPT_RETRIEVAL, "N", 0,
+     "Instead: hide N keys in the text, and count the keys that are found", 4},
     {"seed", OPT_SEED, "N", 0, "Seed of the keys and of the beginnings of texts (default 0)", 4},
     {"generate", OPT_GENERATE, "N", 0,
      "Instead: generate N tokens after each prompt, and compare with the exact model's", 4},
@@ -269,7 +267,7 @@ static error_t cmd_eval_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->model)
-            argp_error(state, "one model at a time");
+            argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
         o->model = arg;
         return 0;
     case ARGP_KEY_END:

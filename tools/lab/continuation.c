@@ -60,7 +60,7 @@ static int continuation_take_token(void *ctx, uint32_t token)
     return 0;
 }
 
-static int continuation_write_on(struct continuation_run *r, struct subject *s, struct errmsg *e)
+static int continuation_generate(struct continuation_run *r, struct subject *s, struct errmsg *e)
 {
     const struct generation_options go = {
         .n_tokens = r->o->n_tokens,
@@ -82,8 +82,8 @@ static int continuation_write_on(struct continuation_run *r, struct subject *s, 
 }
 
 /* Adds -log p of the written tokens of r->sequence under the exact model. */
-static int continuation_judge(struct continuation_run *r, struct subject *exact, double *nll,
-                              struct errmsg *e)
+static int continuation_add_nll(struct continuation_run *r, struct subject *exact, double *nll,
+                                struct errmsg *e)
 {
     const struct engine_info *info = engine_info(r->en);
     size_t n = r->o->prompt_tokens + r->o->n_tokens - 1, first = r->o->prompt_tokens - 1;
@@ -140,14 +140,14 @@ static int continuation_run_prompts(struct continuation_run *r, struct subject *
     for (size_t prompt = 0; prompt < o->n_prompts; prompt++) {
         continuation_fill_prompt(r, tokens + prompt * o->prompt_tokens);
         for (size_t i = 0; i <= n_subjects; i++) {
-            int err = continuation_write_on(r, i == 0 ? exact : subjects[i - 1], e);
+            int err = continuation_generate(r, i == 0 ? exact : subjects[i - 1], e);
 
             if (err < 0)
                 return err;
             if (i == 0)
                 memcpy(r->exact, r->sequence + o->prompt_tokens, o->n_tokens * sizeof(*r->exact));
             alike[i * o->n_prompts + prompt] = continuation_count_alike(r);
-            err = continuation_judge(r, exact, &nll[i], e);
+            err = continuation_add_nll(r, exact, &nll[i], e);
             if (err < 0)
                 return err;
 

@@ -27,10 +27,9 @@ struct eval_options {
     int32_t n_recent, n_sink;
     uint32_t sides, first_layer, n_layers; /* as in kvc_eval_options */
     bool quartiles;
-    const char
-        *quartile_statistics; /* statistics that the table was solved from, for its distortion; or NULL */
-    size_t n_keys;            /* of --retrieval; 0: not given */
-    size_t n_generated;       /* tokens of --generate; 0: not given */
+    const char *quartile_statistics; /* of the solve of the table, for its distortion; or NULL */
+    size_t n_keys;                   /* of --retrieval; 0: not given */
+    size_t n_generated;              /* tokens of --generate; 0: not given */
     uint64_t seed;
     bool seed_given;
 };

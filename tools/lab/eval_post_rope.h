@@ -16,7 +16,7 @@ struct table;
  * post_rope_options() - check that @t was solved from @s, and return the options
  * @table, @statistics: their paths, for sentences
  *
- * Return: 0; -EINVAL: solved from other statistics; -ENODATA: the provenance lacks it.
+ * Return: 0; -EINVAL: solved from other statistics; -ENODATA: the provenance does not name its statistics.
  */
 int post_rope_options(const struct table *t, const char *table, const struct stats *s, const char *statistics,
                       struct solve_options *ret, struct errmsg *e);

@@ -9,7 +9,7 @@ struct errmsg;
 
 /**
  * quartile_distortion() - a table's distortion e'Me by quarter of the layers, under the metric of its solve
- * @statistics: path; those that the table was solved from, others are refused
+ * @statistics: path of the statistics that the table was solved from; others are refused
  * @sides:      bits of kvc_eval_options: sides that are counted; 0 = both
  *
  * Return: 0 or a negative errno with a sentence.

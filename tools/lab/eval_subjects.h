@@ -11,8 +11,8 @@ struct errmsg;
 struct subject;
 
 struct subject_list {
-    struct subject
-        *items[EVAL_SUBJECTS_MAX + 1]; /* tables, then formats, each in the order of the command line */
+    /* tables, then formats, each in the order of the command line */
+    struct subject *items[EVAL_SUBJECTS_MAX + 1];
     size_t n;
     uint32_t n_sink; /* exact first tokens, equal for all */
     size_t n_blocks; /* number of formats that code several tokens together */
@@ -27,6 +27,6 @@ void subject_list_deinit(struct subject_list *l);
 int eval_check_length(const struct engine *en, const struct eval_options *o, size_t n_tokens,
                       const char *what, struct errmsg *e);
 
-/* The line of every report that says what stays exact, without the newline; then, if @l has them, how number
- * of formats that code several tokens together are read. */
+/* Prints the line of every report that names the exact tokens, without the newline; then, if @l has formats
+ * that code several tokens together, how their groups are read. */
 void eval_print_exact(const struct eval_options *o, const struct subject_list *l);

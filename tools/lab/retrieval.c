@@ -157,7 +157,7 @@ static int retrieval_write_prompt(const struct engine *en, const struct retrieva
 struct answer {
     const struct tokenizer *tokenizer;
     struct progress *progress;
-    double done;             /* before this text */
+    double done;             /* tokens read before this text */
     char text[ANSWER_BYTES]; /* terminated; NUL bytes end it */
     size_t n;
 };

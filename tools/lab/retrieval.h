@@ -18,8 +18,7 @@ enum { RETRIEVAL_LENGTHS = 4, RETRIEVAL_DEPTHS = 5, RETRIEVAL_ANSWER_TOKENS = 8 
 
 struct retrieval_options {
     size_t n_keys;
-    size_t window; /* tokens of the longest text, question and answer included; the others are 1/4, 1/2, 3/4
-                      of it */
+    size_t window; /* tokens of the longest text with question and answer; others: 1/4, 1/2, 3/4 of it */
     uint64_t seed; /* of the keys and of the beginning of the filler */
 };
 
@@ -52,8 +51,8 @@ void retrieval_interval(struct retrieval_share s, double *ret_low, double *ret_h
  * @p:      started by the caller, counts tokens of texts read by a subject; see retrieval_tokens()
  * @ret:    [n_subjects]
  *
- * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest has no room; sentence in
- * @e.
+ * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest text has no room for the
+ * sentence and the question; sentence in @e.
  */
 int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
                   const uint32_t *tokens, size_t n_tokens, const struct retrieval_options *o,

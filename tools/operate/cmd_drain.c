@@ -1,6 +1,4 @@
-/*
- * kvcobra drain: a daemon refuses new work and finishes the work it has, so that it can be stopped.
- */
+/* kvcobra drain: a daemon refuses new work and finishes its current work, so that it can be stopped. */
 #include <poll.h>
 
 #include "client/kvcobra-operator.h"

@@ -1,6 +1,4 @@
-/*
- * kvcobra evict: removes unheld pages from a daemon's pool, of one tenant, one table, or all.
- */
+/* kvcobra evict: removes unheld pages from a daemon's pool, of one tenant, one table, or all. */
 #include "client/kvcobra-operator.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"

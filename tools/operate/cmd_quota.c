@@ -1,6 +1,4 @@
-/*
- * kvcobra quota: sets the maximum and the guaranteed memory of a tenant.
- */
+/* kvcobra quota: sets the maximum and the guaranteed memory of a tenant. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

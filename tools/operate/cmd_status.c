@@ -10,51 +10,31 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
-#include "base/errmsg.h"
 #include "client/kvcobra-operator.h"
-#include "tools/command/client_model.h"
-#include "tools/command/command.h"
 #include "tools/command/human.h"
+#include "tools/command/operator.h"
 #include "tools/command/report.h"
 #include "tools/command/utf8_json.h"
 
-enum { OPT_SOCKET = 1 };
-
-struct status_options {
-    struct common_options common;
-    const char *socket;
-};
-
 static const char doc[] = "Show the memory of a daemon by device, tenant and table, and how many tokens "
-                          "still fit.\vThe socket is the daemon's operator socket. Example:\n\n"
-                          "  kvcobra status --socket /run/kvcobra/operator.sock";
-
-static const struct argp_option options[] = {
-    {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
-    {0},
-};
+                          "still fit.\vExample:\n\n"
+                          "  kvcobra status --socket /run/user/1000/operator.sock";
 
 static error_t cmd_status_parse(int key, char *arg, struct argp_state *state)
 {
-    struct status_options *o = state->input;
-
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &o->common;
+        state->child_inputs[0] = state->input;
         return 0;
-    case OPT_SOCKET:
-        o->socket = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!o->socket)
-            argp_error(state, "--socket is needed");
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     }
 
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, cmd_status_parse, NULL, doc, common_children, NULL, NULL};
+static const struct argp argp = {NULL, cmd_status_parse, NULL, doc, operator_view_children, NULL, NULL};
 
 static void kvc_status_freep(kvc_status **s)
 {
@@ -167,7 +147,7 @@ static json_t *cmd_status_field_json(const struct status_field *f, const void *f
     return json_integer((json_int_t) cmd_status_number(f, from));
 }
 
-/* An object of all fields but those of HOW_own. NULL: out of memory. */
+/* An object of all fields except HOW_own and HOW_daemon. NULL: out of memory. */
 static json_t *cmd_status_fields_json(const struct status_field *fields, size_t n, const void *from)
 {
     json_t *all = json_object();
@@ -446,21 +426,25 @@ static int cmd_status_print_text(const kvc_status *s)
     return COMMAND_OK;
 }
 
-static int cmd_status_run(int argc, char **argv)
+static int cmd_status_request(kvc_client *c, void *ctx)
 {
+    const struct operator_options *o = ctx;
     const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    struct status_options o = {0};
-    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(kvc_status_freep) kvc_status *s = NULL;
-    struct errmsg e = {""};
 
-    command_parse(&argp, argc, argv, &o);
-    if (client_open(o.socket, &c, &e) < 0)
-        return command_fail("%s", e.text);
     if (kvc_status_get(c, &sizes, &s) < 0)
-        return command_fail("%s", kvc_last_error(c));
-    return o.common.json ? cmd_status_print_json(s) : cmd_status_print_text(s);
+        return operator_fail(c);
+
+    return o->common.json ? cmd_status_print_json(s) : cmd_status_print_text(s);
 }
 
-const struct command cmd_status = {
-    "status", "memory of a daemon by device, tenant and table, and how much still fits", cmd_status_run};
+static int cmd_status_run(int argc, char **argv)
+{
+    struct operator_options o = {0};
+
+    command_parse(&argp, argc, argv, &o);
+    return operator_run(&o, cmd_status_request, &o);
+}
+
+const struct command cmd_status = {"status", "show the memory of a daemon and how many tokens still fit",
+                                   cmd_status_run};

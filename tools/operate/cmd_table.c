@@ -1,6 +1,6 @@
 /*
- * kvcobra table list|stage|shadow|canary|activate|rollback|retire: the tables of a running daemon. Changes
- * need the operator socket; those that clients notice are confirmed first.
+ * kvcobra table list|stage|shadow|canary|activate|rollback|retire: the tables of a running daemon. The
+ * socket is the operator socket. Changes that clients notice are confirmed first.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ struct table_action {
 struct table_options {
     struct operator_options operator;
     const struct table_action *action;
-    const char *what;
+    const char *table; /* the argument TABLE or FILE; NULL: not given */
     uint64_t revision;
     double share; /* percent; negative: not given */
     struct operator_tenants tenants;
@@ -61,19 +61,19 @@ static int cmd_table_stage(kvc_client *c, const struct table_options *o)
     size_t n_bytes;
     int r;
 
-    r = atomic_file_read(o->what, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, &e);
+    r = atomic_file_read(o->table, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, &e);
     if (r < 0)
         return command_fail("%s", e.text);
 
     r = kvc_table_stage(c, bytes, n_bytes, digest);
     if (r < 0)
-        return command_fail("cannot stage %s: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot stage %s: %s", o->table, kvc_last_error(c));
 
     (void) digest_hex(digest, hex);
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:b}", "digest", hex, "already", r > 0));
 
-    printf("%s %s\n", r > 0 ? "was already staged:" : "staged", hex);
+    printf("%s %s\n", r > 0 ? "already staged:" : "staged", hex);
     return COMMAND_OK;
 }
 
@@ -95,14 +95,14 @@ static int cmd_table_digest_of_file(const char *path, uint8_t ret[static KVC_DIG
     return COMMAND_OK;
 }
 
-static int cmd_table_find(kvc_client *c, const char *what, struct table_target *ret)
+static int cmd_table_find(kvc_client *c, const char *text, struct table_target *ret)
 {
     int code;
 
-    if (operator_is_digest(what))
-        code = operator_find_table(c, what, ret->digest);
+    if (operator_is_digest(text))
+        code = operator_find_table(c, text, ret->digest);
     else
-        code = cmd_table_digest_of_file(what, ret->digest);
+        code = cmd_table_digest_of_file(text, ret->digest);
     if (code == COMMAND_OK)
         (void) digest_hex(ret->digest, ret->hex);
     return code;
@@ -114,23 +114,24 @@ static int cmd_table_activate(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
     r = kvc_table_activate(c, t.digest, o->revision, &revision);
     if (r < 0)
-        return command_fail("cannot activate %s: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot activate %s: %s", o->table, kvc_last_error(c));
 
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:I, s:b}", "digest", t.hex, "revision", (json_int_t) revision,
                                      "already", r > 0));
 
-    printf("%s %s, revision %ju\n", r > 0 ? "was already active:" : "active", t.hex, (uintmax_t) revision);
+    printf("%s %s, revision %ju\n", r > 0 ? "already active:" : "active", t.hex, (uintmax_t) revision);
     return COMMAND_OK;
 }
 
-/* Result of a shadow or a canary, @name, that was set or ended; @r > 0: no change. */
+/* Prints that a shadow or a canary was set or, with @ends, ended. @name: "shadow" or "canary"; @r > 0: no
+ * change. */
 static int cmd_table_print_trial(const struct table_options *o, const char *name, bool ends, const char *hex,
                                  uint64_t revision, int r)
 {
@@ -142,7 +143,7 @@ static int cmd_table_print_trial(const struct table_options *o, const char *name
         printf("%s %s of table %s, revision %ju\n", r > 0 ? "there was no" : "ended the", name, hex,
                (uintmax_t) revision);
     else
-        printf("%s%s %s, revision %ju\n", r > 0 ? "was already " : "", name, hex, (uintmax_t) revision);
+        printf("%s%s %s, revision %ju\n", r > 0 ? "already " : "", name, hex, (uintmax_t) revision);
     return COMMAND_OK;
 }
 
@@ -159,7 +160,7 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
@@ -171,7 +172,7 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
 
     r = kvc_table_shadow(c, t.digest, ends ? 0 : cmd_table_share_ppm(o->share), o->revision, &revision);
     if (r < 0)
-        return command_fail("cannot make %s a shadow: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot make %s a shadow: %s", o->table, kvc_last_error(c));
 
     return cmd_table_print_trial(o, "shadow", ends, t.hex, revision, r);
 }
@@ -199,7 +200,7 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
@@ -215,7 +216,7 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
 
     r = kvc_table_canary(c, t.digest, share, o->tenants.names, o->tenants.n, o->revision, &revision);
     if (r < 0)
-        return command_fail("cannot make %s a canary: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot make %s a canary: %s", o->table, kvc_last_error(c));
 
     return cmd_table_print_trial(o, "canary", ends, t.hex, revision, r);
 }
@@ -228,7 +229,7 @@ static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
@@ -239,7 +240,7 @@ static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
 
     r = kvc_table_rollback(c, t.digest, o->revision, active, &revision);
     if (r < 0)
-        return command_fail("cannot roll back %s: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot roll back %s: %s", o->table, kvc_last_error(c));
 
     (void) digest_hex(active, active_hex);
     if (o->operator.common.json)
@@ -257,7 +258,7 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
     struct table_target t;
     int r;
 
-    r = cmd_table_find(c, o->what, &t);
+    r = cmd_table_find(c, o->table, &t);
     if (r != COMMAND_OK)
         return r;
 
@@ -270,13 +271,13 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
 
     r = kvc_table_retire(c, t.digest, o->revision, &state);
     if (r < 0)
-        return command_fail("cannot retire %s: %s", o->what, kvc_last_error(c));
+        return command_fail("cannot retire %s: %s", o->table, kvc_last_error(c));
 
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:s, s:b}", "digest", t.hex, "state",
                                      table_list_state_name(state), "already", r > 0));
 
-    printf("%s%s %s\n", r > 0 ? "was already " : "", table_list_state_name(state), t.hex);
+    printf("%s%s %s\n", r > 0 ? "already " : "", table_list_state_name(state), t.hex);
     return COMMAND_OK;
 }
 
@@ -321,10 +322,11 @@ static const struct argp_option options[] = {
      "next one). For retire: fail if the daemon's revision is above N",
      1},
     {"share", OPT_SHARE, "PERCENT", 0,
-     "For shadow: of new chunks. For canary: of new sequences, in steps of 1/256, below 100. 0 ends the "
-     "trial",
+     "For shadow: share of new chunks. For canary: share of new sequences, in steps of 1/256, below 100. 0 "
+     "ends the trial",
      1},
-    {"tenant", OPT_TENANT, "NAME", 0, "For canary: all new sequences of this tenant; may be repeated", 1},
+    {"tenant", OPT_TENANT, "NAME", 0,
+     "For canary: all new sequences of this tenant use TABLE; may be repeated", 1},
     {0},
 };
 
@@ -345,9 +347,9 @@ static void cmd_table_check(const struct table_options *o, const struct argp_sta
         return;
     }
 
-    if (!a->takes_table && o->what)
+    if (!a->takes_table && o->table)
         argp_error(state, "%s takes no argument", a->name);
-    if (a->takes_table && !o->what)
+    if (a->takes_table && !o->table)
         argp_error(state, "%s needs a table", a->name);
     if (!a->takes_share && o->share >= 0)
         argp_error(state, "--share is for shadow and canary");
@@ -371,9 +373,9 @@ static void cmd_table_take_argument(struct table_options *o, const char *arg, co
         return;
     }
 
-    if (o->what)
+    if (o->table)
         argp_error(state, "'%s' is one argument too many", arg);
-    o->what = arg;
+    o->table = arg;
 }
 
 static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)

@@ -56,7 +56,7 @@ static double top_view_interval(const struct top_moment *now, const struct top_m
 }
 
 /* Growth of a counter. One that became smaller belongs to a daemon that was restarted. */
-static uint64_t top_view_grown(uint64_t now, uint64_t before)
+static uint64_t top_view_growth(uint64_t now, uint64_t before)
 {
     return now >= before ? now - before : now;
 }
@@ -154,7 +154,7 @@ static void top_view_head(const struct top_view_screen *s, const struct top_mome
         top_view_gpu_line(s, &st->devices[i]);
     top_view_line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused",
                   (uintmax_t) st->sessions, (uintmax_t) st->leases, (uintmax_t) st->held_pages,
-                  top_view_rate(top_view_grown(st->evictions, before ? before->status->evictions : 0),
+                  top_view_rate(top_view_growth(st->evictions, before ? before->status->evictions : 0),
                                 top_view_interval(now, before), r),
                   (uintmax_t) st->refused_packets);
 }
@@ -192,8 +192,8 @@ static void top_view_tenant_line(const struct top_view_screen *s, const kvc_tena
         s, "%-16.16s %10s %10s %10s %6s %6s %6s %8s", t->name, human_bytes(t->used_bytes, used),
         human_bytes(t->quota_bytes, quota), human_bytes(t->held_bytes, held), top_view_count(t->pages, pages),
         top_view_count(t->leases, leases),
-        top_view_hit_rate(top_view_grown(t->hits, b->hits), top_view_grown(t->misses, b->misses), hits),
-        top_view_rate(top_view_grown(t->evictions, b->evictions), seconds, evictions));
+        top_view_hit_rate(top_view_growth(t->hits, b->hits), top_view_growth(t->misses, b->misses), hits),
+        top_view_rate(top_view_growth(t->evictions, b->evictions), seconds, evictions));
 }
 
 /* ---- tables ---- */
@@ -252,8 +252,8 @@ static void top_view_space_line(const struct top_view_screen *s, const struct to
                   top_view_state_of(now, x->table_digest), heads, top_view_count(x->pages, pages),
                   top_view_count(x->tokens, tokens), top_view_count(x->tokens_free, room),
                   top_view_count(x->held_pages, held),
-                  top_view_rate(top_view_grown(x->leased, b->leased), seconds, leased),
-                  top_view_rate(top_view_grown(x->evictions, b->evictions), seconds, evictions));
+                  top_view_rate(top_view_growth(x->leased, b->leased), seconds, leased),
+                  top_view_rate(top_view_growth(x->evictions, b->evictions), seconds, evictions));
 }
 
 /* ---- the screen ---- */

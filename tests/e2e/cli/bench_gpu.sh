@@ -1,6 +1,6 @@
 #!/bin/sh
-# `kvcobra bench service --gpu` on the stand-in driver, which the environment puts in the library path: it works, checks
-# what it reads, names what is missing, and marks its numbers as those of the stand-in. No time is checked.
+# `kvcobra bench service --gpu` on the stand-in driver, which the environment puts in the library path: the bench
+# checks its results, names a missing part, and marks its numbers as those of the stand-in. No time is checked.
 KVCOBRA=$1 KVCOBRAD=$2
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -35,7 +35,7 @@ else
 fi
 expect "by a partition's name, in words" 0 service --gpu "MIG-${uuid#GPU-}" $names
 if grep -q 'No number here is from a GPU' "$dir/out"; then ok "in words, too"; else not_ok "in words, too"; fi
-if grep -Eq '^(load|memory): ' "$dir/out"; then not_ok "what needs no GPU is left out"; else ok "what needs no GPU is left out"; fi
+if grep -Eq '^(load|memory): ' "$dir/out"; then not_ok "scenarios without a GPU are left out"; else ok "scenarios without a GPU are left out"; fi
 expect "without --gpu the host's memory" 0 service swap --json
 expect_true "and no GPU is named" "'gpu' not in j and j['swap']['failed'] == 0"
 

@@ -39,7 +39,7 @@ child.stdout.read()
 sys.exit(0 if child.wait(timeout=300) == 1 else "it did not stop with exit status 1")
 PY
 [ "$got" -eq 0 ] && ok "Ctrl-C stops it" || not_ok "Ctrl-C stops it"
-grep -q "kvcobra: stopped" "$dir/err" && ok "a sentence tells it" || not_ok "a sentence tells it"
+grep -q "kvcobra: stopped" "$dir/err" && ok "stderr says that it stopped" || not_ok "stderr says that it stopped"
 [ -z "$(ls -A "$dir/tmp")" ] && ok "and no file stays" || not_ok "and no file stays: $(ls -A "$dir/tmp")"
 pgrep -f "$dir/tmp" >/dev/null && not_ok "and no process stays" || ok "and no process stays"
 finish

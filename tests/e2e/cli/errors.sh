@@ -173,6 +173,8 @@ done
 if [ ! -e /run/kvcobra/operator.sock ]; then
     expect_sentence "table without a socket" /run/kvcobra/operator.sock "$KVCOBRA" table list
     expect_sentence "drain without a socket" /run/kvcobra/operator.sock "$KVCOBRA" drain
+    expect_sentence "status without a socket" /run/kvcobra/operator.sock "$KVCOBRA" status
+    expect_sentence "top without a socket" /run/kvcobra/operator.sock "$KVCOBRA" top
 else
     skip "no daemon at the default operator socket: one is there"
 fi

@@ -11,8 +11,8 @@ for _ in 1 2 3 4 5 6 7 8; do
     for _ in 1 2 3 4 5 6 7 8; do cat "$ROOT/LICENSE"; done
 done >"$dir/long.txt"
 
-# interrupt SIGNAL TIMES COMMAND...: as soon as the command catches the signal. Status 0: it ended as expected.
-# python3: a shell starts background children with SIGINT ignored.
+# interrupt SIGNAL TIMES COMMAND...: sends the signal as soon as the command has a handler for it. Status 0: the command
+# ended as expected. In Python, because a shell starts background children with SIGINT ignored.
 interrupt() {
     python3 - "$@" >"$dir/out" 2>"$dir/err" <<'PY'
 import signal, subprocess, sys, time
@@ -28,7 +28,7 @@ for _ in range(times):
         if child.poll() is not None:
             sys.exit("it ended before the signal was sent")
         time.sleep(0.002)
-        if times == 2 and _ == 1: # the first one took the handler away
+        if times == 2 and _ == 1: # the first signal removed the handler
             break
     child.send_signal(number)
 try:

@@ -1,5 +1,5 @@
-# Sourced by the tests of this folder, which meson calls as NAME.sh KVCOBRA [KVCOBRAD TINY_MODEL SOURCE_ROOT]: cases, counts,
-# and a folder of their own. A test ends with `finish`.
+# Sourced by the tests of this folder, which meson calls as NAME.sh KVCOBRA [KVCOBRAD TINY_MODEL SOURCE_ROOT]: test cases,
+# their counts, and a temporary folder $dir. A test ends with `finish`.
 set -eu
 
 passed=0

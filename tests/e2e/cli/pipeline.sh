@@ -7,7 +7,7 @@ KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 
 model=$dir/model.gguf
 "$TINY_MODEL" "$model"
-cp "$ROOT/LICENSE" "$dir/a.txt" # the model has byte tokens, so any two texts are good
+cp "$ROOT/LICENSE" "$dir/a.txt" # the model has byte tokens, so any text can be tokenised
 tail -c 4000 "$ROOT/LICENSE" >"$dir/b.txt" # short enough for the model, and constant
 
 expect "calibrate" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 -o "$dir/1.stats"
@@ -71,7 +71,7 @@ narrow "the report"
 expect "the same as JSON" 0 evaluate --table "$dir/2.table" --table "$dir/3.table" --comparator all \
     --stats "$dir/1.stats" --recent 0 --json
 expect_json "eval --comparator --json" rows ppl_exact sinks window
-expect_true "every format is there" "len(j['rows']) == 20"
+expect_true "every format has a row" "len(j['rows']) == 20"
 expect_true "every row is finite and cites" \
     "all(r['kl'] >= 0 and (r['kind'] == 'table' or r['citation']) for r in j['rows'])"
 expect_true "the table's row is its own evaluation" \
@@ -86,22 +86,22 @@ narrow "retrieval"
 expect "the same as JSON" 0 hide 21 --window 1000 --json
 expect_json "eval --retrieval --json" rows keys window seed
 cp "$dir/out" "$dir/keys"
-expect_true "the exact model is beside it" "[r['name'] for r in j['rows']] == ['exact', '3', 'q8_0']"
+expect_true "the exact model has a row" "[r['name'] for r in j['rows']] == ['exact', '3', 'q8_0']"
 expect_true "every key is asked once, by length and by depth" \
     "all(r['asked'] == 21 == sum(x['asked'] for x in r['lengths']) == sum(x['asked'] for x in r['depths']) for r in j['rows'])"
 expect_true "the interval is around the share" "all(0 <= r['low'] <= r['share'] <= r['high'] <= 1 for r in j['rows'])"
 expect "the same seed" 0 hide 21 --window 1000 --json
 cp "$dir/out" "$dir/keys2"
 expect "asks the same" 0 cmp "$dir/keys" "$dir/keys2"
-write_on() {
+continue_texts() {
     "$KVCOBRA" eval "$model" --text "$dir/b.txt" --table "$dir/4.table" --comparator turboquant-2 --recent 0 \
         --tokens 400 --window 100 --generate "$@"
 }
-expect "eval of generations" 0 write_on 40
+expect "eval of generations" 0 continue_texts 40
 narrow "generation"
-expect "the same as JSON" 0 write_on 40 --json
+expect "the same as JSON" 0 continue_texts 40 --json
 expect_json "eval --generate --json" rows prompts prompt_tokens tokens
-expect_true "four prompts, and the exact model is like itself" \
+expect_true "four prompts, and the exact model agrees with itself" \
     "(j['prompts'], j['rows'][0]['alike'], j['rows'][0]['never_differ']) == (4, [40] * 4, 4)"
 expect_true "quartiles are in order" \
     "all(r['alike_lower_quartile'] <= r['alike_median'] <= r['alike_upper_quartile'] <= 40 for r in j['rows'])"

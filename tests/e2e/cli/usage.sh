@@ -6,7 +6,7 @@ KVCOBRA=$1
 
 expect "help" 0 "$KVCOBRA" --help
 grep -q '^Usage: kvcobra COMMAND' "$dir/out" && ok "help is on stdout" || not_ok "help is on stdout"
-sed -n 's/^  \([a-z]*\)  .*/\1/p' "$dir/out" >"$dir/commands"
+sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p' "$dir/out" >"$dir/commands"
 for command in calibrate solve inspect eval generate table status bench demo; do
     grep -qx "$command" "$dir/commands" && ok "help lists $command" || not_ok "help lists $command"
 done
@@ -77,7 +77,8 @@ expect "recalibrate with five digits of a digest" 2 "$KVCOBRA" recalibrate --mod
 expect "table with an unknown action" 2 "$KVCOBRA" table retire --socket x
 expect "table stage of nothing" 2 "$KVCOBRA" table stage --socket x
 expect "table list of something" 2 "$KVCOBRA" table list x --socket x
-expect "status without a socket" 2 "$KVCOBRA" status
+expect "status of something" 2 "$KVCOBRA" status x
+expect "top as JSON" 2 "$KVCOBRA" top --json
 expect "demo as JSON" 2 "$KVCOBRA" demo --json
 expect "demo of two models" 2 "$KVCOBRA" demo a b
 

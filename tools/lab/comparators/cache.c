@@ -18,8 +18,9 @@
 enum { CHUNK = 64, NEWER = 64 }; /* as in the product: a chunk is coded when this many newer tokens exist */
 
 struct side_state {
-    float *exact; /* [n_gone + n_exact, n_kv_heads, d] the last n_exact are the tokens from n_done on, rotated
-                     if the format takes them so */
+    /* [n_gone + n_exact, n_kv_heads, d]: the last n_exact are the tokens from n_done on. Keys are rotated if
+     * the format codes them after RoPE. */
+    float *exact;
     size_t n_gone, n_exact, room;
     size_t n_done;      /* sinks, and finally coded tokens */
     uint64_t bits;      /* of the finally coded tokens */
@@ -188,8 +189,8 @@ static size_t cache_exact_from(const struct comparator_cache *c, size_t position
 /* ---- the engine's cache ---- */
 
 /* Appends new tokens to the exact ones of a side. */
-static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side, const float *x, size_t n,
-                      struct errmsg *e)
+static int cache_store_exact(struct comparator_cache *c, uint32_t layer, enum side side, const float *x,
+                             size_t n, struct errmsg *e)
 {
     struct side_state *s = &c->sides[layer * 2 + side];
     size_t past = c->n[layer], skip = past < c->o.n_sink ? c->o.n_sink - past : 0, bytes;
@@ -236,7 +237,7 @@ static int cache_append(void *ctx, uint32_t layer, const float *k, const float *
     r = rotary_reserve(&c->rotary, &c->codec->geometry, c->n[layer] + n, c->n_max, e);
     for (enum side side = SIDE_K; r == 0 && side <= SIDE_V; side++)
         if (cache_is_coded(c, layer, side))
-            r = cache_keep(c, layer, side, side == SIDE_K ? k : v, n, e);
+            r = cache_store_exact(c, layer, side, side == SIDE_K ? k : v, n, e);
     if (r < 0)
         return r;
 

@@ -33,7 +33,7 @@ struct comparator {
     const char *what;      /* one line: the format and the data beside its codes */
     const char *citation;  /* one line: its source */
     unsigned bits;         /* of a code */
-    uint32_t block_tokens; /* coded together, from multiples of this number; 1: each token alone */
+    uint32_t block_tokens; /* tokens coded together; blocks begin at multiples. 1: each token alone */
     bool post_rope;        /* keys are coded after RoPE */
     bool calibrated;       /* needs statistics */
     /* Return: 0; -EINVAL: not for this geometry, with a sentence; -ENODATA; -ENOMEM. NULL: no preparation. */

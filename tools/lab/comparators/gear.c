@@ -22,7 +22,7 @@ enum { GROUP = 64, RANK = 2 };
 
 struct gear_scratch {
     uint8_t *mark;  /* [64, row] outliers */
-    uint8_t *group; /* [64] those of a group */
+    uint8_t *group; /* [64] outliers of a group */
     float *filled;  /* [64, row] without outliers */
     float *missing; /* [64, d] of one head */
 };

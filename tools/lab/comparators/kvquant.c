@@ -2,11 +2,12 @@
  * KVQuant-like: static non-uniform codes with 1 % of dense-and-sparse outliers. Keys before RoPE, as the
  * original.
  *
- *   keys    per channel: numbers outside the calibration's 0.5th and 99.5th percentile are stored in 16 bits
- * with their positions; the others are scaled to [-1, 1] by these percentiles and coded with the layer's
- * levels values  per token, over the row of all heads: the largest and smallest 0.5 % are stored exactly; the
- * others are scaled to [-1, 1] by their minimum and maximum, which are stored, and coded with the layer's
- * levels
+ *     keys    per channel: numbers outside the calibration's 0.5th and 99.5th percentile are stored in
+ *             16 bits with their positions; the others are scaled to [-1, 1] by these percentiles and
+ *             coded with the layer's levels
+ *     values  per token, over the row of all heads: the largest and smallest 0.5 % are stored exactly;
+ *             the others are scaled to [-1, 1] by their minimum and maximum, which are stored, and
+ *             coded with the layer's levels
  *
  * Levels are one-dimensional k-means of the calibration's numbers. The original weights them by squared
  * gradients; here all have the same weight.
@@ -27,7 +28,10 @@
 #include "tools/lab/comparators/outliers.h"
 
 #define OUTLIER_SHARE 0.01
-enum { FIT_TOKENS = 512, /* for the levels of a layer: times its channels, 10^5 numbers */ RANGE_BITS = 32 };
+enum {
+    FIT_TOKENS = 512, /* for the levels of a layer: times its channels, 10^5 numbers */
+    RANGE_BITS = 32,  /* minimum and maximum of a token, in binary16 */
+};
 
 /* Levels of numbers in [-1, 1]: struct levels is in units of their deviation. */
 struct unit_levels {

@@ -14,7 +14,7 @@
 
 enum { ROUNDS = 3 };
 
-/* Makes the columns of x [n, r] orthonormal; what depends on the ones before becomes 0. */
+/* Makes the columns of x [n, r] orthonormal. A column that depends on the columns before it becomes 0. */
 static void low_rank_orthonormalise(float *x, size_t n, size_t r)
 {
     for (size_t k = 0; k < r; k++) {

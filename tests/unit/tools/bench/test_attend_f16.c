@@ -1,6 +1,6 @@
 /*
- * The binary16 baseline of `kvcobra bench attend` against attention in binary64. It is only measured, but a
- * baseline that left something out would flatter us.
+ * The binary16 baseline of `kvcobra bench attend`, compared with attention in binary64. A baseline that
+ * omitted work would make the ratio of the bench wrong.
  */
 #include "tools/bench/attend_f16.h"
 
@@ -88,8 +88,8 @@ static double row_error(const struct cache *c, size_t head)
 }
 
 /*
- * Sums of a few hundred terms of about 1 in binary32, rounded by 2^-24 each: 1e-5 has room for a hundred of
- * them. One key of 192 left out would move the output by 5e-3.
+ * Sums of a few hundred terms of about 1 in binary32, rounded by 2^-24 each: 1e-5 allows a hundred such
+ * errors. Omitting one key of 192 moves the output by 5e-3.
  */
 static void test_against_binary64(void)
 {

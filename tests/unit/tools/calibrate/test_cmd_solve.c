@@ -98,7 +98,7 @@ static void test_dp(void)
     end();
 }
 
-/* Keys at one bit; values at 8 bits for every direction, the most of a table. */
+/* Keys at one bit; values at 8 bits for every direction, the maximum of a table. */
 static void test_k_only(void)
 {
     json_t *j;

@@ -14,8 +14,8 @@ static void test_lengths_and_digits(void)
     CU_ASSERT_FALSE(operator_is_digest(""));
     CU_ASSERT_FALSE(operator_is_digest("01234g"));
     CU_ASSERT_FALSE(operator_is_digest("model-3.table"));
-    CU_ASSERT_FALSE(
-        operator_is_digest("0123456789abcdefABCDEF0123456789abcdefABCDEF0123456789abcdefABCDE")); /* 65 */
+    /* 65 digits */
+    CU_ASSERT_FALSE(operator_is_digest("0123456789abcdefABCDEF0123456789abcdefABCDEF0123456789abcdefABCDE"));
 }
 
 static void test_beginnings_match(void)

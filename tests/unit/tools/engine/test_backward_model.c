@@ -90,10 +90,10 @@ static int take(void *ctx, uint32_t layer, size_t n, const float *dk, const floa
 }
 
 /*
- * Along its own direction u = g / |g| the derivative is |g|. A step h with 2 h |g| = 0.2 nats: what binary32
- * loses of L, a sum of 32 logarithms each good to some 1e-5, is 1e-3 of the difference. The quotient's own
- * error is c h^2 + O(h^4), and the first token's values make c large (2 % of the quotient): (4 q(h/2) - q(h))
- * / 3 is free of it (Richardson).
+ * Along its own direction u = g / |g| the derivative is |g|. A step h with 2 h |g| = 0.2 nats: the binary32
+ * error of L, a sum of 32 logarithms with errors of about 1e-5 each, is 1e-3 of the difference. The
+ * quotient's own error is c h^2 + O(h^4), and the first token's values make c large (2 % of the quotient):
+ * (4 q(h/2) - q(h)) / 3 is free of it (Richardson).
  */
 static void check_side(struct window *w, struct moving_cache *c, const float *gradient, size_t floats,
                        float *direction)

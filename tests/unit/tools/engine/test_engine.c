@@ -21,10 +21,12 @@
 /*
  * The golden logits are binary32 sums in another order, printed with four decimals. A logit is the end of
  * about 60 additions to a hidden state and a product of 576 terms; each rounds by 2^-24 of its size, and
- * errors of the hidden state are carried, not amplified (residual network). With logits up to 32 that is 32
- * * sqrt(60 * 576) * 2^-24 =
- * 3.5e-4 for independent roundings; times 4, since they are not quite independent. Measured: see the case's
- * output.
+ * errors of the hidden state are carried, not amplified (residual network). With logits up to 32:
+ *
+ *     32 * sqrt(60 * 576) * 2^-24 = 3.5e-4
+ *
+ * for independent roundings; times 4, since they are not quite independent. The test prints the measured
+ * difference.
  */
 #define LOGIT_TOLERANCE 1.5e-3
 

@@ -24,8 +24,8 @@ enum { N = 40 };
 static int open_tiny(const struct tiny_gguf *t, unsigned n_threads, struct engine **ret_engine,
                      struct errmsg *e)
 {
-    _cleanup_(closep) int fd =
-        memfd_create("tiny.gguf", MFD_CLOEXEC); /* a file that no crash can leave behind */
+    /* A memory file: a crash leaves no file behind. */
+    _cleanup_(closep) int fd = memfd_create("tiny.gguf", MFD_CLOEXEC);
     char path[64];
 
     CU_ASSERT_FATAL(fd >= 0);

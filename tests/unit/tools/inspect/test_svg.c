@@ -78,8 +78,8 @@ static void test_line(void)
     _cleanup_(freep) char *text = draw(&p.x, &p.y, at, to, 3);
 
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "aria-label=\"&quot;&lt;label&gt;&quot;\""));
-    CU_ASSERT_PTR_NOT_NULL(strstr(
-        text, "<path class=\"line k\" d=\"M10.0 110.0M110.0 10.0\"/>")); /* interrupted in the middle */
+    /* The line is interrupted in the middle. */
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "<path class=\"line k\" d=\"M10.0 110.0M110.0 10.0\"/>"));
     CU_ASSERT_PTR_NOT_NULL(
         strstr(text, "<circle class=\"mark v open\" cx=\"10.0\" cy=\"110.0\" r=\"3.0\"/>"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, ">0</text>"));

@@ -33,8 +33,8 @@ static char path[] = "/tmp/kvc-continue-XXXXXX";
 enum { PROMPTS = 3, LENGTH = 20, TOKENS = 70 };
 
 /*
- * The exact model never differs from itself, and its perplexity on its own text is that of the greedy
- * choices, computed here step by step. turboquant-2 differs somewhere, and its text is less likely.
+ * The exact model never differs from itself, and its perplexity on its own text equals the perplexity of the
+ * greedy choices, computed here step by step. turboquant-2 differs somewhere, and its text is less likely.
  */
 static void test_model(void)
 {

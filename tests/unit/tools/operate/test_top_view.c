@@ -159,8 +159,8 @@ static void test_gpus(void)
     CU_ASSERT_STRING_EQUAL(line_of(text, "gpu1 "), "gpu1  there is no driver?");
     CU_ASSERT_STRING_EQUAL(line_of(text, "gpu2 "), "gpu2  is being opened");
     CU_ASSERT_STRING_EQUAL(line_of(text, "cpu"), "");
-    CU_ASSERT_PTR_NOT_NULL(
-        strstr(text, "\nTABLE")); /* lines of GPUs leave fewer rows for tenants and tables */
+    /* Lines of GPUs leave fewer rows for tenants and tables. */
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nTABLE"));
     check_size(text, 80, 24);
     free(text);
     now.n_devices = 1;

@@ -1,6 +1,5 @@
-/* The cache of a format compared with attention in binary64, which decides for every pair what the query
- * sees.
- */
+/* The cache of a format, compared with binary64 attention that decides for every (query, token) pair whether
+ * the query sees the token exactly. */
 #include "tests/lib/test.h"
 
 #include <errno.h>

@@ -49,8 +49,8 @@ static void test_outliers(void)
     CU_ASSERT_EQUAL(outliers_each(0.02, 49), 0);
 }
 
-/* Rank 2 comes back but for binary16 (2^-11 of a factor, twice, over terms no larger than the sum of both);
- * of rank 3 with singular values 8, 4, 1 the last is missing. */
+/* A matrix of rank 2 is reproduced up to binary16 (2^-11 of each of two factors, over terms no larger than
+ * the sum of both). A matrix of rank 3 with singular values 8, 4, 1 loses the last component. */
 static void test_low_rank(void)
 {
     enum { N = 6, D = 8 };
@@ -78,7 +78,7 @@ static void test_low_rank(void)
             CU_ASSERT(error < (8 * 8 + 4 * 4) *
                                   pow(2, -20)); /* each factor off by 2^-11: (2 2^-11)^2 of the energy */
         } else {
-            CU_ASSERT(error >= 1 - 1e-2 && error < 1.5); /* best: 1; three rounds mix in little of the rest */
+            CU_ASSERT(error >= 1 - 1e-2 && error < 1.5); /* the best is 1; three rounds do not reach it */
         }
     }
 }
@@ -112,8 +112,8 @@ static void test_q4_0(void)
     CU_ASSERT(y[32] == 4 && y[33] == -3.5f && y[34] == 1);
 }
 
-/* A vector whose rotation is one spike would be a bad case for q4_0-rot, one that is flat the best: all
- * levels. */
+/* The worst vector for q4_0-rot is one whose rotation is a single spike. The best vector has rotated
+ * coordinates that are all levels; this case uses it. */
 static void test_q4_0_rot(void)
 {
     struct comparator_source s = {.geometry = plain_geometry(1, 32)};
@@ -195,8 +195,8 @@ static void test_gear(void)
                 (double) (x[t * D + i] - z[t * D + i]) * (double) (x[t * D + i] - z[t * D + i]) / (N * D);
     }
 
-    CU_ASSERT(energy <
-              plain / 2); /* a step of 2/3: 0.037 without, most of it noise-like, yet the range shrinks too */
+    /* A step of 2/3 alone gives 0.037. Most of that error is noise, but the smaller range reduces it too. */
+    CU_ASSERT(energy < plain / 2);
     CU_ASSERT_EQUAL(coded(codec, SIDE_V, x, 3, y), 3 * (D * 2 + 32 + 2 * 32) + 2 * (3 + D) * 16);
 }
 
@@ -260,8 +260,7 @@ static void test_turboquant(void)
     enum { D = 64 };
     static const struct {
         const char *name;
-        double level; /* Lloyd-Max of N(0,1), nearest to 1: 0.756 and 1.344 meet at 1.05, 0.942 and 1.256
-                         at 1.10 */
+        double level; /* of N(0,1), nearest to 1: thresholds 1.05 (0.756, 1.344), 1.10 (0.942, 1.256) */
         unsigned bits;
     } cases[] = {{"turboquant-2", 1.510418, 2}, {"turboquant-3", 0.756005, 3}, {"turboquant-4", 0.942340, 4}};
     struct comparator_source s = {.geometry = plain_geometry(1, D)};

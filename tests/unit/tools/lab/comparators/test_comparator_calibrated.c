@@ -94,7 +94,7 @@ static void test_kvquant(void)
         energy += 1;
     }
 
-    /* 8 levels of N(0,1) leave 0.0345; they are fitted to [-1, 1] of all channels, tails cut off: fewer */
+    /* 8 levels of N(0,1) leave 0.0345. These levels are fitted without tails: less. */
     CU_ASSERT(error / energy < 0.04 && error / energy > 0.01);
 
     /* values: a row of 64 has no outliers (0.32 on each side), 3 bits and a range in 32 */
@@ -116,8 +116,8 @@ static void test_svdq(void)
     CU_ASSERT_EQUAL(coded(codec, SIDE_K, x, N, y), N * ROW * 2);
     for (int i = 0; i < N * ROW; i++)
         by_channel[i % D] += pow((double) (x[i] - y[i]) / (1 + (i % D) / 8.0), 2) / (N * HEADS);
-    /* channels are nearly the directions, the widest first: 8 bits over some 7 deviations leave 1e-4, mixing
-     * between neighbours more; channels without bits leave all */
+    /* Each direction is nearly one channel, the channel of the largest variance first. 8 bits over about 7
+     * deviations leave 1e-4, mixing with neighbours leaves more, channels without bits leave everything. */
     CU_ASSERT(by_channel[D - 1] < 0.1);
     CU_ASSERT(by_channel[0] > 0.8 && by_channel[0] < 1.3);
     CU_ASSERT_EQUAL(coded(codec, SIDE_V, x, N, y), N * ROW * 16);
@@ -182,8 +182,8 @@ static struct stats *asked_for_eight(const struct engine *en)
 }
 
 /*
- * Rank 8 of 32 at "4 bits": the channels of the queries survive although they deviate least, projecting twice
- * is projecting once, and values are not 0.
+ * Rank 8 of 32 at "4 bits": the channels of large queries are kept although their variance is the smallest;
+ * a second projection changes nothing; values are not 0.
  */
 static void test_kqsvd(void)
 {
