@@ -156,7 +156,7 @@ typedef struct kvc_gpu_options {
 KVC_EXPORT int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o);
 
 /* Waits for the work queued so far; later calls queue their work on @stream.
- * Return: 0; -EINVAL: the client is not on a GPU; -EBUSY: a stream is being captured; -EIO: the GPU is lost. */
+ * Return: 0; -EINVAL: the client has no GPU; -EBUSY: a stream is being captured; -EIO: the GPU is lost. */
 KVC_EXPORT int kvc_client_set_stream(kvc_client *c, void *stream);
 
 /**

@@ -119,8 +119,8 @@ void publish_batch_abort(struct kvc_seq *s, struct publish_batch *b)
 
 /* ---- COMMIT ---- */
 
-/* Page @i of the batch moves to the pool if the daemon accepted it; @words: its sentence about one that it
- * refused. */
+/* Page @i of the batch moves to the pool if the daemon accepted it; @words: its
+ * sentence about one that it refused. */
 static int publish_wire_finish_page(struct kvc_seq *s, const struct publish_batch *b, uint32_t i,
                                     const Kvcobra__CommitReply *reply, const char *words,
                                     struct client_lease *lease)

@@ -1,8 +1,8 @@
 /*
- * Publishing from a GPU while every allocation of the host or call of the driver fails once, or the GPU is
- * lost in it: an errno and a sentence, a later commit publishes, all objects of the driver are freed. The
- * daemon is tests/unit/client/hostile_peer.c with correct replies, the driver the stand-in, whose calls fail
- * as STANDIN_FAIL selects.
+ * Publishing from a GPU while every allocation of the host or call of the driver fails once, or the GPU
+ * is lost in it: an errno and a sentence, a later commit publishes, all objects of the driver are freed.
+ * The daemon is tests/unit/client/hostile_peer.c with correct replies, the driver the stand-in, whose
+ * calls fail as STANDIN_FAIL selects.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -90,8 +90,9 @@ static int get_ready(const struct daemon_case *w, kvc_client *c, struct gpu_memo
 }
 
 /*
- * Commits twice. Return: the first error. The second commit publishes what failed in the first, unless the
- * GPU is lost; a connection that was closed for lack of memory leaves the page private.
+ * Commits twice.
+ * Return: the first error. The second commit publishes what failed in the first, unless the GPU is lost; a
+ * connection that was closed for lack of memory leaves the page private.
  */
 static int publish(kvc_client *c, kvc_seq *s)
 {
@@ -210,8 +211,8 @@ static void test_no_memory_of_the_host(void)
         fired = fault_fired();
         fault_arm(0);
         daemon_case_deinit(&w);
-        /* without memory for a reply the connection is closed; during the greeting connecting fails
-         * (-EPROTO) */
+        /* without memory for a reply the connection is closed; during the greeting
+         * connecting fails (-EPROTO) */
         if (r < 0 && r != -ENOMEM && r != -ENOTCONN && r != -EPROTO)
             printf("    allocation %u: %s\n", nth, strerror(-r));
         CU_ASSERT(r == 0 || r == -ENOMEM || r == -ENOTCONN || r == -EPROTO);

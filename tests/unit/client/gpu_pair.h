@@ -41,16 +41,16 @@ void gpu_pair_open(struct gpu_pair *t, const struct gpu_pair_shape *shape, int *
 struct gpu_pair gpu_pair_new(const struct gpu_pair_shape *shape);
 void gpu_pair_free(struct gpu_pair *t);
 
-/* Another table's models in the same clients, which @t frees. @shape: as that of @t, but for bpd, sinks and
- * prediction. */
+/* Another table's models in the same clients, which @t frees. @shape: as that of @t, but
+ * for bpd, sinks and prediction. */
 struct gpu_pair gpu_pair_other(const struct gpu_pair *t, const struct gpu_pair_shape *shape);
 
 struct seq_pair seq_pair_new(const struct gpu_pair *t, uint64_t text);
 struct seq_pair seq_pair_fork(const struct seq_pair *s, uint64_t text);
 void seq_pair_free(struct seq_pair *s);
 
-/* Vectors of a position: one token's, in any layer, [shard heads * d] per side, queries [shard query heads *
- * d]. */
+/* Vectors of a position: one token's, in any layer, [shard heads * d] per side,
+ * queries [shard query heads * d]. */
 float *gpu_pair_input(const struct gpu_pair *t, uint64_t text, uint32_t layer, unsigned kind, size_t first,
                       size_t n);
 
@@ -63,13 +63,13 @@ int seq_pair_append(const struct gpu_pair *t, struct seq_pair *s, enum kvc_dtype
 int seq_pair_append_layer(const struct gpu_pair *t, struct seq_pair *s, uint32_t layer, enum kvc_dtype dtype,
                           size_t n);
 
-/* The newest @n_q[i] tokens of @n sequences attend in @layer, in one batch; results are compared with
- * attention in binary64. */
+/* The newest @n_q[i] tokens of @n sequences attend in @layer, in one batch; results are
+ * compared with attention in binary64. */
 bool gpu_pair_attend(const struct gpu_pair *t, struct seq_pair *seqs, const size_t *n_q, size_t n,
                      uint32_t layer, uint32_t window);
 
-/* Compare one range of one layer and side; and everything that a sequence holds: lengths, packed bytes,
- * reads, usage. */
+/* Compare one range of one layer and side; and everything that a sequence holds:
+ * lengths, packed bytes, reads, usage. */
 bool seq_pair_reads_alike(const struct gpu_pair *t, const struct seq_pair *s, uint32_t layer,
                           enum kvc_side side, size_t first, size_t n);
 bool seq_pair_is_alike(const struct gpu_pair *t, const struct seq_pair *s);

@@ -1,5 +1,5 @@
-/* Every public function with NULL, wrong sizes and in wrong order: an errno, a sentence, untouched
- * outputs. */
+/* Every public function with NULL, wrong sizes and in wrong order: an errno, a
+ * sentence, untouched outputs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -122,8 +122,8 @@ static void test_longest_sequence(void)
 
 /* ---- errors that kernels find ---- */
 
-/* NaN, infinite, or beyond binary16: found by the next call that waits, then returned by every call, ended by
- * a cut. */
+/* NaN, infinite, or beyond binary16: found by the next call that waits, then returned
+ * by every call, ended by a cut. */
 static void test_not_finite(void)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e6f};

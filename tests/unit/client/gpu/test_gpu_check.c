@@ -145,8 +145,8 @@ static void test_once(void)
 
 /* ---- wrong kernels ---- */
 
-/* The table is refused with the kernel's name at every try; the client stays usable, and the CPU's client
- * accepts it. */
+/* The table is refused with the kernel's name at every try; the client stays usable,
+ * and the CPU's client accepts it. */
 static void check_wrong(const struct gpu_pair_shape *shape, const char *kernel, const char *how)
 {
     char setting[96], first[ERRMSG_BYTES];

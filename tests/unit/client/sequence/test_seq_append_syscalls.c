@@ -1,5 +1,5 @@
-/* Appending and attending make no system call, embedded; tests/e2e/test_client_syscalls.c says the same with
- * a daemon. */
+/* Appending and attending make no system call, embedded;
+ * tests/e2e/test_client_syscalls.c says the same with a daemon. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
