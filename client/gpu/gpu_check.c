@@ -25,7 +25,7 @@
 /*
  * The largest error of a row of output that is accepted: |o - o_CPU| / |o_CPU - mean|, Euclidean norms.
  *
- *   roundings   queries, keys and K's dec are rounded to binary16, each by 2^-12 of a number in the mean;
+ *   roundings   queries, keys and K's dec are rounded to binary16, on average by 2^-12 of a number;
  *               some kernels round up to 12 more times (tests/unit/gpu/cuda says which): 15 in all
  *   scores      sums of many products with a spread of 1.5 (gpu_check_case.c). 15 independent roundings
  *               change them by sqrt(15) 1.5 2^-12 = 2^-9.5
