@@ -42,7 +42,7 @@ static void daemon_case_init(struct daemon_case *w)
     w->x = embedded_input(&w->m, 5, 0, KVC_K, 0, TEXT);
     w->peer = calloc(1, sizeof(*w->peer));
     CU_ASSERT_PTR_NOT_NULL_FATAL(w->peer);
-    peer_init(w->peer, &w->m, GPU_TRUTH);
+    peer_init(w->peer, &w->m, GPU_CORRECT);
     listener = peer_listen(w->dir, w->path, sizeof(w->path));
     w->pid = fork();
     if (w->pid == 0)
@@ -139,7 +139,7 @@ static void expect_nothing_left(const char *call, unsigned nth)
     struct standin_left l = standin_look();
 
     if (l.handles + l.mappings + l.ranges + l.allocations + l.contexts + l.modules != 0)
-        printf("    %s %u: something is left open\n", call, nth);
+        printf("    %s %u: an object is still open\n", call, nth);
     CU_ASSERT(l.handles == 0 && l.mappings == 0 && l.ranges == 0 && l.allocations == 0 && l.contexts == 0 &&
               l.modules == 0);
 }
@@ -223,5 +223,5 @@ static void test_no_memory_of_the_host(void)
     (void) dlclose(driver);
 }
 
-const char test_suite[] = "publishing on a GPU while things fail";
+const char test_suite[] = "publishing on a GPU while calls fail";
 const struct test_case test_cases[] = {TEST(test_failing_driver), TEST(test_no_memory_of_the_host), TEST_END};
