@@ -66,8 +66,8 @@ static const struct client_ops client_host_ops = {
 
 /* ---- creating ---- */
 
-/* A page that the kernel zeroes in a child process: reading it is a load, where getpid() would be a system
- * call. */
+/* A page that the kernel zeroes in a child process: reading it is a load, where
+ * getpid() would be a system call. */
 static volatile uint8_t *client_mark_process(void)
 {
     size_t bytes = (size_t) sysconf(_SC_PAGESIZE);

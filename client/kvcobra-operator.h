@@ -2,16 +2,16 @@
  * libkvcobra for operators: tables, trials on live traffic, quotas, draining and the status of kvcobrad. For
  * programs that manage a daemon; inference engines need kvcobra.h only.
  *
- * A client of kvc_client_connect() is needed, and usually on the operator's socket (kvcobrad.conf(5),
- * operator-socket): other sockets refuse the calls with -EPERM. "Either socket" marks those that the socket
- * of inference clients accepts too.
+ * The calls need a connected client (kvc_client_connect()), usually on the operator socket: by default
+ * /run/kvcobra/operator.sock, see operator-socket in kvcobrad.conf(5). On the socket of inference clients
+ * they return -EPERM, except those that are marked "either socket".
  *
- * Threads, errors and structs: as kvcobra.h says. All calls return -ENOTCONN without a daemon, -EPROTO if its
- * answer is not valid, and -EINVAL for arguments that are NULL and must not be.
+ * Threads, errors and structs are as in kvcobra.h. Every call returns -ENOTCONN without a daemon, -EPROTO if
+ * the daemon's reply is not valid, and -EINVAL for an argument that is NULL and must not be.
  *
- * Revisions: the daemon counts the changes of a model's tables. A call with revision 0 takes the next number.
- * Programs that agree on numbers pass their own: -ESTALE means that the daemon is at a newer revision,
- * -EEXIST that this revision is another change.
+ * Revisions: the daemon counts the changes of a model's tables. A call with revision 0 takes the next
+ * number. Programs that agree on numbers pass their own. -ESTALE means that the daemon is at a newer
+ * revision, -EEXIST that this revision is a different change.
  */
 #ifndef KVCOBRA_OPERATOR_H
 #define KVCOBRA_OPERATOR_H
@@ -34,15 +34,15 @@ enum kvc_table_state {
     KVC_TABLE_REJECTED = 7
 };
 
-/* How well a table's codes fit live vectors, as clients reported it (kvc_model_report()). An error is
+/* How well the codes of a table fit live vectors, as clients reported (kvc_model_report()). An error is
  * |x - decoded|^2 / |x - mean|^2, averaged over layers. Arrays are indexed by enum kvc_side. */
 typedef struct kvc_fit {
-    size_t struct_bytes; /* sizeof(kvc_fit) */
-    uint64_t reports;
-    uint64_t tokens;        /* measured */
+    size_t struct_bytes;    /* sizeof(kvc_fit) */
+    uint64_t reports;       /* number of reports */
+    uint64_t tokens;        /* tokens measured */
     double error[2];        /* of this table */
     uint64_t coded[2];      /* coordinates quantised */
-    uint64_t saturated[2];  /* of the coded coordinates: beyond the last threshold */
+    uint64_t saturated[2];  /* coded coordinates beyond the last threshold */
     uint64_t shadow_tokens; /* state SHADOW: tokens measured with the active table and with this one */
     double active_error[2]; /* of the active table on shadow_tokens */
     double shadow_error[2]; /* of this table on shadow_tokens */
@@ -50,7 +50,7 @@ typedef struct kvc_fit {
 
 typedef struct kvc_layer_fit {
     size_t struct_bytes; /* sizeof(kvc_layer_fit) */
-    double error[2];     /* of one layer, as in kvc_fit */
+    double error[2];     /* the errors of kvc_fit, of one layer */
     double active_error[2];
     double shadow_error[2];
 } kvc_layer_fit;
@@ -62,18 +62,18 @@ typedef struct kvc_table_info {
     enum kvc_table_state state;
     double bpd_code; /* stored code bits per number */
     uint64_t file_bytes;
-    uint64_t references; /* of sessions */
-    uint64_t pages;      /* in the pool, encoded with it */
+    uint64_t references; /* number of references of sessions */
+    uint64_t pages;      /* pages in the pool that are encoded with the table */
     uint64_t revision;
     char reason[256];        /* state REJECTED: why */
-    uint32_t shadow_ppm;     /* share of new chunks that are encoded with it for comparison, in millionths */
-    uint32_t canary_share;   /* new sequences that use it, of 256 */
-    uint32_t canary_tenants; /* number of tenants whose new sequences all use it */
+    uint32_t shadow_ppm;     /* share of new chunks that clients also encode with the table, in millionths */
+    uint32_t canary_share;   /* number of new sequences, out of 256, that use the table */
+    uint32_t canary_tenants; /* number of tenants whose new sequences all use the table */
     kvc_fit fit;
 } kvc_table_info;
 
 /**
- * kvc_table_list() - all tables of the daemon; either socket
+ * kvc_table_list() - list all tables of the daemon; either socket
  * @item_bytes: sizeof(kvc_table_info)
  * @ret_tables: malloc'ed array of *ret_n items; free() it
  *
@@ -82,7 +82,7 @@ typedef struct kvc_table_info {
 KVC_EXPORT int kvc_table_list(kvc_client *c, size_t item_bytes, kvc_table_info **ret_tables, size_t *ret_n);
 
 /**
- * kvc_table_fetch() - the contents of a table; either socket
+ * kvc_table_fetch() - get the contents of a table; either socket
  * @ret_bytes: malloc'ed image of *ret_n_bytes of a table file; free() it
  *
  * Return: 0; -ENOENT: no such table; -ESTALE: the table is retired; -ENOMEM.
@@ -91,16 +91,16 @@ KVC_EXPORT int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BY
                                size_t *ret_n_bytes);
 
 /**
- * kvc_table_stage() - give a table to the daemon, which verifies it before it answers
+ * kvc_table_stage() - send a table to the daemon, which verifies it before it replies
  * @bytes: [n_bytes] contents of a table file; borrowed during the call
  *
- * Return: 0; 1: already staged; -EBADMSG: rejected, the sentence has the reason.
+ * Return: 0; 1: already staged; -EBADMSG: the table was rejected, and the sentence has the reason.
  */
 KVC_EXPORT int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes,
                                uint8_t ret_digest[KVC_DIGEST_BYTES]);
 
 /**
- * kvc_table_activate() - let new sequences of the table's model use the table
+ * kvc_table_activate() - make a table the one that new sequences of its model use
  * @revision:     0 = the next one
  * @ret_revision: the revision of this change; may be NULL
  *
@@ -115,7 +115,7 @@ KVC_EXPORT int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST
  * @ret_active:   the digest of the table that is active after the call; may be NULL
  * @ret_revision: may be NULL
  *
- * Possible while the earlier table is DRAINING.
+ * This works while the earlier table is DRAINING.
  *
  * Return: 0; 1: no change, @digest is not active; -ENODATA: no earlier table is draining; -ESTALE, -EEXIST:
  * see Revisions above; -ENOENT: no such table.
@@ -124,10 +124,13 @@ KVC_EXPORT int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST
                                   uint8_t ret_active[KVC_DIGEST_BYTES], uint64_t *ret_revision);
 
 /**
- * kvc_table_retire() - refuse new commits and references with a table, and evict its pages first
+ * kvc_table_retire() - end the use of a table
  * @revision:  0, or at least the daemon's
- * @ret_state: KVC_TABLE_RETIRED, or KVC_TABLE_DRAINING while a client references the table or holds its
- * pages; may be NULL
+ * @ret_state: KVC_TABLE_RETIRED, or KVC_TABLE_DRAINING while a client references the table or holds pages;
+ *             may be NULL
+ *
+ * The daemon refuses new commits and references with the table, and
+ * evicts its pages before those of other tables.
  *
  * Return: 0; 1: no change, the table is draining or retired already; -EBUSY: the table is active; -ESTALE:
  * see Revisions above; -ENOENT: no such table.
@@ -138,24 +141,24 @@ KVC_EXPORT int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_B
 /* ---- trials on live traffic ---- */
 
 /**
- * kvc_table_shadow() - let clients also encode a share of new chunks with a table that is not in use, and
- * report the errors
+ * kvc_table_shadow() - try a table that is not in use on a share of new chunks
  * @ppm:          share of new chunks, in millionths; 0 = end the trial
  * @revision:     0 = the next one; the same counter as that of kvc_table_activate()
  * @ret_revision: may be NULL
  *
- * The table must be VERIFIED. One shadow table per model.
+ * Clients encode these chunks with the active table and also with the shadow table, and report the errors of
+ * both. The table must be VERIFIED. A model has at most one shadow table.
  *
- * Return: 0; 1: no change, already in this state; -ENOENT: no such table; -ENODATA: no table is active, so
- * there is nothing to compare with; -EBUSY: the table is in use; -ESTALE, -EEXIST: see Revisions above.
+ * Return: 0; 1: no change, already in this state; -ENOENT: no such table; -ENODATA: no table is active to
+ * compare with; -EBUSY: the table is in use; -ESTALE, -EEXIST: see Revisions above.
  */
 KVC_EXPORT int kvc_table_shadow(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint32_t ppm,
                                 uint64_t revision, uint64_t *ret_revision);
 
 /**
- * kvc_table_canary() - let some new sequences use a table that is not active
- * @share:        of 256 new sequences, at most 255. 0 without tenants = end the trial; the table drains if it
- *                was used
+ * kvc_table_canary() - use a table that is not active for some new sequences
+ * @share:        number of new sequences, out of 256, that use the table; at most 255. 0 without tenants =
+ *                end the trial; the table then drains if it was used
  * @tenants:      [n_tenants] names of at most 64 tenants whose new sequences all use the table
  * @revision:     0 = the next one
  * @ret_revision: may be NULL
@@ -167,7 +170,7 @@ KVC_EXPORT int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_B
                                 uint64_t *ret_revision);
 
 /**
- * kvc_table_get_fit() - the fit of a table, whole and by layer
+ * kvc_table_get_fit() - get the fit of a table, over all layers and by layer
  * @ret_fit:    struct_bytes set by the caller
  * @item_bytes: sizeof(kvc_layer_fit)
  * @ret_layers: malloc'ed array of *ret_n layers; free() it
@@ -178,7 +181,7 @@ KVC_EXPORT int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_
                                  size_t item_bytes, kvc_layer_fit **ret_layers, size_t *ret_n);
 
 /**
- * kvc_moments_fetch() - joint second moments of live traffic, merged over tenants
+ * kvc_moments_fetch() - get joint second moments of live traffic, merged over tenants
  * @tenants:    [n_tenants] at most 64; none = all tenants
  * @ret_bytes:  malloc'ed image of *ret_n_bytes of a moments file, which "kvcobra solve" reads; free() it
  * @ret_tokens: number of tokens measured; may be NULL
@@ -193,9 +196,9 @@ KVC_EXPORT int kvc_moments_fetch(kvc_client *c, const uint8_t model_digest[KVC_D
 
 /**
  * kvc_evict() - remove pages that no client holds
- * @tenant:               NULL = of all tenants
- * @digest:               NULL = of all tables
- * @ret_pages, ret_bytes: evicted; may be NULL
+ * @tenant:                NULL = pages of all tenants
+ * @digest:                NULL = pages of all tables
+ * @ret_pages, @ret_bytes: pages and bytes that were evicted; may be NULL
  *
  * Return: 0; -ENOENT: no such tenant or table.
  */
@@ -215,10 +218,9 @@ typedef struct kvc_quota_state {
 
 /**
  * kvc_quota_set() - change the quota of a tenant
- * @tenant:          "uid-1000", on a GPU "uid-1000@gpu0"; created if no client of it has connected yet
+ * @tenant:          "uid-1000", on a GPU "uid-1000@gpu0"; the call creates a tenant that does not exist
  * @max_bytes:       maximum bytes of pages and arenas; or KVC_QUOTA_KEEP
- * @guarantee_bytes: bytes of the pool, in whole extents, that other tenants cannot withhold; or
- * KVC_QUOTA_KEEP
+ * @guarantee_bytes: bytes of the pool, in whole extents, that the tenant can always get; or KVC_QUOTA_KEEP
  * @ret_state:       struct_bytes set by the caller; may be NULL
  *
  * The change survives a restart if the daemon has a state folder.
@@ -240,10 +242,10 @@ typedef struct kvc_drain_state {
 } kvc_drain_state;
 
 /**
- * kvc_drain() - start or end draining, or only get its state (KVC_DRAIN_ASK)
+ * kvc_drain() - start draining, end it, or only get its state (KVC_DRAIN_ASK)
  * @ret_state: struct_bytes set by the caller; may be NULL
  *
- * While it drains, the daemon refuses new sessions, models and pages (-ESHUTDOWN); existing ones stay usable.
+ * A daemon that drains refuses new sessions, models and pages (-ESHUTDOWN); existing ones stay usable.
  *
  * Return: 0; -EINVAL: @what is not an enum kvc_drain.
  */
@@ -254,19 +256,19 @@ KVC_EXPORT int kvc_drain(kvc_client *c, enum kvc_drain what, kvc_drain_state *re
 typedef struct kvc_tenant_status {
     size_t struct_bytes; /* sizeof(kvc_tenant_status) */
     char name[64];
-    uint64_t quota_bytes; /* maximum of pages and arenas */
-    uint64_t used_bytes;  /* pages and arenas */
-    uint64_t held_bytes;  /* of leased and reserved pages, which cannot be evicted */
+    uint64_t quota_bytes; /* maximum bytes of pages and arenas */
+    uint64_t used_bytes;  /* bytes of pages and arenas */
+    uint64_t held_bytes;  /* bytes of leased and reserved pages, which cannot be evicted */
     uint64_t arena_bytes;
     uint64_t pages;
     uint64_t sessions;
     uint64_t hits, misses, evictions; /* since the daemon started */
     int isolated; /* 0: a client with the daemon's own uid or root can write this memory */
     uint64_t leases;
-    uint64_t guarantee_bytes;  /* of the pool */
-    uint64_t extent_bytes;     /* memory of the pool that the tenant has */
-    uint64_t asked_back_bytes; /* of extent_bytes: lent by a tenant that reclaims them now */
-    /* misses by the reason why the first missing chunk was not found */
+    uint64_t guarantee_bytes;  /* bytes of the pool that the tenant can always get */
+    uint64_t extent_bytes;     /* bytes of the extents that the tenant has */
+    uint64_t asked_back_bytes; /* the part of extent_bytes that is lent and being reclaimed for its owner */
+    /* sequences by the reason why their first missing chunk was not found */
     uint64_t misses_unknown, misses_evicted, misses_other_table, misses_retired_table;
 } kvc_tenant_status;
 
@@ -285,12 +287,12 @@ typedef struct kvc_space_status {
 
 enum kvc_device_state { KVC_DEVICE_READY = 1, KVC_DEVICE_OPENING = 2, KVC_DEVICE_UNAVAILABLE = 3 };
 
-/* Memory in which pages are stored: that of the host first, then of each GPU. */
+/* Memory in which pages are stored: host memory first, then each GPU. */
 typedef struct kvc_device_status {
     size_t struct_bytes; /* sizeof(kvc_device_status) */
     char name[16];       /* "cpu", "gpu0" */
-    char uuid[48];       /* "" for the host's memory, and for a GPU that was never opened */
-    char product[128];   /* like uuid */
+    char uuid[48];       /* "" for host memory, and for a GPU that was never opened */
+    char product[128];   /* product name of the GPU; "" where uuid is "" */
     int state;           /* enum kvc_device_state */
     char message[512];   /* UNAVAILABLE: why; READY: why the last allocation of memory failed */
     uint64_t pool_bytes;
@@ -302,12 +304,13 @@ typedef struct kvc_device_status {
     uint64_t pages;
     uint64_t sessions;
     uint32_t spare_extents;     /* preallocated, not yet owned by a tenant */
-    uint32_t retired_extents;   /* not used for new pages, because a dead process may still access them */
-    uint64_t quarantined_slots; /* written by dead processes, not free for reuse yet */
+    uint32_t retired_extents;   /* take no new pages, because an exited process may still access them */
+    uint64_t quarantined_slots; /* written by exited processes, not reused yet */
     uint32_t lent_extents;      /* external memory of clients: kvc_client_lend() */
 } kvc_device_status;
 
-/* pool_bytes, extent_bytes, page_bytes, waste_bytes and guaranteed_bytes are of the host's memory. */
+/* The state of a daemon. pool_bytes, extent_bytes, page_bytes,
+ * waste_bytes and guaranteed_bytes count host memory. */
 typedef struct kvc_status {
     size_t struct_bytes; /* sizeof(kvc_status) */
     uint64_t pid, uptime_ms;
@@ -319,16 +322,17 @@ typedef struct kvc_status {
     kvc_space_status *spaces;   /* [n_spaces] */
     int draining;
     uint64_t evictions;
-    uint64_t slot_record_bytes, index_bytes, hold_bytes, heap_bytes; /* memory beside the pages */
+    uint64_t slot_record_bytes, index_bytes, hold_bytes,
+        heap_bytes;                      /* memory of the daemon beside the pages */
     uint32_t work_threads, work_waiting; /* threads beside the main loop; requests in their queue */
     uint64_t work_done, work_refused, work_expired;
     uint64_t guaranteed_bytes; /* sum over tenants */
     size_t n_devices;
     kvc_device_status *devices;         /* [n_devices] */
-    uint64_t mover_pid, mover_restarts; /* of kvcobra-mover; pid 0: it does not run */
+    uint64_t mover_pid, mover_restarts; /* of kvcobra-mover; pid 0: kvcobra-mover does not run */
 } kvc_status;
 
-/* The caller's sizes of the structs in a status. An item_bytes of 0 leaves the list out. */
+/* The sizes of the caller's structs. A size of 0 for tenants, spaces or devices leaves that list out. */
 typedef struct kvc_status_sizes {
     size_t struct_bytes; /* sizeof(kvc_status_sizes) */
     size_t status_bytes; /* sizeof(kvc_status) */
@@ -345,15 +349,15 @@ typedef struct kvc_status_sizes {
     }
 
 /**
- * kvc_status_get() - the state of the daemon now
+ * kvc_status_get() - get the present state of the daemon
  * @sizes:      borrowed
- * @ret_status: kvc_status_free() it, its arrays included
+ * @ret_status: kvc_status_free() frees it with its arrays
  *
  * Return: 0; -EINVAL: a size that is not valid; -ENOMEM.
  */
 KVC_EXPORT int kvc_status_get(kvc_client *c, const kvc_status_sizes *sizes, kvc_status **ret_status);
 
-/* @s may be NULL. Return: NULL. */
+/* Frees a status with its arrays. @s may be NULL. Return: NULL. */
 KVC_EXPORT kvc_status *kvc_status_free(kvc_status *s);
 
 #ifdef __cplusplus

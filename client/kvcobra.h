@@ -2,30 +2,31 @@
  * libkvcobra: a compressed, shared key-value cache for language models. This header is for inference engines;
  * kvcobra-operator.h is for programs that manage kvcobrad.
  *
- * A client is a connection to kvcobrad, or works without one (embedded). A model binds the client to one
- * model's geometry and to the active allocation table. A sequence is one growing text: append the keys and
- * values of each layer as the model computes them, attend to them, publish them for other clients, start from
- * what other clients published.
+ * A client is a connection to kvcobrad, or works without one (embedded). A model binds the client to the
+ * geometry of one language model and to its active allocation table. A sequence is one growing text. The
+ * engine appends keys and values of each layer as the model computes them, attends to them, and publishes
+ * them for other clients. A new sequence can start from chunks that other clients published.
  *
  * Threads: a client, its models and its sequences are used by one thread at a time; use one client per
  * thread. After fork() the child's calls return -ECHILD. The library never prints, exits, logs, starts
  * threads or changes signal handlers.
  *
- * Errors: 0 or a positive documented outcome is success. A negative value is -errno, and kvc_last_error() has
- * the sentence that explains it. Outputs named ret_* are written on success only.
+ * Errors: on success a call returns 0, or a positive outcome that its comment lists. On failure it returns
+ * -errno, and kvc_last_error() returns the sentence that explains it. Outputs named ret_* are written on
+ * success only.
  *
  * Structs: a struct that begins with struct_bytes may get members at its end in a later version. The caller
  * sets struct_bytes to the sizeof of the struct, for inputs and for outputs. Programs and libraries of
  * different versions then work together by one rule:
  *
  *   input   A member that an older caller does not have counts as 0. A newer caller may set members that this
- *           library does not know to 0 only; else -EINVAL.
+ *           library does not know to 0 only; else the call returns -EINVAL.
  *   output  An older caller gets the members that it has. Members that this library does not know become 0.
  *   array   Items lie struct_bytes apart, which must be the same in all items. Where the library allocates
  *           the array, the caller passes sizeof(item) as item_bytes.
  *   inside  A struct inside another one (kvc_geometry, kvc_fit) never grows; the outer one does.
  *
- * A struct_bytes below the size that the struct had in its first version, or above 65536, is -EINVAL.
+ * A call returns -EINVAL if struct_bytes is below the size of the struct's first version, or above 65536.
  */
 #ifndef KVCOBRA_H
 #define KVCOBRA_H
@@ -58,45 +59,47 @@ typedef struct kvc_seq kvc_seq;
 enum kvc_dtype { KVC_F32 = 0, KVC_F16 = 1, KVC_BF16 = 2 };
 enum kvc_side { KVC_K = 0, KVC_V = 1 };
 
-/* The version of the running library, like "0.1.0". It may be newer than the header's. */
+/* The version of the running library, such as "0.1.0". It may be newer than that of the header. */
 KVC_EXPORT const char *kvc_version(void);
 
 /* ---- client ---- */
 
-/* Allocates only. Return: 0; -ENOMEM. */
+/* Creates a client. Only allocates memory; kvc_client_connect() connects. Return: 0; -ENOMEM. */
 KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
 
 /**
- * kvc_client_connect() - greet the daemon
+ * kvc_client_connect() - connect to kvcobrad
  * @path: Unix socket; NULL = /run/kvcobra/kvcobra.sock
  *
- * Without this call, or after it failed, the client works embedded: kvc_model_open_table() and private
- * sequences.
+ * A client that never called this, or whose call failed, works embedded: it opens models with
+ * kvc_model_open_table(), and its sequences are private.
  *
- * A connection that is lost later is opened again automatically: calls that need the daemon try to reconnect,
- * at intervals that grow from 0.1 to 10 s, and spend at most 1 s on it. Meanwhile sequences stay usable and
- * private, with every page that they have. If the client has lost its daemon, this call tries at once.
+ * The library opens a lost connection again: calls that need the daemon try to reconnect, at intervals that
+ * grow from 0.1 to 10 s, and spend at most 1 s on it. Meanwhile sequences stay usable and private, with every
+ * page that they have. On a client that has lost its connection, this call tries at once.
  *
- * Return: 0; -ENOENT, -ECONNREFUSED, -EACCES: no daemon, or no permission to connect; -EPROTO: the peer is
- * not a kvcobrad, or an incompatible version; -EISCONN: already connected, or @path differs from the first
- * call's; -ENOTCONN: the connection was lost and could not be opened again. On a GPU also -ENODEV: the daemon
- * has no pool on this GPU, or cannot open it now; -EAGAIN: the daemon has been opening the GPU for 10 s,
- * retry later.
+ * Return: 0, or
+ *   -ENOENT, -ECONNREFUSED, -EACCES  no daemon, or no permission to connect
+ *   -EPROTO                          the peer is not kvcobrad, or has an incompatible version
+ *   -EISCONN                         the client is already connected, or @path differs from the first call's
+ *   -ENOTCONN                        the connection was lost and could not be opened again
+ *   -ENODEV                          GPU: the daemon has no pool on this GPU, or cannot open it now
+ *   -EAGAIN                          GPU: the daemon has been opening the GPU for 10 s; retry later
  */
 KVC_EXPORT int kvc_client_connect(kvc_client *c, const char *path);
 
 typedef struct kvc_client_info {
     size_t struct_bytes;   /* sizeof(kvc_client_info) */
-    uint32_t connected;    /* 1: connected now; the socket is checked by this call */
-    uint32_t resumed;      /* 1: the last greeting resumed the session, so all leases are still held */
+    uint32_t connected;    /* 1: connected now; this call checks the socket */
+    uint32_t resumed;      /* 1: the last connection resumed the session, so all leases are still held */
     uint32_t session;      /* the session's number in the daemon's log */
     uint32_t n_failed;     /* failed attempts to reconnect, in a row; 0 while connected */
     uint32_t retry_ms;     /* milliseconds until the next attempt */
-    uint64_t n_reconnects; /* connections that were opened again since kvc_client_new() */
-    uint8_t boot_id[16];   /* of the daemon that answered last; zeros: never connected */
+    uint64_t n_reconnects; /* successful reconnections since kvc_client_new() */
+    uint8_t boot_id[16];   /* identifies the daemon that replied last; zeros: never connected */
 } kvc_client_info;
 
-/* Return: 0; -EINVAL: a struct_bytes that is not valid. */
+/* Describes the connection. Return: 0; -EINVAL: struct_bytes is not valid. */
 KVC_EXPORT int kvc_client_get_info(kvc_client *c, kvc_client_info *ret_info);
 
 /* The sentence that explains the last negative return value of this client, its models and its sequences.
@@ -105,20 +108,21 @@ KVC_EXPORT const char *kvc_last_error(const kvc_client *c);
 
 typedef struct kvc_executor {
     size_t struct_bytes; /* sizeof(kvc_executor) */
-    void *ctx;           /* passed to @run */
-    /* Calls @task(@arg, i, worker) once for every i below @n_items, on any threads, and returns when all
-     * calls have returned. Calls that run at the same time get different workers, below n_workers. */
+    void *ctx;           /* first argument of run */
+    /* Calls @task(@arg, i, worker) once for every i below @n_items, on any threads, and
+     * returns when all calls have returned. Two calls that run at the same time have
+     * different worker numbers, all of them below n_workers. */
     void (*run)(void *ctx, void (*task)(void *arg, size_t i, unsigned worker), void *arg, size_t n_items);
     unsigned n_workers; /* 1..256 */
 } kvc_executor;
 
 /**
- * kvc_client_set_executor() - let attention run on threads of the caller
+ * kvc_client_set_executor() - run attention on threads of the caller
  * @x: copied; NULL = the calling thread alone, which is also the initial state
  *
  * The library divides attention into tasks by KV head, by sequence of a batch and by range of pages of a long
- * sequence, and merges their results in a fixed order. Another number of workers may change the last bits of
- * a result. No task runs after the call that started it has returned.
+ * sequence, and merges their results in a fixed order. A different number of workers may change the last bits
+ * of a result. No task runs after the call that started it has returned.
  *
  * Return: 0; -EINVAL: n_workers is out of range, or run is NULL; -EOPNOTSUPP: this client is on a GPU, where
  * attention does not use threads.
@@ -138,26 +142,31 @@ typedef struct kvc_gpu_options {
  * kvc_client_set_gpu() - store this client's sequences in GPU memory
  *
  * Call it before kvc_client_connect() and before opening a model. From then on k, v, q and out of append,
- * attend and read are device pointers, and these calls return when their work is queued on the stream. Loads
- * the CUDA driver: do not call it in a child of a process that has loaded it. Do not free the client while
- * its stream is being captured.
+ * attend and read are device pointers, and these calls return when their work is queued on the stream. This
+ * call loads the CUDA driver: do not make it in a child of a process that has loaded the driver. Do not free
+ * the client while its stream is being captured. After a failure the client still works on the CPU.
  *
- * Return: 0; -EOPNOTSUPP: no CUDA driver, one that is too old, or this build has no kernels for the device;
- * -ENODEV: no such GPU; -EINVAL; -EBUSY: the client is connected, has models or an executor, or is on a GPU
- * already; -ENOMEM, -EIO: from the driver. After a failure the client still works on the CPU.
+ * Return: 0, or
+ *   -EOPNOTSUPP    no CUDA driver, or an old one, or this build has no kernels for the device
+ *   -ENODEV        no such GPU
+ *   -EINVAL        an option is not valid
+ *   -EBUSY         the client is connected, has models or an executor, or is on a GPU already
+ *   -ENOMEM, -EIO  errors of the driver
  */
 KVC_EXPORT int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o);
 
-/* Waits for the work queued so far; later calls queue their work on @stream. Return: 0; -EBUSY: a stream is
- * being captured; -EIO: the GPU is lost; -EINVAL: the client is not on a GPU. */
+/* Waits for the work queued so far; later calls queue their work on @stream.
+ * Return: 0; -EINVAL: the client has no GPU; -EBUSY: a stream is being captured; -EIO: the GPU is lost. */
 KVC_EXPORT int kvc_client_set_stream(kvc_client *c, void *stream);
 
 /**
  * kvc_client_synchronize() - wait for all queued work
  *
- * Return: 0; -EINVAL: an input of a sequence was NaN or infinite, and the sentence names the sequence: it
- * cannot be published, and results of attention to it must not be used; -EBUSY: the stream is being captured;
- * -EIO: the GPU is lost for this process: every later call on this client fails, free the client.
+ * Return: 0, or
+ *   -EINVAL  an input of a sequence was NaN or infinite. The sentence names the sequence, which cannot be
+ *            published; results of attention to it must not be used
+ *   -EBUSY   the stream is being captured
+ *   -EIO     the GPU is lost for this process: every later call on this client fails; free the client
  */
 KVC_EXPORT int kvc_client_synchronize(kvc_client *c);
 
@@ -166,26 +175,31 @@ KVC_EXPORT int kvc_client_synchronize(kvc_client *c);
  * @device_memory: one whole allocation by cudaMalloc() or cuMemAlloc() on that GPU
  * @bytes:         the size of an extent of the pool (kvcobrad's gpu-extent-bytes), a multiple of 2 MiB
  *
- * For engines that allocate all GPU memory themselves. The memory is set to zero, also if it is then refused.
- * From then on it holds pages of all clients of this user, and only this process keeps it allocated. Do not
- * free, write or read it before kvc_client_free() has returned, even if the daemon ends first. When
- * kvc_client_free() has returned, or this process has ended, no client gets pages in the memory any longer.
+ * For engines that allocate all GPU memory themselves. This call sets the memory to zero, even if it then
+ * fails. After success the memory holds pages of all clients of this user, and only this process keeps it
+ * allocated. Do not free, write or read it before kvc_client_free() has returned, even if the daemon ends
+ * first. When kvc_client_free() has returned, or this process has ended, clients get no new pages in it.
  *
  * Other processes may still use pages in it, however: if the memory is freed or written, or this process
- * ends, their reads return UNDEFINED data and no error is reported. End those clients first. (Only after a
- * restart of the daemon do their sequences fail with -ESTALE.)
+ * ends, their reads return UNDEFINED data and no error is reported. End those clients first. (Their sequences
+ * fail with -ESTALE only after a restart of the daemon.)
  *
  * After a restart of the daemon the memory is no longer in the pool, and this client cannot add it again.
  *
- * Return: 0; -EINVAL: the memory does not meet the conditions above, or the client is not on a GPU; -EEXIST:
- * this memory was added before; -ENOTCONN: no daemon; if this call lost the connection, the memory may be in
- * the pool and the conditions above apply; -EOPNOTSUPP: kvcobrad is not configured to accept external memory
- * (gpu-lend); -EDQUOT, -ENOSPC: the limit of this client, or of the pool, is reached; -EBUSY: the stream is
- * being captured; -ESHUTDOWN: kvcobrad is draining; -EIO: the GPU is lost.
+ * Return: 0, or
+ *   -EINVAL           the memory does not meet the conditions above, or the client is not on a GPU
+ *   -EEXIST           this memory was added before
+ *   -ENOTCONN         no daemon. If this call lost the connection, the memory may be in the pool, and the
+ *                     rules above apply
+ *   -EOPNOTSUPP       kvcobrad is not configured to accept external memory (gpu-lend)
+ *   -EDQUOT, -ENOSPC  the limit of this client, or of the pool, is reached
+ *   -EBUSY            the stream is being captured
+ *   -ESHUTDOWN        kvcobrad is draining
+ *   -EIO              the GPU is lost
  */
 KVC_EXPORT int kvc_client_lend(kvc_client *c, void *device_memory, size_t bytes);
 
-/* Also frees the client's models and sequences that still exist. @c may be NULL. Return: NULL. */
+/* Frees the client, with its models and sequences that still exist. @c may be NULL. Return: NULL. */
 KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 
 /* ---- model ---- */
@@ -198,7 +212,7 @@ typedef struct kvc_geometry {
     uint32_t head_dim;       /* even, 32..256 */
     uint32_t n_rot;          /* rotated dimensions, first in the vector, half-split pairs (i, i + n_rot/2) */
     double attn_scale;       /* usually 1/sqrt(head_dim) */
-    const double *rope_freq; /* [n_rot/2] radians per position, scaling applied; borrowed during the call */
+    const double *rope_freq; /* [n_rot/2] radians per position, with scaling; borrowed during the call */
 } kvc_geometry;
 
 typedef struct kvc_model_id {
@@ -210,18 +224,22 @@ typedef struct kvc_model_id {
 } kvc_model_id;
 
 /**
- * kvc_model_open() - bind to the daemon's active table of this model
+ * kvc_model_open() - open a model with the daemon's active table
  *
- * New sequences follow the daemon's table changes; a sequence keeps its table for life. On a GPU the table is
- * checked by kvc_seq_new(), not here.
+ * A new sequence uses the table that is active when it is created (or a canary: kvc_table_canary()), and
+ * keeps it for life. On a GPU kvc_seq_new() checks the table, not this call.
  *
- * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL: geometry or shard,
- * named in the sentence; -EDQUOT: a limit of the daemon; -EPROTO, -EBADMSG: the daemon's answer is not valid.
+ * Return: 0, or
+ *   -ENOTCONN          no daemon
+ *   -ENODATA           the daemon has no active table for this model
+ *   -EINVAL            geometry or shard is not valid; the sentence names the cause
+ *   -EDQUOT            a limit of the daemon is reached
+ *   -EPROTO, -EBADMSG  the daemon's reply is not valid
  */
 KVC_EXPORT int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model);
 
 /**
- * kvc_model_open_table() - bind to a table of the caller; all pages stay in this process (embedded)
+ * kvc_model_open_table() - open a model with a table of the caller; all pages stay in this process (embedded)
  * @bytes: [n_bytes] contents of a table file; borrowed during the call
  *
  * Return: 0; -EBADMSG: not a valid table; -EINVAL: the table is for another model or geometry.
@@ -229,7 +247,7 @@ KVC_EXPORT int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model *
 KVC_EXPORT int kvc_model_open_table(kvc_client *c, const kvc_model_id *id, const void *bytes, size_t n_bytes,
                                     kvc_model **ret_model);
 
-/* Sequences of the model stay valid. @m may be NULL. Return: NULL. */
+/* Frees the handle. Sequences of the model stay valid. @m may be NULL. Return: NULL. */
 KVC_EXPORT kvc_model *kvc_model_free(kvc_model *m);
 
 typedef struct kvc_model_info {
@@ -240,8 +258,10 @@ typedef struct kvc_model_info {
     uint64_t page_bytes;                    /* a page of class "rest": header and payload of one chunk */
     uint64_t first_page_bytes;              /* a page of class "first", which also has the exact sinks */
     uint32_t n_sink;                        /* first tokens that stay exact */
-    const char *kernel; /* that encodes and attends: an instruction set, or "cuda" and a kernel */
+    const char *kernel; /* name of the kernels: an instruction set, or "cuda" and the name of a kernel */
 } kvc_model_info;
+
+/* Describes the active table. Return: 0; -EINVAL: struct_bytes is not valid; as kvc_model_open(). */
 KVC_EXPORT int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info);
 
 typedef struct kvc_report_options {
@@ -253,43 +273,48 @@ typedef struct kvc_report_options {
 /**
  * kvc_model_report() - report to the daemon how well the table fits this model's keys and values
  *
- * Off until this call. A measured chunk is decoded again, which about doubles the cost of encoding it. Sums
- * of errors per layer, and moments, are sent with a commit, at most every 2 s; tokens and vectors are never
- * sent. The share of chunks that are encoded with a shadow table is set by the operator (kvc_table_shadow()),
- * not here.
+ * Reports are off until this call. A measured chunk is decoded again, which about doubles
+ * the cost of encoding it. Commits send sums of errors per layer, and moments, at most
+ * every 2 s; they never send tokens or vectors. The operator sets the share of chunks that
+ * are encoded with a shadow table (kvc_table_shadow()).
  *
- * Return: 0; -EINVAL; -ENOMEM; -EOPNOTSUPP: the model is embedded, so there is no daemon to report to, or it
- * is on a GPU, where chunks are not measured.
+ * Return: 0; -EINVAL; -ENOMEM; -EOPNOTSUPP: the model is embedded and has no daemon to report to, or is on a
+ * GPU, where chunks are not measured.
  */
 KVC_EXPORT int kvc_model_report(kvc_model *m, const kvc_report_options *o);
 
 /* ---- sequence ---- */
 
 /**
- * kvc_seq_new() - an empty sequence with the active table
+ * kvc_seq_new() - create an empty sequence with the active table
  * @salt: [salt_bytes] anything besides tokens and model that changes K and V, such as an image or an adapter;
  *        NULL if salt_bytes is 0
  *
  * On a GPU the first sequence of a table waits for the stream while every kernel that the table selects is
  * checked against the CPU. This takes some ten milliseconds; later sequences do not wait.
  *
- * Return: 0; -ENOMEM; -EINVAL: salt above KVC_SALT_BYTES_MAX. On a GPU also -EOPNOTSUPP: no kernel supports
- * the table, or the named kernel computes wrong results with it on this device: this client cannot use this
- * table, but others; -EBUSY: the stream is being captured; -EIO: the GPU is lost.
+ * Return: 0, or
+ *   -ENOMEM      out of memory
+ *   -EINVAL      salt_bytes is above KVC_SALT_BYTES_MAX
+ *   -EOPNOTSUPP  GPU: no kernel supports the table, or the kernel that the sentence names computes wrong
+ *                results with it on this device. This client can use other tables
+ *   -EBUSY       GPU: the stream is being captured
+ *   -EIO         GPU: the GPU is lost
  */
 KVC_EXPORT int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq);
 
-/* Releases its pages. @s may be NULL. Return: NULL. */
+/* Frees the sequence and releases its pages. @s may be NULL. Return: NULL. */
 KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
 
 /**
  * kvc_seq_match() - start an empty sequence from published chunks
- * @ret_n: tokens found: a multiple of 64, below @n_tokens; 0 is success too
+ * @ret_n: number of tokens found: a multiple of 64, below @n_tokens; 0 is success too
  *
- * The pages are leased until the sequence drops them. Only for a sequence of length 0.
+ * The sequence must have length 0. It holds leases on the pages until it drops them. Without a daemon, or if
+ * the connection was just lost, the call returns 0 with *ret_n = 0.
  *
- * Return: 0; -EINVAL; -EAGAIN, -EDQUOT, -EMFILE, -ENOMEM, -EPROTO and others: no page was leased, the
- * sequence is empty and usable. Without a daemon, or if the connection was just lost: 0 with *ret_n = 0.
+ * Return: 0; -EINVAL: the sequence is not empty, or an argument is not valid; -EAGAIN, -EDQUOT, -EMFILE,
+ * -ENOMEM, -EPROTO and others: no page was leased; the sequence is empty and usable.
  */
 KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_n);
 
@@ -299,15 +324,18 @@ KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens
  *
  * Appending one token makes no system call.
  *
- * Return: 0; -EINVAL: layer, dtype, NaN or infinity in the input (named in the sentence); -ENOSPC: the arena
- * is full and nothing changed: commit and retry; -ESTALE: a restarted daemon no longer has pages of this
- * sequence: truncate it (append, attend, read, commit and fork return this).
+ * On a GPU @k and @v are device pointers, aligned as their type. The call returns when the work
+ * is queued; it waits for the device only if memory must grow and the device is full. NaN and
+ * infinity are detected later: kvc_client_synchronize() and kvc_seq_commit() return -EINVAL,
+ * and from then on every call on the sequence does. The sequence keeps its length until it is
+ * freed, or truncated to a length at which its input was finite.
  *
- * On a GPU @k and @v are device pointers, aligned as their type. The call returns when the work is queued; it
- * waits for the device only if memory must grow and the device is full. NaN and infinity are detected later:
- * kvc_client_synchronize() and kvc_seq_commit() return -EINVAL, and then every call on the sequence does. The
- * sequence keeps its length until it is freed or truncated to a length at which its input was finite. -EFBIG:
- * more than 2^31 tokens.
+ * Return: 0, or
+ *   -EINVAL  layer or dtype is not valid, or the input has NaN or infinity; the sentence names the cause
+ *   -ENOSPC  the arena is full and nothing changed: commit, then append again
+ *   -ESTALE  a restarted daemon no longer has pages of this sequence: truncate it. Append, attend, read,
+ *            commit and fork return this
+ *   -EFBIG   GPU: more than 2^31 tokens
  */
 KVC_EXPORT int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                               size_t n_new);
@@ -326,11 +354,15 @@ typedef struct kvc_append_item {
  * The sequences may have different lengths and models. On a GPU a decode step of a batch needs few launches:
  * one, or three if chunks become due, for up to 64 sequences of one table.
  *
- * Return: 0; an error of kvc_seq_append() for one of the sequences, or -EINVAL for sequences of several
- * clients or a sequence that is listed twice: no sequence has changed, and the sentence says which item it
- * was. -EINVAL without a sentence: the first item has no valid struct_bytes or no sequence. -ENOMEM. Only if
- * a GPU's driver refuses a launch, for example because the GPU is lost (-EIO), the sequences of earlier
- * launches have their new tokens: see kvc_seq_length().
+ * After a failure no sequence has changed, with one exception: if the driver of a GPU refuses a launch, for
+ * example because the GPU is lost (-EIO), the sequences of earlier launches have their new tokens
+ * (see kvc_seq_length()).
+ *
+ * Return: 0, or
+ *   an error of kvc_seq_append() for one of the sequences; the sentence has the number of the item
+ *   -EINVAL  the sequences are of several clients, or one is listed twice
+ *   -EINVAL  without a sentence: the first item has no valid struct_bytes or no sequence
+ *   -ENOMEM  out of memory
  */
 KVC_EXPORT int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint32_t layer,
                                     enum kvc_dtype dtype);
@@ -344,26 +376,31 @@ KVC_EXPORT int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint
  * the graph and change nothing yet. Every other call that would use the sequence's memory fails with -EBUSY.
  * Run a step once before capturing it: memory for attention cannot grow during the capture.
  *
- * Call this before each launch of the graph. It does what an eager append does before it stores: it claims
- * pages, packs chunks that are due and counts the tokens, on the client's stream; launch the graph next on
- * that stream. The graph uses the buffers of k, v, q and out that were captured: fill them before each
- * launch. Attention is divided for the number of pages that the sequence had room for when it was captured:
- * capture it again now and then if the text grows very long.
+ * Call this before each launch of the graph. It does what an eager append does before it stores: it
+ * claims pages, packs chunks that are due and counts the tokens, on the client's stream. Launch the
+ * graph next on that stream. The graph uses the captured buffers of k, v, q and out: fill them before
+ * each launch. Attention is divided for the number of pages that the sequence had room for during the
+ * capture: capture again now and then if the text grows very long.
  *
- * Return: 0; -EOPNOTSUPP: the sequence is not on a GPU; -EINVAL: layers differ in length, or an input of the
- * sequence was not finite; -EBUSY: called during a capture; -EFBIG: more than 2^31 tokens; -ENOMEM, -EIO,
- * -ESTALE. After a failure no token was counted: do not launch the graph.
+ * After a failure no token was counted: do not launch the graph.
+ *
+ * Return: 0, or
+ *   -EOPNOTSUPP             the sequence is not on a GPU
+ *   -EINVAL                 layers differ in length, or an input of the sequence was not finite
+ *   -EBUSY                  the stream is being captured
+ *   -EFBIG                  more than 2^31 tokens
+ *   -ENOMEM, -EIO, -ESTALE  as kvc_seq_append()
  */
 KVC_EXPORT int kvc_seq_replay(kvc_seq *s, size_t n_new);
 
 /**
- * kvc_seq_attend() - attention of the newest @n_q tokens of one layer
+ * kvc_seq_attend() - compute attention of the newest @n_q tokens of one layer
  * @q:   [n_q, n_heads of the shard, head_dim] binary32, pre-RoPE
  * @out: same shape as @q
  *
- * Query i is at position length - n_q + i and attends to positions 0 up to its own. RoPE, scale and softmax
- * are applied. On a GPU @q and @out are device pointers, and @out is valid when the stream has executed the
- * work.
+ * Query i is at position length - n_q + i and attends to positions 0 up to its own. The
+ * call applies RoPE, scale and softmax. On a GPU @q and @out are device pointers, and
+ * @out is valid when the stream has executed the work.
  *
  * Return: 0; -EINVAL; -ENOMEM; -ESTALE: see kvc_seq_append(); on a GPU -EIO.
  */
@@ -371,10 +408,11 @@ KVC_EXPORT int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t
 
 typedef struct kvc_attend_options {
     size_t struct_bytes; /* sizeof(kvc_attend_options) */
-    uint32_t window;     /* a query at position m attends to n > m - window only, sinks included; 0 = all */
-    uint32_t
-        exact_rope; /* 1: rotate every key in every RoPE plane; 0: slow planes may be folded, with an error
-                       of at most 2^-11 of the scores' size (gpu/README.md). A GPU always rotates all */
+    /* A query at position m attends to positions n > m - window only; sinks are no exception. 0 = all. */
+    uint32_t window;
+    /* 1: rotate every key in every RoPE plane. 0: slow planes may be folded, with an error of at most 2^-11
+     * of the scores' size (gpu/README.md). A GPU always rotates all. */
+    uint32_t exact_rope;
 } kvc_attend_options;
 
 typedef struct kvc_attend_item {
@@ -390,45 +428,62 @@ typedef struct kvc_attend_item {
  * @items: [n] borrowed during the call; outputs must not overlap
  * @o:     NULL = all members 0
  *
- * Return: 0; an error of kvc_seq_attend() for one of the sequences, or -EINVAL for sequences of several
- * clients: no output was written. -EINVAL without a sentence: the first item has no valid struct_bytes or no
- * sequence. -ENOMEM.
+ * If the call returns -EINVAL or -ESTALE, it has written no output.
+ *
+ * Return: 0, or
+ *   an error of kvc_seq_attend() for one of the sequences
+ *   -EINVAL  the sequences are of several clients
+ *   -EINVAL  without a sentence: the first item has no valid struct_bytes or no sequence
+ *   -ENOMEM  out of memory
  */
 KVC_EXPORT int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer,
                                     const kvc_attend_options *o);
 
 /* Decodes the pre-RoPE vectors of positions first .. first + n - 1 into @out: [n, KV heads of the shard,
- * head_dim] binary32. On a GPU @out is a device pointer. */
+ * head_dim] binary32. On a GPU @out is a device pointer.
+ * Return: as kvc_seq_attend(). */
 KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
                             float *out);
 
 /**
- * kvc_seq_commit() - publish whole chunks that all layers have, parents first
+ * kvc_seq_commit() - publish whole chunks that every layer has, in order of position
  * @tokens:        [n_tokens] token ids of the whole sequence from position 0
- * @ret_published: tokens of this sequence that are now in the daemon's pool; may be NULL
+ * @ret_published: number of tokens of this sequence that are now in the daemon's pool; may be NULL
  *
- * The newest 64 tokens stay private. Embedded or disconnected: publishes nothing, *ret_published = 0.
+ * The newest 64 tokens stay private. A client that is embedded or disconnected publishes nothing:
+ * the call returns 0 with *ret_published = 0. On a GPU a call that publishes waits for the
+ * stream, and up to 1 s for the daemon to allocate memory.
  *
- * Return: 0; -EDQUOT, -ENOSPC: quota or pool full; -EAGAIN: the tenant's guaranteed memory is lent to other
- * tenants and is being reclaimed, or the daemon is busy; -ETIMEDOUT: the daemon was busy for too long;
- * -ESHUTDOWN: the daemon is draining; -EFBIG: a page is larger than the pool's extents; -ESTALE: the drain
- * time of the sequence's table is over. After these errors the sequence stays usable, private, in memory of
- * this process, and a later commit tries again. -EINVAL: layers differ in length, or @tokens are not those
- * with which a chunk was published or matched.
+ * Return: 0, or
+ *   -EINVAL  layers differ in length, or @tokens differ from those of a chunk that was published or matched
  *
- * On a GPU a call that publishes waits for the stream, and up to 1 s for the daemon to allocate memory.
- * -EINVAL also: an input was not finite, nothing is published; -EBUSY: the stream is being captured; -ENOMEM,
- * -EIO: from the GPU; -EXDEV: a chunk is published in memory that this client cannot use (kvc_client_lend()
- * by another client of this process), so it stays private.
+ *   After these errors the sequence stays usable and private, in memory of this process, and a later commit
+ *   tries again:
+ *   -EDQUOT, -ENOSPC  the tenant's quota, or the pool, is full
+ *   -EAGAIN           memory that is guaranteed to the tenant is lent to other tenants and is being
+ *                     reclaimed, or the daemon is busy
+ *   -ETIMEDOUT        the daemon was busy for too long
+ *   -ESHUTDOWN        the daemon is draining
+ *   -EFBIG            a page is larger than the pool's extents
+ *   -ESTALE           the drain time of the sequence's table is over; or see kvc_seq_append()
+ *
+ *   On a GPU also:
+ *   -EINVAL        an input was not finite; nothing is published
+ *   -EBUSY         the stream is being captured
+ *   -ENOMEM, -EIO  errors of the GPU
+ *   -EXDEV         a chunk is published in memory that this client cannot use, which another client of this
+ *                  process registered (kvc_client_lend()); the chunk stays private
  */
 KVC_EXPORT int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published);
 
-/* Keeps at most @n tokens: exactly @n if that lies inside the tail, else down to a chunk boundary. *ret_kept
- * is the new length. -EBUSY: a GPU's stream is being captured. */
+/* Keeps the first @n tokens if position @n is in the tail, else the whole chunks before @n. *ret_kept is the
+ * new length.
+ * Return: 0; -EINVAL; on a GPU also -EBUSY: the stream is being captured, -ENOMEM, -EIO. */
 KVC_EXPORT int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept);
 
-/* A second sequence with the same contents. Packed pages are shared, the tail is copied. -EBUSY: a GPU's
- * stream is being captured. */
+/* Creates a second sequence with the same contents. Both share the packed pages; the tail is copied.
+ * Return: 0; -EINVAL; -ENOMEM; -ESTALE: see kvc_seq_append(); on a GPU also
+ * -EBUSY: the stream is being captured, -EIO. */
 KVC_EXPORT int kvc_seq_fork(kvc_seq *s, kvc_seq **ret_fork);
 
 /* The number of tokens that every layer has. */
@@ -445,6 +500,8 @@ typedef struct kvc_usage {
     uint64_t tail_bytes;   /* newest tokens, stored exactly */
     uint64_t shared_bytes; /* the part of all these bytes that is in the daemon's pool */
 } kvc_usage;
+
+/* Counts the bytes of a sequence by purpose. Return: 0; -EINVAL. */
 KVC_EXPORT int kvc_seq_get_usage(kvc_seq *s, kvc_usage *ret_usage);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /*
- * Places in the arena: the client's own bookkeeping of a memory object that the daemon reads only when a
- * COMMIT names an offset in it. First fit over sorted free ranges: there are two sizes per table and at most
- * a few hundred pages.
+ * The allocator of the arena. The daemon reads the arena only where a COMMIT names an offset, so the client
+ * alone records which ranges are free. First fit over sorted free ranges suffices: a table has two sizes of
+ * pages, and the arena holds a few hundred pages at most.
  */
 #pragma once
 

@@ -17,8 +17,8 @@ struct backoff {
     int64_t next_ms;
 };
 
-/* The wait after @n_failed >= 1 failures in a row: between half of BACKOFF_FIRST_MS << (n_failed - 1) and all
- * of it. */
+/* The wait after @n_failed >= 1 failures in a row: between half of BACKOFF_FIRST_MS <<
+ * (n_failed - 1) and all of it. */
 int64_t backoff_wait_ms(uint32_t n_failed, uint32_t random);
 
 /* Counts a failure; the next attempt is due after the wait. */

@@ -1,7 +1,8 @@
 /*
- * The client handle: its error sentence, its connection, the lists of what belongs to it, and the checks at
- * every public entry point. The bottom of the library: every other room uses this header, and it uses none of
- * them. Creating, connecting and freeing a client, which reach into all rooms, are in client/client_api.c.
+ * The client handle: its error sentence, its connection, the lists of what belongs to it, and the
+ * checks at every public entry point. This room is the lowest of the library: every other room includes
+ * this header, and this room includes none of them. client/client_api.c creates, connects and frees
+ * clients, with functions of all rooms.
  */
 #pragma once
 
@@ -33,18 +34,18 @@ struct kvc_client {
     struct client_leases leases;
     struct workers workers;
     struct kvc_model *models;       /* all that exist, also those that only sequences still reference */
-    struct page *free_pages;        /* page handles to use again */
+    struct page *free_pages;        /* unused page handles */
     struct backoff extent_creation; /* of waits for extents that the daemon creates (publish_gpu.c) */
     uint64_t n_reconnects;
-    uint64_t n_appends;   /* append calls; sequences remember the last one that they were part of */
+    uint64_t n_appends;   /* append calls so far; kvc_seq.last_append is the number of such a call */
     uint64_t pages_moved; /* raised when a page changes its address: sequences then refresh their pointers */
 };
 
 /**
  * client_enter() - first statement of every public call
  *
- * Checks for a fork, clears the error, renews the session's grants. Return: 0; -ECHILD; -EIO: its GPU is
- * lost.
+ * Checks for a fork, clears the error, renews the session's grants.
+ * Return: 0; -ECHILD; -EIO: its GPU is lost.
  */
 int client_enter(struct kvc_client *c);
 
@@ -56,8 +57,9 @@ int client_enter(struct kvc_client *c);
 int client_enter_connected(struct kvc_client *c);
 
 /**
- * client_flush() - last statement of what moves or drops pages: page addresses go to the GPU, releases to the
- * daemon
+ * client_flush() - write page addresses to the GPU, send releases to the daemon
+ *
+ * Last statement of every call that moves or drops pages.
  *
  * A client on a GPU waits for the stream before it gives back a lease or unmaps an extent: queued work may
  * read them. While the stream is being captured, or if the GPU is lost, they wait for a later call or for the
@@ -66,8 +68,7 @@ int client_enter_connected(struct kvc_client *c);
 void client_flush(struct kvc_client *c);
 
 /**
- * client_revive() - make sure that there is a connection; connect again if it was lost and the wait of
- * backoff.h is over
+ * client_revive() - connect again if the connection was lost and the wait of backoff.h is over
  *
  * For calls that talk to the daemon anyway (match, commit, a new sequence, opening a model), never for
  * appending or attending, never from a thread. At most one attempt per call.
@@ -76,10 +77,10 @@ void client_flush(struct kvc_client *c);
  */
 int client_revive(struct kvc_client *c);
 
-/* The same at once, whatever the wait: the caller asked for it. Return: 0; -ENOTCONN, -EPROTO. */
+/* Connects again at once, also during the wait of backoff.h. Return: 0; -ENOTCONN, -EPROTO. */
 int client_reconnect(struct kvc_client *c);
 
-/* Whether the handle was made by this process, for destructors. */
+/* Whether this process created the handle. For destructors. */
 static inline bool client_is_ours(const struct kvc_client *c)
 {
     return *c->alive;

@@ -1,6 +1,7 @@
 /*
- * Leases of this client: what the daemon granted together, and what is given back page by page. Dropped items
- * are only marked; one RELEASE per lease is sent when the operation that dropped them ends.
+ * The leases of this client. The daemon grants a lease on several pages at once; the client
+ * drops them one by one. A dropped item is only marked. One RELEASE per lease is sent at the end
+ * of the operation that dropped it.
  */
 #pragma once
 
@@ -18,7 +19,7 @@ struct client_lease {
     uint64_t id;
     uint32_t n_live;     /* items held */
     uint32_t n_released; /* items marked, RELEASE not sent yet */
-    bool forgotten;      /* the daemon does not have it: its session is gone */
+    bool forgotten;      /* the daemon does not have the lease: its session is gone */
     uint8_t released[WIRE_ITEMS_MAX / 8];
 };
 
@@ -27,8 +28,8 @@ struct client_leases {
 };
 
 /*
- * Adds an empty lease; NULL: out of memory. Called before the request, so that what is granted can be
- * recorded; the reply has its id. client_leases_flush() frees it when no item in it is live.
+ * Adds an empty lease; NULL: out of memory. Called before the request, so that the grant can be recorded; the
+ * reply has the id of the lease. client_leases_flush() frees a lease without live items.
  */
 struct client_lease *client_leases_add(struct client_leases *list);
 
@@ -43,16 +44,16 @@ void client_lease_drop(struct client_lease *l, uint32_t i, int was_live);
 /* Whether a RELEASE has to be sent. */
 bool client_leases_have_released(const struct client_leases *list);
 
-/* Sends what was dropped. On a lost connection it waits for the next flush. */
+/* Sends a RELEASE for dropped items. Without a connection they stay marked until the next flush. */
 void client_leases_flush(struct client_leases *list, struct connection *c);
 
-/* The session of these leases is gone: no RELEASE of them is sent. */
+/* Marks all leases as forgotten: their session is gone, and no RELEASE is sent for them. */
 void client_leases_forget(struct client_leases *list);
 
 /**
  * client_leases_confirm() - send the ids of our leases to a daemon that resumed the session
  *
- * The daemon releases others: their replies were lost. Return: 0; -ENOTCONN ...
+ * The daemon releases all other leases of the session: their replies were lost. Return: 0; -ENOTCONN ...
  */
 int client_leases_confirm(const struct client_leases *list, struct connection *c, struct errmsg *e);
 

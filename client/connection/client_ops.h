@@ -1,11 +1,11 @@
 /*
- * What a client on a GPU does in another way than a client of the host: one table of functions each.
- * kvc_client_new() sets the host's table, kvc_client_set_gpu() the GPU's, before the client has a connection
- * or a model. The rooms below client/gpu call the GPU's code through this table only and include none of its
- * headers.
+ * The operations in which clients on a GPU differ from clients on the host: one table of functions for
+ * each kind. kvc_client_new() sets the table of the host, and kvc_client_set_gpu() that of the GPU, before
+ * the client has a connection or a model. The rooms below client/gpu/ call its code only through this
+ * table and include none of its headers.
  *
- * The hooks are the other arrow up: connection/ and model/ call them when a lost connection or a model was
- * opened again, and sequences repair what they hold (client/sequence/seq_resume.h).
+ * The hooks are calls into a higher room too: connection/ and model/ call them after a lost connection or a
+ * model was opened again, and sequences then repair their pages (client/sequence/seq_resume.h).
  */
 #pragma once
 

@@ -20,7 +20,7 @@ enum {
     REQUEST_TIMEOUT_MS = 10000, /* a COMMIT of 512 pages copies and checks 200 MB */
     REPLY_GRACE_MS = 2000,
     CHECK_EVERY_MS = 1000,
-    SHORT_LIFE_MS = 1000, /* a second connection that lived shorter counts as a failed attempt */
+    SHORT_LIFE_MS = 1000, /* a reconnection that lasted for less counts as a failed attempt */
     ERRNO_MAX = 4095,
 };
 
@@ -142,7 +142,7 @@ static int connection_fail(struct connection *c, int err, struct errmsg *e)
     }
 }
 
-/* Whether the reply belongs to the request and has a valid form; its errno is not looked at. */
+/* Whether the reply belongs to the request and has a valid form; it may have an errno. */
 static bool connection_reply_is_valid(const struct connection *c, const Kvcobra__Request *request,
                                       const Kvcobra__Reply *m, Kvcobra__Reply__BodyCase body)
 {
@@ -223,8 +223,8 @@ void connection_bye(struct connection *c)
 /* ---- greeting ---- */
 
 /*
- * @patient: wait for room in the listener's queue, the only thing that connect() on a Unix socket waits for.
- * Connecting again does not wait: it happens inside a call that was made for another purpose.
+ * @patient: wait for room in the queue of the listener, the only cause for which connect() on a Unix socket
+ * waits. Connecting again does not wait: it is a part of calls with another purpose.
  */
 static int connection_open_socket(const char *path, bool patient, int *ret_fd, struct errmsg *e)
 {
@@ -369,7 +369,7 @@ int connection_open(struct connection *c, const char *path, struct errmsg *e)
     free(c->path);
     c->path = take_ptr(copy);
     r = connection_greet(c, fd, e);
-    if (r == -ENOTCONN) /* a peer that hangs up during the greeting is no kvcobrad, or refuses this client */
+    if (r == -ENOTCONN) /* a peer that closes during the greeting is not kvcobrad, or refuses this client */
         return fail(e, -EPROTO, "no kvcobrad answers at %s", c->path);
 
     return r;
@@ -401,8 +401,8 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
     c->request_ms = before.request_ms;
     c->grace_ms = before.grace_ms;
     if (r < 0) {
-        memcpy(c->token, before.token,
-               sizeof(c->token)); /* the next attempt asks for the old session again */
+        /* the next attempt requests the old session again */
+        memcpy(c->token, before.token, sizeof(c->token));
         memcpy(c->boot_id, before.boot_id, sizeof(c->boot_id));
         backoff_failed(&c->backoff, clock_ms());
         return r;
@@ -430,6 +430,6 @@ void connection_check(struct connection *c, bool now)
 
     c->checked_ms = t;
 
-    if (poll(&p, 1, 0) > 0) /* no request is open: the daemon sends nothing but the end of the connection */
+    if (poll(&p, 1, 0) > 0) /* no request is open: the only event is the end of the connection */
         connection_close(c);
 }

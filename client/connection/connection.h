@@ -1,8 +1,8 @@
 /*
- * Messages to and from kvcobrad: one request, one reply, each with a deadline. Never used while a token is
- * appended or attended.
+ * Messages to and from kvcobrad: one request, one reply, each with a deadline. Appending
+ * and attending send no messages.
  *
- * A connection that failed in any way is closed: the pages that sequences hold are then private (DESIGN 6).
+ * After any failure the connection is closed: the pages that sequences hold are then private (DESIGN 6).
  * client_revive() opens it again.
  */
 #pragma once
@@ -21,15 +21,14 @@ struct errmsg;
 /* How much of the old session a new connection still has. */
 struct resumption {
     bool resumed;     /* the session is the same: its leases are still held */
-    bool same_daemon; /* the daemon was not restarted: its models, table references and the arena are the same
-                         too */
+    bool same_daemon; /* no restart of the daemon: models, table references and the arena are the same too */
     bool same_pool;   /* extents mapped before still hold the same memory */
 };
 
 struct connection {
     int fd;         /* -1: embedded, or lost */
-    bool greeted;   /* was connected once */
-    bool in_use;    /* the greeting of this connection is over */
+    bool greeted;   /* a greeting succeeded before */
+    bool in_use;    /* the greeting of this connection succeeded */
     uint64_t epoch; /* counts successful greetings; 0: never connected */
     uint64_t next_id;
     uint8_t boot_id[BOOT_ID_BYTES];
@@ -62,8 +61,8 @@ int connection_open(struct connection *c, const char *path, struct errmsg *e);
  *
  * Takes RECONNECT_MS at most. The caller checks @c->backoff first.
  *
- * Return: 0; -ENOTCONN with a sentence: no daemon answers, or not in time; -EPROTO: the peer does not speak
- * our protocol.
+ * Return: 0; -ENOTCONN with a sentence: no daemon replied in time; -EPROTO: the
+ * peer does not use our protocol.
  */
 #define RECONNECT_MS 1000
 int connection_reopen(struct connection *c, struct resumption *ret, struct errmsg *e);
@@ -71,8 +70,8 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
 /* Whether @path (NULL: the default) is the path that the connection was opened with. */
 bool connection_is_to(const struct connection *c, const char *path);
 
-/* Closes the connection if the daemon hung up. Looks at most once a second unless @now. For calls that send
- * nothing and would otherwise not notice. */
+/* Closes the connection if the daemon closed its end. Checks at most once a second unless @now. For calls
+ * that send nothing and would not notice the loss otherwise. */
 void connection_check(struct connection *c, bool now);
 
 static inline bool connection_is_open(const struct connection *c)

@@ -80,8 +80,8 @@ static void extents_free(struct extent_cache *cache, struct mapped_extent *x)
 /* ---- importing ---- */
 
 /*
- * A packet whose descriptor finds no free number is lost, and the connection with it: checked before the
- * request. The CUDA driver takes one more descriptor for itself.
+ * Checks before the request that the process has free descriptor numbers: without one for the reply's
+ * descriptor, the packet would be lost, and the connection with it. The CUDA driver takes one more.
  */
 static int extents_check_descriptors(const struct connection *c, uint64_t id, struct errmsg *e)
 {
@@ -111,7 +111,7 @@ static int extents_import(struct extent_cache *cache, struct connection *c, stru
     get.extent = x->id;
     r = connection_call(c, KVCOBRA__REQUEST__BODY_GET_EXTENT, &get, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply,
                         e);
-    if (r == -ESTALE || r == -ENOENT) /* external memory whose client ended, and the extent perhaps with it */
+    if (r == -ESTALE || r == -ENOENT) /* external memory whose client has ended */
         return -EXDEV;
     if (r < 0)
         return r;
@@ -163,8 +163,8 @@ void extents_unwant(struct extent_cache *cache, uint64_t id)
         x->unwanted |= x->id == id;
 }
 
-/* Whether an extent is unmapped that is idle as the @nth of the list, which ends with the least recently
- * used. */
+/* Whether an idle extent can be unmapped; it is the @nth idle one of the list, which ends
+ * with the least recently used. */
 static bool extents_is_unused(const struct mapped_extent *x, size_t nth)
 {
     return x->n_pages == 0 && (x->unwanted || nth > EXTENTS_IDLE_MAX);

@@ -1,7 +1,7 @@
 /*
- * The daemon's extents that this client has mapped, read-only. An extent is imported when a page in it is
- * first granted and stays mapped while pages of it are held; a few unused ones stay mapped too, so that a
- * text that is dropped and found again maps nothing.
+ * The extents of the daemon that this client has mapped read-only. The client imports an extent when a page
+ * in it is first granted, and keeps the mapping while it holds pages of the extent. A few unused extents stay
+ * mapped too, so that a text that is dropped and matched again needs no new mapping.
  *
  * On a GPU an extent is also written, after a slot in it was reserved, and queued work may read it after its
  * last page was dropped: nothing is unmapped before the stream was waited for (extents_trim()).
@@ -26,26 +26,28 @@ struct gpu;
 
 struct mapped_extent {
     struct mapped_extent *next; /* NULL for an orphan: only its pages reference it */
+
     bool orphan;   /* its pool is gone: no daemon writes it, and its number belongs to no extent */
-    bool external; /* memory that a client registered (kvc_client_lend()): a restarted daemon does not have it
-                    */
+    bool external; /* registered by a client (kvc_client_lend()): a restarted daemon does not have it */
     bool ours;     /* external memory of this client */
-    bool lost;     /* an orphan in another client's memory, which that client may have freed: its bytes are
-                      undefined */
-    bool unwanted; /* the daemon reclaims it: unmapped when its last page is dropped */
+    bool lost; /* an orphan in memory of another client, which may have freed it: its bytes are undefined */
+    bool unwanted; /* the daemon reclaims it: it is unmapped when its last page is dropped */
+
     uint64_t id;
-    size_t n_pages; /* held pages that lie in it */
+    size_t n_pages; /* held pages in it */
     size_t bytes;
-    const uint8_t *host;        /* NULL on a GPU: */
-    cu_ptr device;              /* its address there */
-    struct extent *host_extent; /* owners of the mapping, one of the two */
+    const uint8_t *host; /* address in host memory; NULL on a GPU */
+    cu_ptr device;       /* address on a GPU */
+
+    /* One of the two owns the mapping. */
+    struct extent *host_extent;
     struct cuda_extent *cuda_extent;
 };
 
 /* How extents are mapped: into host memory (extents.c) or on a GPU (client/gpu/gpu_extents.c). */
 struct extent_ops {
-    /* Maps the memory behind @fd, which is transferred, also on failure. @bytes > 0. Return: 0; -EPROTO,
-     * -ENOMEM ... */
+    /* Maps the memory behind @fd, which is transferred, also on failure. @bytes > 0.
+     * Return: 0; -EPROTO, -ENOMEM ... */
     int (*import)(struct extent_cache *cache, int fd, size_t bytes, struct mapped_extent *x,
                   struct errmsg *e);
 
@@ -83,8 +85,9 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
 void extents_put(struct extent_cache *cache, struct mapped_extent *x);
 
 /*
- * The pool is gone, or (@only_external) the external memory in it: such extents stay mapped while pages in
- * them are used, and are not found by their number again. Those in other clients' memory become lost.
+ * Makes orphans of all extents or, with @only_external, of those in external memory: the pool, or the
+ * external memory, is gone. An orphan stays mapped while pages in it are used, and extents_get() does not
+ * return it. Orphans in memory of other clients become lost.
  */
 void extents_orphan(struct extent_cache *cache, bool only_external);
 
@@ -94,6 +97,6 @@ void extents_unwant(struct extent_cache *cache, uint64_t id);
 /* Whether extents_trim() would unmap anything. */
 bool extents_have_unused(const struct extent_cache *cache);
 
-/* Unmaps unused extents, all but a few. On a GPU the caller has waited for the stream; on the host
- * extents_put() calls it. */
+/* Unmaps unused extents, all but a few. On a GPU the caller has waited for the stream; on
+ * the host extents_put() calls it. */
 void extents_trim(struct extent_cache *cache);

@@ -40,8 +40,9 @@ int options_read(void *ret, size_t bytes, const void *from, size_t oldest, const
 int options_read_items(const void *items, size_t n, size_t bytes, size_t oldest, const char *name,
                        void **ret_copy, struct errmsg *e);
 
-/* Copies @from, @bytes long in this library, to the caller's *ret. ret->struct_bytes, set by the caller,
- * keeps its value. Return: 0; -EINVAL: options_check(). */
+/* Copies @from, @bytes long in this library, to the caller's *ret. ret->struct_bytes, set
+ * by the caller, keeps its value.
+ * Return: 0; -EINVAL: options_check(). */
 int options_write(void *ret, const void *from, size_t bytes, size_t oldest, const char *name,
                   struct errmsg *e);
 

@@ -1,7 +1,7 @@
 /*
- * GPU memory that a program allocated and registered with the pool (kvc_client_lend()): the records of one
- * client. Pages of this client in it are used through the program's own address; extents find it by the
- * driver's handle.
+ * GPU memory that a program allocated and registered with the pool (kvc_client_lend()): the
+ * records of one client. This client uses pages in it through the program's own address. Extents
+ * find a record by the driver's handle.
  */
 #pragma once
 
@@ -17,8 +17,8 @@ struct external_memory {
     struct cu_ipc_mem_handle handle;
 };
 
-/* The memory with this handle; NULL: none of this client. Never by address, which may belong to another
- * allocation. */
+/* The memory with this handle; NULL: this client has none. An address identifies no memory: it may
+ * belong to another allocation later. */
 const struct external_memory *external_memory_find(const struct external_memory *first,
                                                    const uint8_t *handle_bytes);
 

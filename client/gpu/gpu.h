@@ -1,10 +1,10 @@
 /*
- * A client's GPU: the device and its kernels, the stream that all of the client's work is queued on, and
- * device memory for it.
+ * A client's GPU: the device and its kernels, the stream on which all work of the client is queued,
+ * and device memory for that work.
  *
- * All work is ordered by the stream. Freed memory may be used again by work that is queued later, and by
- * nothing else, so freeing does not wait. Only gpu_synchronize(), gpu_read() and gpu_write() wait. While the
- * stream is being captured it cannot be waited for and no memory can be allocated: -EBUSY.
+ * The stream orders all work. Only work that is queued later uses freed memory again, so freeing does not
+ * wait. Only gpu_synchronize(), gpu_read() and gpu_write() wait. While the stream is being captured it cannot
+ * be waited for and no memory can be allocated: -EBUSY.
  *
  * A GPU that is lost (-EIO from any function of gpu/cuda) stays lost for this process: every later call
  * returns -EIO, and the client can only be freed.
@@ -57,7 +57,7 @@ struct gpu {
     cu_stream stream; /* the caller's; NULL: the default one */
     bool lost;
     struct errmsg why_lost;
-    struct gpu_memory *cached;   /* freed, to be allocated again: used by work queued later */
+    struct gpu_memory *cached;   /* freed memory, which later work can use */
     size_t n_cached, n_memories; /* n_memories exist; @cached has room for all of them */
     size_t cached_bytes;
     struct gpu_flag_slab **flags;
@@ -91,19 +91,18 @@ static inline void gpu_closep(struct gpu **g)
 int gpu_check_usable(const struct gpu *g, struct errmsg *e);
 
 /**
- * gpu_result() - pass on what a function of gpu/cuda returned
- * @e: where that function put its sentence
+ * gpu_result() - return the result of a function of gpu/cuda; -EIO marks the GPU as lost
+ * @e: has the sentence of that function
  *
- * -EIO marks the GPU as lost. Every call of gpu/cuda for a client goes through here: r = gpu_result(g,
- * cuda_attend(...), e).
+ * Every call of gpu/cuda for a client uses it: r = gpu_result(g, cuda_attend(...), e).
  */
 int gpu_result(struct gpu *g, int r, struct errmsg *e);
 
 /* The same for a function of the driver; @what: "cannot ...". */
 int gpu_cu_result(struct gpu *g, cu_result result, struct errmsg *e, const char *what);
 
-/* gpu_check_usable(), and makes the GPU's context current until cuda_space_leave(). Before calls of the
- * driver. */
+/* gpu_check_usable(), and makes the GPU's context current until cuda_space_leave().
+ * Before calls of the driver. */
 int gpu_enter(struct gpu *g, struct errmsg *e);
 
 /* Whether the stream records queued work for a CUDA graph. */
@@ -115,12 +114,12 @@ int gpu_check_not_capturing(struct gpu *g, struct errmsg *e);
 /* Waits for all queued work. Return: 0; -EBUSY: the stream is being captured; -EIO. */
 int gpu_synchronize(struct gpu *g, struct errmsg *e);
 
-/* Before extents are unmapped: waits for the stream or, if that was destroyed, for the device. Return:
- * whether all work has ended. */
+/* Before extents are unmapped: waits for the stream or, if that was destroyed, for the device.
+ * Return: whether all work has ended. */
 bool gpu_quiesce(struct gpu *g);
 
-/* Waits for the present stream and uses @stream from then on. Return: 0; -EBUSY: one of the two is being
- * captured; -EIO. */
+/* Waits for the present stream and uses @stream from then on.
+ * Return: 0; -EBUSY: one of the two is being captured; -EIO. */
 int gpu_set_stream(struct gpu *g, cu_stream stream, struct errmsg *e);
 
 /* ---- gpu_memory.c ---- */
@@ -128,23 +127,24 @@ int gpu_set_stream(struct gpu *g, cu_stream stream, struct errmsg *e);
 /**
  * gpu_alloc() - device memory; contents are undefined
  *
- * Freed memory of this size is used again first. Return: 0; -ENOMEM with a sentence, nothing changed; -EBUSY:
- * there is none to use again, and the stream is being captured; -EIO.
+ * Freed memory of this size is used again first.
+ * Return: 0; -ENOMEM with a sentence, nothing changed; -EBUSY: there is none to use again, and
+ * the stream is being captured; -EIO.
  */
 int gpu_alloc(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e);
 
-/* Queued work may still use it. @m is empty afterwards; an empty one is fine. */
+/* Frees @m, also if queued work still uses it. @m is empty afterwards; an empty one is fine. */
 void gpu_free(struct gpu *g, struct gpu_memory *m);
 
-/* Frees it in the driver, which waits for the device: for sizes that are not allocated again. Not while the
+/* Frees @m in the driver, which waits for the device: for sizes that are not allocated again. Not while the
  * stream is being captured. */
 void gpu_free_now(struct gpu *g, struct gpu_memory *m);
 
 /* Frees cached memory beyond @keep_bytes in the driver; the stream must have been waited for. */
 void gpu_trim(struct gpu *g, size_t keep_bytes);
 
-/* g->workspace of at least @bytes. Return: 0; as gpu_alloc(); -EBUSY: @capturing, and it would have to
- * grow. */
+/* g->workspace of at least @bytes.
+ * Return: 0; as gpu_alloc(); -EBUSY: @capturing, and it would have to grow. */
 int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e);
 void gpu_workspace_deinit(struct gpu *g);
 

@@ -1,8 +1,8 @@
 /*
- * Whether a GPU computes with a table what the CPU does: every kernel that the table selects runs once on a
- * short made-up sequence, before a real one uses it. Otherwise an error of a compiler or driver, defective
- * memory or a kernel that is wrong on this device would change a model's output without any error report. See
- * gpu_check.h.
+ * Compares the results of a GPU with those of the CPU for one table: every kernel that the table selects
+ * runs once on a short made-up sequence, before a real sequence uses the table. Otherwise an error of a
+ * compiler or driver, defective memory or a kernel that is wrong on this device would change a model's
+ * output without any error report. See gpu_check.h.
  *
  * Packed codes, rows, decoded vectors and checksums must equal the CPU's to the bit, attention within
  * TOLERANCE. Each step uses only results that were found right before, so the error names the first kernel
@@ -23,21 +23,24 @@
 #include "proto/page.h"
 
 /*
- * Of a row of output, the largest |o - o_CPU| over |o_CPU - mean|, both Euclidean. Queries, keys and K's dec
- * are rounded to binary16, 2^-12 of each number in the mean; some kernels round up to 12 more times on the
- * way (tests/unit/gpu/cuda says which). Scores are sums of many products with a spread of 1.5
- * (gpu_check_case.c), so 15 such roundings at random to each other move them by sqrt(15) 1.5 2^-12 = 2^-9.5,
- * and weights by as much of themselves, beside their own rounding; o - mean is a sum of vectors at random to
- * each other by weights, so it moves by 2^-9.4 of itself. Ten times that is allowed. It must find kernels
- * that are wrong: a key too many or too few among some hundred changes about a tenth of o - mean, a wrong
- * level of all keys more.
+ * The largest error of a row of output that is accepted: |o - o_CPU| / |o_CPU - mean|, Euclidean norms.
+ *
+ *   roundings   queries, keys and K's dec are rounded to binary16, on average by 2^-12 of a number;
+ *               some kernels round up to 12 more times (tests/unit/gpu/cuda says which): 15 in all
+ *   scores      sums of many products with a spread of 1.5 (gpu_check_case.c). 15 independent roundings
+ *               change them by sqrt(15) 1.5 2^-12 = 2^-9.5
+ *   weights     change by the same fraction, beside their own rounding
+ *   o - mean    a weighted sum of independent vectors: changes by 2^-9.4 of its size
+ *
+ * Ten times that is accepted. Wrong kernels exceed it: a key too many or too few among some hundred changes
+ * about a tenth of o - mean, a wrong level of all keys more.
  */
 #define TOLERANCE 0x1p-6
-#define MEAN_ROUNDING 0x1p-20 /* of a mean far larger than what is added to it: sums are of binary32 */
+#define MEAN_ROUNDING 0x1p-20 /* for a mean that is far larger than o - mean: sums are binary32 */
 
 enum { READ_FIRST = 2, READ_TOKENS = CHECK_TOKENS - READ_FIRST }; /* from a sink to the newest */
 
-/* The words that the host writes for kernels, and those that they return results in. */
+/* The words that the host writes for kernels, and the words in which kernels return results. */
 struct gpu_check_words {
     struct device_seq appended, attended;
     const uint8_t *payloads[CHECK_PAGES];
@@ -479,9 +482,9 @@ static int gpu_check_attend(struct gpu_check_state *c, uint32_t n_q, uint32_t n_
 }
 
 /*
- * One query over all pages in one split. Then, within a window of which one split sees only the sinks, a
- * prompt of more than a tile, and the largest call of every kernel that a number of queries between these two
- * selects.
+ * Checks one query over all pages in one split. Then, with a window of which one split has only the
+ * sinks, checks a prompt of more than a tile, and the largest call of every other kernel that some
+ * smaller number of queries selects.
  */
 static int gpu_check_attention(struct gpu_check_state *c)
 {

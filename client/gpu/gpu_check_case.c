@@ -29,7 +29,7 @@ static float gpu_check_case_draw(struct gpu_check_case *s)
     return (float) ((int64_t) splitmix64_next(&s->random) >> 40) * 0x1p-23f;
 }
 
-/* How much of the kernels a head needs: coordinates first, then bits of their codes. */
+/* Order of heads by the work that they give to kernels: coordinates first, then bits of their codes. */
 static size_t gpu_check_case_demand(const struct table *t, uint32_t layer, uint32_t head)
 {
     const struct codec *k = table_codec(t, layer, head, SIDE_K), *v = table_codec(t, layer, head, SIDE_V);
@@ -37,7 +37,7 @@ static size_t gpu_check_case_demand(const struct table *t, uint32_t layer, uint3
     return ((size_t) k->r + v->r_in) * 65536 + k->code_bits + v->code_bits;
 }
 
-/* The last one of those that need most: the end of the table's copy is read too. */
+/* The last of the heads with most work, so that the end of the table's copy is read too. */
 static void gpu_check_case_choose_heads(struct gpu_check_case *s)
 {
     const struct page_layout *l = s->layout;
@@ -207,7 +207,7 @@ static void gpu_check_case_draw_queries(struct gpu_check_case *s)
                     sqrt(planes * fmax(energy[i < g->n_rot ? i % (g->n_rot / 2) : i], FLOOR * largest));
 
                 q[i] = (float) (fmin(sqrt(3) * SPREAD / size, MOST) / g->attn_scale) *
-                       gpu_check_case_draw(s); /* also if size is 0 */
+                       gpu_check_case_draw(s); /* true also if size is 0 */
             }
         }
     }

@@ -22,7 +22,8 @@ enum {
     CHECK_PACKED = 2, /* chunks */
     CHECK_EXACT = CHECK_TOKENS - CHECK_PACKED * CHUNK_TOKENS,
     CHECK_ROWS = 201, /* of the tail's buffer: before the last piece is stored, rows move to its front */
-    /* that queries attend to, the second one repeated: enough for kernels to reuse their ring buffers */
+    /* pages that queries attend to, the second one repeated: enough for kernels to
+     * reuse their ring buffers */
     CHECK_PAGES = 9,
     CHECK_WINDOW = 200, /* the exact rows, one whole page and parts of two */
     CHECK_HEADS = 2,
@@ -53,8 +54,8 @@ struct gpu_check_case {
 int gpu_check_case_init(struct gpu_check_case *s, const struct page_layout *l);
 void gpu_check_case_deinit(struct gpu_check_case *s);
 
-/* Whether that side of a head is drawn: of a checked head, or keys that the values of a checked head are
- * predicted from. */
+/* Whether that side of a head is drawn: of a checked head, or keys that the values of a
+ * checked head are predicted from. */
 bool gpu_check_case_uses(const struct gpu_check_case *s, uint32_t head, enum side side);
 
 /* Floats of one side of a token. */

@@ -37,7 +37,7 @@ static int gpu_extents_import(struct extent_cache *cache, int fd, size_t bytes, 
     return 0;
 }
 
-/* No process can open the handle of its own memory: ours is used by its address. */
+/* No process can open the handle of its own memory: the client uses its memory by the address. */
 static int gpu_extents_map_external(struct gpu *g, const Kvcobra__GetExtentReply *reply,
                                     struct mapped_extent *x, struct errmsg *e)
 {

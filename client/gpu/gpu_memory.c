@@ -13,8 +13,9 @@
 #define PIECE_MIN ((size_t) 256)
 
 /*
- * Sizes are rounded up to an eighth of a power of two, so that the memory of a freed sequence fits the next
- * one, which is a little longer. Return: 0: too large.
+ * Sizes are rounded up to an eighth of a power of two, so that the memory of a freed sequence fits the
+ * next one, which is a little longer.
+ * Return: 0: too large.
  */
 static size_t gpu_memory_rounded(size_t bytes)
 {
@@ -39,7 +40,7 @@ static void gpu_memory_free_in_driver(struct gpu *g, const struct gpu_memory *m)
 void gpu_trim(struct gpu *g, size_t keep_bytes)
 {
     while (g->cached_bytes > keep_bytes) {
-        struct gpu_memory *m = &g->cached[0]; /* the one that was freed first */
+        struct gpu_memory *m = &g->cached[0]; /* the memory that was freed first */
 
         gpu_memory_free_in_driver(g, m);
         g->cached_bytes -= m->bytes;

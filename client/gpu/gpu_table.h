@@ -1,6 +1,6 @@
 /*
- * What a model's table has in GPU memory: its image, which kernels read (struct device_table), and slots for
- * private pages. Made when the first sequence of a client on a GPU uses the table, freed with it.
+ * A model's table in GPU memory: its image, which kernels read (struct device_table), and slots for private
+ * pages. It is created when the first sequence of a client on a GPU uses the table, and freed with the table.
  */
 #pragma once
 
@@ -34,9 +34,9 @@ void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p);
  * gpu_table() - the table in device memory, written and checked at the first call
  * @ret: of a struct device_table; stays until the table is freed
  *
- * The first call waits for the stream: -EBUSY while it is being captured. Return: 0; -EOPNOTSUPP with a
- * sentence: no kernel takes the table's shape, or gpu_check_table() found a wrong kernel, in this call or an
- * earlier one; as gpu_alloc().
+ * The first call waits for the stream: -EBUSY while it is being captured.
+ * Return: 0; -EOPNOTSUPP with a sentence: no kernel takes the table's shape, or gpu_check_table() found a
+ * wrong kernel, in this call or an earlier one; as gpu_alloc().
  */
 int gpu_table(struct kvc_client *c, struct model_table *t, cu_ptr *ret);
 

@@ -1,8 +1,8 @@
 /*
- * Publishing from GPU memory: pages are copied into their slots on the client's stream, device to device, and
- * their checksums are sent to the daemon (client/publishing/publish.h). It reads none of the bytes, so COMMIT
- * and ABORT are sent only after the copies have ended: from then on other clients may read or write the
- * slots.
+ * Publishing from GPU memory: the client copies pages into their slots on its stream, device to device,
+ * and sends their checksums to the daemon (client/publishing/publish.h). The daemon reads none of the
+ * bytes, so the client sends COMMIT and ABORT only after the copies have ended: from then on other
+ * clients may read or write the slots.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -142,8 +142,9 @@ static bool publish_gpu_awaits_extent(int r, const struct publish_batch *b)
 }
 
 /*
- * Creating an extent takes the daemon some milliseconds, in which RESERVE returns -EAGAIN: it is repeated
- * until @until_ms. After a wait without result commits do not wait for some time: the cause is another one.
+ * The daemon needs some milliseconds to create an extent, and RESERVE returns -EAGAIN meanwhile: the
+ * client repeats it until @until_ms. After a wait without success later commits do not wait for some
+ * time: the -EAGAIN has another cause.
  */
 static int publish_gpu_reserve(struct kvc_seq *s, struct publish_batch *b, int64_t until_ms)
 {
@@ -172,8 +173,8 @@ static void publish_gpu_give_back(struct kvc_seq *s, struct publish_batch *b)
         publish_batch_abort(s, b);
 }
 
-/* Inputs are checked by the kernels that store them. Waits for those, so that copies begin as soon as slots
- * are reserved. */
+/* Waits for the kernels that store inputs and check them, so that copies begin as
+ * soon as slots are reserved. */
 static int publish_gpu_check_inputs(struct kvc_seq *s)
 {
     int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
@@ -197,8 +198,8 @@ static int publish_gpu_batch(struct kvc_seq *s, struct publish_gpu_filling *f, i
     }
 
     r = publish_batch_commit(s, &f->b);
-    if (r == 0 && f->b.end_err == -EAGAIN &&
-        f->b.awaited_bytes == 0) /* the caller publishes the others, and waits for an extent */
+    /* the caller publishes the other chunks, and waits for an extent */
+    if (r == 0 && f->b.end_err == -EAGAIN && f->b.awaited_bytes == 0)
         f->b.n = f->b.n_reserved;
     else if (r == 0)
         r = f->b.end_err;

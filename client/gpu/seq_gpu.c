@@ -63,7 +63,7 @@ int seq_gpu_init(struct kvc_seq *s)
     if (r < 0)
         return r;
 
-    r = gpu_table(s->model->client, s->table, &unused); /* fails now if no kernel takes the table */
+    r = gpu_table(s->model->client, s->table, &unused); /* fails now if no kernel supports the table */
     if (r < 0)
         return r;
 
@@ -189,7 +189,7 @@ static int seq_gpu_refresh_addresses(struct kvc_seq *s)
         return r;
 
     x->n_written = s->n_pages;
-    x->is_stale = true; /* it has their number */
+    x->is_stale = true; /* device_seqs has the number of pages */
     return 0;
 }
 

@@ -34,10 +34,9 @@ struct seq_gpu_layer {
 };
 
 struct seq_gpu {
-    struct gpu_memory
-        device_seqs;        /* struct device_seq [n_layers]: captured launches name it, so it never moves */
-    struct gpu_memory tail; /* [n_layers][2][shard heads][tail_rows][d] binary16 of x - mean */
-    struct gpu_memory addresses; /* uint8_t *[n_addresses_max] of payloads */
+    struct gpu_memory device_seqs; /* struct device_seq [n_layers]; never moves: captured launches name it */
+    struct gpu_memory tail;        /* [n_layers][2][shard heads][tail_rows][d] binary16 of x - mean */
+    struct gpu_memory addresses;   /* uint8_t *[n_addresses_max] of payloads */
     size_t n_addresses_max;
     const uint8_t **written; /* [n_addresses_max] what addresses holds; the first n_written are valid */
     size_t n_written;
@@ -48,7 +47,7 @@ struct seq_gpu {
     uint32_t flag; /* set by kernels that append; gpu_flag_take() */
     bool has_flag;
     bool is_faulty; /* the flag was set */
-    size_t n_sound; /* tokens that were appended when it was last 0 */
+    size_t n_sound; /* tokens that were appended when the flag was last 0 */
 };
 
 /* ---- seq_gpu.c ---- */
@@ -62,8 +61,8 @@ void seq_gpu_deinit(struct kvc_seq *s);
  * moved, and lengths
  *
  * Called before the sequence is read or appended to; publishing calls it at once for all sequences, before
- * slots of moved pages are given back. Never while the stream is captured. Return: 0; -ENOMEM, -EIO with a
- * sentence, and a later call repeats it.
+ * slots of moved pages are given back. Never while the stream is captured.
+ * Return: 0; -ENOMEM, -EIO with a sentence, and a later call repeats it.
  */
 int seq_gpu_refresh(struct kvc_seq *s);
 

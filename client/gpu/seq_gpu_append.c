@@ -1,14 +1,14 @@
 /*
- * Appending to sequences on the GPU: at once, into a graph that is being captured, and before each launch of
- * such a graph.
+ * Appending to sequences on the GPU: at once, into a graph that is being captured, and
+ * before each launch of such a graph.
  *
  * The sequences of a call are grouped into launches by their tables. Those with most chunks to pack come
  * first, so that packing is launched for no more sequences than have something to pack.
  *
- * A captured append stores its tokens at the length that is in device memory when the graph runs, and packs
- * nothing. The rest of an append (claiming pages, growing the tail, packing due chunks) is done by
- * kvc_seq_replay() before each launch. So a replayed step costs no launch that stores nothing, and leaves the
- * same bits.
+ * A captured append stores its tokens at the length that is in device memory when the graph runs,
+ * and packs nothing. The rest of an append (claiming pages, growing the tail, packing due chunks) is
+ * done by kvc_seq_replay() before each launch. So a replayed step costs no launch that stores
+ * nothing, and leaves the same bits.
  */
 #include <assert.h>
 #include <errno.h>
@@ -183,7 +183,7 @@ static int seq_gpu_append_by_launch(const void *a, const void *b)
     return x->item < y->item ? -1 : x->item > y->item;
 }
 
-/* How many additions one launch takes, from the first of @of on. */
+/* The number of additions that one launch takes, from the first of @of on. */
 static size_t seq_gpu_append_count_run(const struct seq_gpu_addition *of, size_t n)
 {
     size_t run = 1;
@@ -234,8 +234,8 @@ static int seq_gpu_append_launch_run(const struct seq_append_call *call, const s
     return 0;
 }
 
-/* One or three launches for as many sequences of a table as one takes. After a failure earlier launches stay
- * counted. */
+/* One or three launches, for as many sequences of a table as a launch takes. After a failure the
+ * tokens of earlier launches stay counted. */
 int seq_gpu_append_end(struct seq_append_call *call)
 {
     struct seq_gpu_addition *all = call->client->workers.items;
@@ -275,8 +275,8 @@ int kvc_seq_replay(kvc_seq *s, size_t n_new)
         return fail(seq_gpu_append_error_of(s), -EOPNOTSUPP,
                     "kvc_seq_replay: this client's sequences are not on a GPU, there is no graph to launch");
     if (n_new > KVC_APPEND_TOKENS_MAX)
-        return fail(seq_gpu_append_error_of(s), -EINVAL, "%zu tokens in one launch, at most %d", n_new,
-                    KVC_APPEND_TOKENS_MAX);
+        return fail(seq_gpu_append_error_of(s), -EINVAL, "%zu tokens in one launch, at most %d are allowed",
+                    n_new, KVC_APPEND_TOKENS_MAX);
     if (!seq_is_between_steps(s))
         return fail(seq_gpu_append_error_of(s), -EINVAL,
                     "layers differ in length: launch graphs between steps");

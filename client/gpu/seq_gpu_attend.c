@@ -20,7 +20,7 @@
 #include "gpu/cuda/device_table.h"
 
 enum {
-    SPLIT_PAGES_MIN = 4, /* fewer are not worth a split's fixed cost, partial results above all */
+    SPLIT_PAGES_MIN = 4, /* with fewer pages the fixed cost of a split dominates, mostly partial results */
     SPLITS_MAX = 128,    /* the merging thread adds them one after the other */
 };
 
@@ -120,8 +120,8 @@ static int seq_gpu_attend_by_launch(const void *a, const void *b)
 
 /* ---- launching ---- */
 
-/* As many as run at a time: with fewer, multiprocessors are idle; more would begin when the others have
- * ended. */
+/* As many splits as run at a time: with fewer, multiprocessors are idle; more would
+ * wait until others have ended. */
 static uint32_t seq_gpu_attend_choose_splits(const struct gpu *g, const struct kvc_seq *s, uint32_t n_q,
                                              size_t n_blocks, size_t room)
 {
@@ -135,7 +135,7 @@ static uint32_t seq_gpu_attend_choose_splits(const struct gpu *g, const struct k
     return (uint32_t) (want < most ? want : most);
 }
 
-/* How many parts one launch takes, from the first of @parts on. */
+/* The number of parts that one launch takes, from the first of @parts on. */
 static struct seq_gpu_attend_run seq_gpu_attend_run_of(const struct gpu *g,
                                                        const struct seq_gpu_attend_part *parts, size_t n)
 {

@@ -1,4 +1,4 @@
-/* Opening and closing models, with a daemon or with a table of the caller's. See model.h. */
+/* Opening and closing models, with a daemon or with a table of the caller. See model.h. */
 #include "client/model/model.h"
 
 #include <errno.h>
@@ -174,7 +174,7 @@ int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model)
     r = client_revive(c);
     if (r == 0)
         r = model_remote_open(m);
-    if (r == -ENOTCONN && client_revive(c) == 0) /* the connection was lost in between, and is open again */
+    if (r == -ENOTCONN && client_revive(c) == 0) /* the connection was lost meanwhile, and is open again */
         r = model_remote_open(m);
     if (r == 0)
         r = model_table_follow(m);

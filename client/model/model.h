@@ -1,5 +1,5 @@
 /*
- * A model: its geometry, the tables that its sequences use, and the objects that the daemon gave for it.
+ * A model: its geometry, the tables of its sequences, and the memory objects that the daemon sent for it.
  *
  * Reference counts: the caller's handle and every sequence hold the model; the model (for its current table)
  * and every sequence hold a table. A model handle may be freed before its sequences: they keep working.
@@ -26,19 +26,18 @@ struct model_table {
     struct table *table;
     struct page_layout layout;
     unsigned refs;
-    bool referenced;          /* the daemon counts a reference of ours */
-    struct heap_pool heap[2]; /* private pages on the host, by class */
-    struct model_table_gpu
-        *gpu;              /* its image and private pages on a GPU (client/gpu/gpu_table.c); NULL: none */
-    char kernel_name[48];  /* room for client_ops.kernel_name() */
-    uint64_t code_bits;    /* per token of the shard: of real coordinates */
-    uint64_t padding_bits; /* of padding ones */
-    struct encode_counts counts[2]; /* by side: how the quantisers fit what is encoded (DESIGN 3.3) */
+    bool referenced;             /* the daemon counts a reference of ours */
+    struct heap_pool heap[2];    /* private pages on the host, by class */
+    struct model_table_gpu *gpu; /* image and private pages on a GPU (client/gpu/gpu_table.h); NULL: none */
+    char kernel_name[48];        /* room for client_ops.kernel_name() */
+    uint64_t code_bits;          /* per token of the shard: bits of real coordinates */
+    uint64_t padding_bits;       /* per token of the shard: bits of padding coordinates */
+    struct encode_counts counts[2]; /* by side: how the quantisers fit the encoded vectors (DESIGN 3.3) */
 };
 
-/* What OPEN_MODEL gave; all empty when embedded. */
+/* The objects from the reply to OPEN_MODEL; all empty when embedded. */
 struct model_remote {
-    bool opened;            /* once; model_is_connected(): still */
+    bool opened;            /* it was opened before; model_is_connected(): it is open now */
     uint64_t epoch;         /* of the connection that it was opened on */
     struct backoff backoff; /* of attempts to open it again */
     uint32_t handle;
@@ -76,7 +75,7 @@ struct kvc_model {
 void model_ref(struct kvc_model *m);
 void model_unref(struct kvc_model *m);
 
-/* Whether there is a daemon to talk to about this model. */
+/* Whether the model is open on the present connection. */
 static inline bool model_is_connected(const struct kvc_model *m)
 {
     const struct connection *c = &m->client->connection;
@@ -114,15 +113,16 @@ void model_table_unref_at_daemon(struct kvc_model *m, const uint8_t digest[DIGES
 
 /* ---- model_remote.c ---- */
 
-/* Sends OPEN_MODEL and maps the objects in its reply. @ret_digest: the active table, on which the daemon
- * counts a reference of ours. Return: 0; -ENODATA, -ENOTCONN, -EPROTO, -ENOMEM ... */
+/* Sends OPEN_MODEL and maps the objects in its reply. @ret_digest: the active table, on which the
+ * daemon counts a reference of ours.
+ * Return: 0; -ENODATA, -ENOTCONN, -EPROTO, -ENOMEM ... */
 int model_remote_import(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES]);
 void model_remote_deinit(struct model_remote *r);
 
 /* ---- model_tables.c ---- */
 
-/* model_remote_import(), and the active table becomes the current one. Also when the daemon rebuilt an
- * object. */
+/* model_remote_import(), and makes the active table the current one. Called again when
+ * the daemon rebuilt an object. */
 int model_remote_open(struct kvc_model *m);
 
 /**
@@ -139,10 +139,10 @@ int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], s
 /* The same with a reference at the daemon: sequences may use it. */
 int model_table_hold(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret);
 
-/* Makes sure that the daemon counts a reference of ours on the table. Return: 0; -ESTALE, -ENOENT: the daemon
- * does not have it. */
+/* Makes sure that the daemon counts a reference of ours on the table.
+ * Return: 0; -ESTALE, -ENOENT: the daemon does not have it. */
 int model_table_reference(struct kvc_model *m, struct model_table *t);
 
-/* The same after a reconnection, for all tables that sequences use; a table that the daemon does not have
- * stays unreferenced. */
+/* The same after a reconnection, for all tables that sequences use; a table that the daemon
+ * does not have stays unreferenced. */
 void model_tables_reference(struct kvc_model *m);

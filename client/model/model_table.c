@@ -43,7 +43,7 @@ static int model_table_check(const struct kvc_model *m, const struct table *t, s
     return 0;
 }
 
-/* A row of enc without a number in it belongs to a coordinate that only fills a half-tile. */
+/* A row of zeros in enc belongs to a coordinate that only fills a half-tile. */
 static bool model_table_is_padding(const struct codec *c, unsigned coord, uint32_t d)
 {
     for (uint32_t i = 0; i < d; i++)

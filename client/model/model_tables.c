@@ -13,12 +13,12 @@
 #include "client/model/model.h"
 #include "gpu/device.h"
 
-enum { FOLLOW_TRIES = 8 }; /* activations that may happen while one sequence is opened */
+enum { FOLLOW_TRIES = 8 }; /* activations that may happen while one sequence is created */
 
 /* ---- requests ---- */
 
-/* Reads, not maps, the file that the daemon sent: parsing copies anyway, and a copy cannot change under the
- * check. */
+/* Reads, not maps, the file that the daemon sent: parsing copies anyway, and a copy
+ * cannot change under the check. */
 static int model_tables_read_file(int fd, uint64_t bytes, struct table **ret, struct errmsg *e)
 {
     _cleanup_(freep) uint8_t *image = NULL;

@@ -110,8 +110,7 @@ static int watch_set_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t
         return r;
 
     w->shadow = t;
-    w->payload =
-        aligned_alloc(PAGE_ALIGN, t->layout.slot_bytes[PAGE_REST]); /* slots are multiples of PAGE_ALIGN */
+    w->payload = aligned_alloc(PAGE_ALIGN, t->layout.slot_bytes[PAGE_REST]); /* a multiple of PAGE_ALIGN */
     if (!w->payload || watch_prepare(m) < 0) {
         watch_drop_shadow(m);
         return -ENOMEM;
@@ -393,7 +392,7 @@ void watch_report(struct kvc_model *m)
     r = watch_send_report(m, sums, pointers, off, off != SIZE_MAX ? n_moments : 0);
     if (off != SIZE_MAX)
         arena_give(&c->session.arena, off, n_moments);
-    if (r != -EAGAIN && r != -ENOTCONN) /* those two repeat it later */
+    if (r != -EAGAIN && r != -ENOTCONN) /* after these two errors a later call repeats the report */
         watch_clear_reported(m, off != SIZE_MAX);
     errmsg_clear(&c->error);
 }

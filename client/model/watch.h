@@ -1,11 +1,10 @@
 /*
- * Measuring how tables fit what is really encoded. A sampled share of new chunks is decoded again, and
- * encoded with the operator's shadow table too; error sums per layer and side go to the daemon (REPORT) with
- * a commit. If the program opted in, joint second moments of keys and values go too. No token and no vector
- * leaves the process.
+ * Measuring how well tables fit live vectors. The client decodes a sample of new chunks again, and encodes it
+ * with the shadow table too. A commit sends error sums per layer and side to the daemon (REPORT) and, if the
+ * program requested it, joint second moments of keys and values. No token and no vector leaves the process.
  *
- * A sampled chunk costs about three encodings more. First chunks are not sampled: tables are not made for
- * their sinks.
+ * A sampled chunk costs about three encodings more. First chunks are not sampled: tables
+ * are not solved for their sinks.
  */
 #pragma once
 
@@ -21,7 +20,7 @@ struct model_table;
 struct moments;
 
 #define WATCH_REPORT_MS 2000   /* between reports; the daemon accepts one report per session and second */
-#define WATCH_TOKENS_MAX 65536 /* of one report: then sampling pauses */
+#define WATCH_TOKENS_MAX 65536 /* of one report: sampling pauses until it is sent */
 #define WATCH_MOMENTS_TOKENS_MAX 1048576
 
 /* Of one layer, by side: |x - mu|^2, |x - decoded|^2, and the same error with the shadow table. */
@@ -63,21 +62,21 @@ struct watch_chunk {
 int watch_prepare(struct kvc_model *m);
 void watch_deinit(struct kvc_model *m);
 
-/* Takes over the shadow table that the control page names now. A failure is repeated when the page
- * changes. */
+/* Takes over the shadow table that the control page names now. A failure is
+ * repeated when the page changes. */
 void watch_follow(struct kvc_model *m);
 
-/* Whether chunk @chunk of the model's sequence number @seq, which uses @t, is sampled: the same answer for
- * every layer. */
+/* Whether chunk @chunk of the model's sequence number @seq, which uses @t, is sampled:
+ * the same answer for every layer. */
 bool watch_samples(const struct kvc_model *m, const struct model_table *t, uint64_t seq, size_t chunk);
 
 /* Measures a sampled chunk; keys of all heads first, then values. */
 void watch_add(struct kvc_model *m, const struct watch_chunk *c);
 
-/* Sends the sums, if there are any, it is time, and the model is connected. A failure is repeated by a later
- * call. */
+/* Sends the sums, if there are any, it is time, and the model is connected. A failure
+ * is repeated by a later call. */
 void watch_report(struct kvc_model *m);
 
-/* The table of a new sequence: the canary for the daemon's share of them, else the current one. One
- * reference. */
+/* The table of a new sequence: the canary for the daemon's share of them, else the
+ * current one. One reference. */
 struct model_table *watch_pick_table(struct kvc_model *m, const void *salt, size_t salt_bytes);

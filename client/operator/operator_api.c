@@ -8,7 +8,7 @@
 
 /* ---- eviction ---- */
 
-/* One request, after which there may be more to evict. */
+/* One request. More pages to evict may remain after it. */
 static int operator_evict_some(kvc_client *c, Kvcobra__Evict *evict, uint64_t *pages, uint64_t *bytes,
                                bool *ret_more)
 {

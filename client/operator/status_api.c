@@ -9,13 +9,13 @@
 #include "client/kvcobra-operator.h"
 #include "client/operator/operator_call.h"
 
-/* A status while it is built. Lists have items of the caller's size. */
+/* A status under construction. Lists have items of the caller's size. */
 struct status_api_build {
     kvc_status *status;
     struct options_list tenants, spaces, devices;
 };
 
-/* How a row of status_fields.def is copied; the code around copies "own" fields. */
+/* Copying a row of status_fields.def, by its type; other code copies the fields of type "own". */
 #define COPY_number(to, from, field) (to)->field = (from)->field;
 #define COPY_flag(to, from, field) (to)->field = (from)->field;
 #define COPY_text(to, from, field) (void) snprintf((to)->field, sizeof((to)->field), "%s", (from)->field);

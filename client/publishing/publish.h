@@ -1,7 +1,7 @@
 /*
- * Publishing a run of chunks of one sequence: RESERVE, their bytes written to where the daemon needs them,
- * COMMIT. On the host the daemon copies them from the arena (publish_arena.c); on a GPU the client writes
- * them into the slots (client/gpu/publish_gpu.c).
+ * Publishing a run of chunks of one sequence: the client sends RESERVE, writes the bytes of the chunks, and
+ * sends COMMIT. On the host the client writes them into the arena, and the daemon copies them into the slots
+ * (publish_arena.c). On a GPU the client writes them into the slots (client/gpu/publish_gpu.c).
  */
 #pragma once
 
@@ -21,8 +21,8 @@ struct publish_slot {
 /* {.n = 0}: empty. */
 struct publish_batch {
     size_t first, n;        /* chunks */
-    size_t n_reserved;      /* leading ones that got a slot */
-    int end_err;            /* why the next one got none */
+    size_t n_reserved;      /* number of leading chunks that have a slot */
+    int end_err;            /* errno of the next chunk, which has no slot */
     uint64_t awaited_bytes; /* with -EAGAIN: bytes that other tenants hold and the daemon reclaims */
     bool *exists;           /* published by another client meanwhile */
     struct publish_slot *slots;
@@ -43,7 +43,8 @@ int publish_batch_reserve(struct kvc_seq *s, struct publish_batch *b);
  * @b: commit[] is filled in for those that do not exist
  *
  * A page that the daemon accepted, or that another client published, is leased in place of the private one.
- * If the request as a whole fails, the slots are given back. Return: 0; the first error, with a sentence.
+ * If the request as a whole fails, the slots are given back.
+ * Return: 0; the first error, with a sentence.
  */
 int publish_batch_commit(struct kvc_seq *s, struct publish_batch *b);
 
@@ -53,9 +54,9 @@ void publish_batch_abort(struct kvc_seq *s, struct publish_batch *b);
 /**
  * publish_arena(), publish_gpu() - client_ops.publish: @n chunks from @first on
  * @until_ms: how long to wait for an extent that the daemon creates, by clock_ms(); on a GPU only
- * @ret_n:    leading ones that were handled; more than 0 on success
+ * @ret_n:    number of leading chunks that were handled; more than 0 on success
  *
- * Return: 0; else why not all of those: they stay private.
+ * Return: 0; else the errno of the first of these chunks that was not published; such chunks stay private.
  */
 int publish_arena(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n);
 int publish_gpu(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n);

@@ -14,7 +14,7 @@ struct publish_arena_staging {
 };
 
 /*
- * Copies pages that lie on the heap, or in a pool that is gone, to the arena, where the daemon can read them.
+ * Copies pages from the heap, or from a pool that is gone, to the arena, from which the daemon reads.
  * Return: the number of leading pages of the batch that are in the arena.
  */
 static size_t publish_arena_stage(struct kvc_seq *s, struct publish_arena_staging *x)
@@ -47,7 +47,7 @@ static void publish_arena_unstage(struct kvc_seq *s, struct publish_arena_stagin
                        s->table->layout.slot_bytes[class_of_chunk(x->b.first + i)]);
 }
 
-/* Writes headers and checksums of the pages that have a slot, where the daemon will read them. */
+/* Writes headers and checksums of the pages that have a slot, into the arena, from which the daemon reads. */
 static void publish_arena_fill(struct kvc_seq *s, struct publish_arena_staging *x)
 {
     uint8_t *arena = extent_data(s->model->client->session.arena_extent);

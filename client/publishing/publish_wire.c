@@ -64,7 +64,7 @@ int publish_batch_reserve(struct kvc_seq *s, struct publish_batch *b)
     struct kvc_client *c = s->model->client;
     Kvcobra__Reserve reserve = KVCOBRA__RESERVE__INIT;
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
-    const char *words;
+    const char *sentence;
     int r;
 
     for (size_t i = 0; i < b->n; i++) {
@@ -83,10 +83,10 @@ int publish_batch_reserve(struct kvc_seq *s, struct publish_batch *b)
         return r;
 
     publish_wire_store_slots(b, reply.message->reserve);
-    words = reply.message->message[0] ? reply.message->message : strerror(-b->end_err);
+    sentence = reply.message->message[0] ? reply.message->message : strerror(-b->end_err);
     if (b->end_err < 0)
         (void) fail(&c->error, b->end_err, "kvcobrad accepts %zu of %zu pages, the others stay private: %s",
-                    b->n_reserved, b->n, words);
+                    b->n_reserved, b->n, sentence);
     return 0;
 }
 
@@ -119,10 +119,10 @@ void publish_batch_abort(struct kvc_seq *s, struct publish_batch *b)
 
 /* ---- COMMIT ---- */
 
-/* Page @i of the batch moves to the pool if the daemon accepted it; @words: its sentence about one that it
- * refused. */
+/* Moves page @i of the batch to the pool if the daemon accepted it. @sentence: the
+ * daemon's, about a refused page. */
 static int publish_wire_finish_page(struct kvc_seq *s, const struct publish_batch *b, uint32_t i,
-                                    const Kvcobra__CommitReply *reply, const char *words,
+                                    const Kvcobra__CommitReply *reply, const char *sentence,
                                     struct client_lease *lease)
 {
     struct kvc_client *c = s->model->client;
@@ -135,7 +135,7 @@ static int publish_wire_finish_page(struct kvc_seq *s, const struct publish_batc
                     b->n_reserved);
     if (reply->errs[i] < 0)
         return fail(&c->error, reply->errs[i], "kvcobrad refused chunk %zu, it stays private: %s",
-                    b->first + i, words[0] ? words : strerror(-reply->errs[i]));
+                    b->first + i, sentence[0] ? sentence : strerror(-reply->errs[i]));
 
     r = seq_map_granted(s, b->first + i, &p->key, reply->pages[i], &grant);
     if (r < 0) {

@@ -1,7 +1,7 @@
 /*
- * Publishing: whole chunks, parents first, in batches of RESERVE, fill, COMMIT (publish.h). A page that
- * another client published first is leased in place of ours. A page that the daemon refuses stays private,
- * and the sequence is used as before.
+ * Publishing whole chunks in order of position, in batches of RESERVE, writing, COMMIT (publish.h). A page
+ * that another client published first is leased in place of ours. A page that the daemon refuses stays
+ * private, and the sequence is used as before.
  */
 #include <errno.h>
 #include <string.h>
@@ -81,8 +81,8 @@ static int seq_publish_chunks(struct kvc_seq *s, const uint32_t *tokens, size_t 
 
 /*
  * Packs the due chunks of all layers for which there are pages: an append claimed its own, those of a fork
- * are claimed now if the arena has room. @ret_n: chunks that every layer has packed. Return: 0; -EIO, -ENOMEM
- * of a GPU.
+ * are claimed now if the arena has room. @ret_n: chunks that every layer has packed.
+ * Return: 0; -EIO, -ENOMEM of a GPU.
  */
 static int seq_publish_pack_due(struct kvc_seq *s, size_t *ret_n)
 {
@@ -110,8 +110,8 @@ static void seq_publish_go_private(struct kvc_seq *s)
             (void) page_move_to_heap(s->model->client, s->pages[i]); /* -ENOMEM: it stays in the arena */
 }
 
-/* Publishing frees room in the arena, into which a fork can pack more chunks: repeated while there are
- * more. */
+/* Publishing frees room in the arena, into which a fork can pack more chunks:
+ * repeated while there are more. */
 static int seq_publish_commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
 {
     int64_t until_ms = clock_ms() + WAIT_MS;
@@ -138,7 +138,7 @@ static int seq_publish_commit(struct kvc_seq *s, const uint32_t *tokens, size_t 
     return r;
 }
 
-/* Once more if the connection was lost meanwhile and could be opened again. */
+/* Publishes; repeats it once if the connection was lost meanwhile and could be opened again. */
 static int seq_publish_commit_twice(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
 {
     int r = seq_publish_commit(s, tokens, n_tokens);

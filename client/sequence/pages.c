@@ -86,8 +86,7 @@ static void pages_put_into_pool(struct page *p, const struct page_grant *grant)
     const struct mapped_extent *x = grant->extent;
 
     p->place = PAGE_POOL;
-    p->bytes =
-        x->host ? (uint8_t *) x->host + grant->offset : NULL; /* mapped read-only: only read through it */
+    p->bytes = x->host ? (uint8_t *) x->host + grant->offset : NULL; /* the mapping is read-only */
     p->device = x->host ? 0 : x->device + grant->offset;
     p->extent = grant->extent;
     p->slot = grant->slot;
@@ -116,7 +115,7 @@ bool page_is_shared(const struct page *p)
     return p->place == PAGE_POOL && !p->lease->forgotten && !p->extent->orphan;
 }
 
-/* Gives the bytes back to where they lie. */
+/* Frees the bytes in the heap or arena, or releases the page in the pool. */
 static void pages_give_bytes(struct kvc_client *c, struct page *p)
 {
     switch (p->place) {

@@ -1,8 +1,8 @@
 /*
- * One chunk's packed bytes as this process holds them: in the arena or on the heap while private, in the
- * daemon's pool once published. A page is written by the one sequence that claimed it until all layers are
- * packed; from then on it is immutable and may be shared by forks, which are counted here and not by the
- * daemon.
+ * One chunk's packed bytes as this process holds them: in the arena or on the heap while private,
+ * in the daemon's pool once published. A page is written by the one sequence that claimed it until
+ * all layers are packed; from then on it is immutable and may be shared by forks, which are
+ * counted here and not by the daemon.
  */
 #pragma once
 
@@ -34,7 +34,7 @@ struct page {
     bool has_key;
     struct chunk_key key;
     uint8_t *bytes;               /* header, then payload; NULL on a GPU */
-    cu_ptr device;                /* the same in GPU memory, the header's bytes unused */
+    cu_ptr device;                /* address on a GPU; the bytes of the header are unused there */
     size_t arena_off;             /* PAGE_ARENA */
     struct mapped_extent *extent; /* PAGE_POOL */
     struct client_lease *lease;
@@ -43,7 +43,7 @@ struct page {
     uint64_t generation; /* with slot: identifies the bytes as long as the pool lives */
 };
 
-/* Where a granted page lies, and the lease that holds it. */
+/* The place of a granted page, and the lease that holds it. */
 struct page_grant {
     struct mapped_extent *extent;
     uint64_t offset, generation;
@@ -52,8 +52,8 @@ struct page_grant {
     uint32_t item;
 };
 
-/* Memory of this process for private pages outside the arena: the heap (pages.c), or GPU memory
- * (client/gpu/gpu_table.c). */
+/* Memory of this process for private pages outside the arena: the heap (pages.c), or GPU
+ * memory (client/gpu/gpu_table.c). */
 struct page_ops {
     /* For a page of p->table and p->class: sets p->bytes or p->device. Return: 0; -ENOMEM, -EBUSY, -EIO. */
     int (*take)(struct kvc_client *c, struct page *p);
@@ -77,14 +77,14 @@ int page_claim(struct kvc_client *c, struct model_table *t, enum page_class clas
 int page_leased(struct kvc_client *c, struct model_table *t, enum page_class class,
                 const struct chunk_key *key, const struct page_grant *grant, struct page **ret);
 
-/* A private page was published, or leased again: from now on it is read where it lies in the pool. */
+/* Reads a private page from the pool from now on, after it was published or leased again. */
 void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_grant *grant);
 
 /* Whether it lies in the daemon's pool, held by a lease that the daemon has. */
 bool page_is_shared(const struct page *p);
 
-/* Moves a page from the arena or the pool into memory of this process. Return: 0; -ENOMEM, nothing
- * changed. */
+/* Moves a page from the arena or the pool into memory of this process.
+ * Return: 0; -ENOMEM, nothing changed. */
 int page_move_to_heap(struct kvc_client *c, struct page *p);
 
 static inline struct page *page_ref(struct page *p)
@@ -96,7 +96,7 @@ static inline struct page *page_ref(struct page *p)
 /* The last reference gives the bytes back; client_leases_flush() sends the releases. */
 void page_unref(struct kvc_client *c, struct page *p);
 
-/* On a GPU an address there, which only kernels may read. */
+/* On a GPU a device address, which only kernels may read. */
 static inline uint8_t *page_payload(const struct page *p)
 {
     return (p->bytes ? p->bytes : (uint8_t *) (uintptr_t) p->device) + PAGE_HEADER_BYTES;

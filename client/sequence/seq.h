@@ -7,8 +7,8 @@
  * Layers run one after another, so inside a step they differ in length and in n_packed by what the step
  * appends. Pages are claimed for all layers at once, when the first of them appends.
  *
- * There are three kinds, which differ in their operations (seq_ops.h): on the host, on a GPU, and for
- * evaluation.
+ * There are three kinds, which differ in their operations (seq_ops.h): on the host,
+ * on a GPU, and for evaluation.
  */
 #pragma once
 
@@ -63,12 +63,12 @@ static inline size_t chunks_due(size_t length)
     return length / CHUNK_TOKENS > 0 ? length / CHUNK_TOKENS - 1 : 0;
 }
 
-/* First statement of a public call on a sequence. Return: 0; -EINVAL: @s is NULL; -ECHILD; -EIO: its GPU is
- * lost. */
+/* First statement of a public call on a sequence.
+ * Return: 0; -EINVAL: @s is NULL; -ECHILD; -EIO: its GPU is lost. */
 int seq_enter(struct kvc_seq *s);
 
-/* Before pages are read or published. Return: 0; -ESTALE with a sentence: pages were lost with the daemon;
- * -EINVAL: see seq_ops.check_sound. */
+/* Before pages are read or published.
+ * Return: 0; -ESTALE with a sentence: pages were lost with the daemon; -EINVAL: see seq_ops.check_sound. */
 int seq_check_whole(const struct kvc_seq *s);
 
 /* Length of the shortest layer. */
@@ -87,7 +87,8 @@ size_t seq_n_packed_most(const struct kvc_seq *s);
  * seq_cut() - bring all layers to length @n or less; pages stay
  *
  * Exact as long as the cut lies in every layer's tail. Rows before the tail exist as codes only, so a deeper
- * cut goes to the chunk boundary and drops the rows of the tails. Return: the new length.
+ * cut goes to the chunk boundary and drops the rows of the tails.
+ * Return: the new length.
  */
 size_t seq_cut(struct kvc_seq *s, size_t n);
 

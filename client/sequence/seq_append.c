@@ -1,6 +1,6 @@
 /*
  * Appending: everything that can fail happens for all sequences of a call before the new rows of any of them
- * count. How a sequence stores and packs them is its kind's (seq_ops.h).
+ * count. The operations of a sequence store and pack them (seq_ops.h).
  */
 #include <errno.h>
 
@@ -24,13 +24,14 @@ static int seq_append_check_item(const struct seq_append_call *call, const kvc_a
     s->last_append = call->client->n_appends;
     s->n_pages_before = s->n_pages;
     if (call->layer >= seq_n_layers(s))
-        return fail(e, -EINVAL, "layer %u: the model has %u", call->layer, seq_n_layers(s));
+        return fail(e, -EINVAL, "layer %u: the model has %u layers", call->layer, seq_n_layers(s));
     if (dtype_bytes(call->dtype) == 0)
         return fail(e, -EINVAL, "unknown number type %d", (int) call->dtype);
     if (item->n_new > 0 && (!item->k || !item->v))
         return fail(e, -EINVAL, "k or v of %zu new tokens is NULL", item->n_new);
     if (item->n_new > KVC_APPEND_TOKENS_MAX)
-        return fail(e, -EINVAL, "%zu tokens in one call, at most %d", item->n_new, KVC_APPEND_TOKENS_MAX);
+        return fail(e, -EINVAL, "%zu tokens in one append, at most %d are allowed", item->n_new,
+                    KVC_APPEND_TOKENS_MAX);
 
     return seq_check_whole(s);
 }

@@ -1,4 +1,4 @@
-/* Attention: arguments are checked here, the work is the kind's (seq_ops.h). */
+/* Attention: checks arguments, then calls the operations of the sequences (seq_ops.h). */
 #include <errno.h>
 
 #include "base/cleanup.h"
@@ -14,7 +14,7 @@ static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_it
     if (!item->seq || item->seq->model->client != c)
         return fail(e, -EINVAL, "the sequences of a batch must be of one client");
     if (layer >= seq_n_layers(item->seq))
-        return fail(e, -EINVAL, "layer %u: the model has %u", layer, seq_n_layers(item->seq));
+        return fail(e, -EINVAL, "layer %u: the model has %u layers", layer, seq_n_layers(item->seq));
 
     length = item->seq->ops->attended_length(item->seq, layer);
     if (item->n_q > length)

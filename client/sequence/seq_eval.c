@@ -1,7 +1,7 @@
 /*
- * See seq_eval.h. Tokens are encoded and decoded as they are appended. A chunk that is full is packed into a
- * page, and its decoded rows are then read back from the page's bytes: the measurement sees what would be
- * stored.
+ * See seq_eval.h. Tokens are encoded and decoded as they are appended. A chunk that is full is
+ * packed into a page, and its decoded rows are then read back from the page's bytes: the
+ * measurement sees what would be stored.
  */
 #include "client/sequence/seq_eval.h"
 
@@ -57,7 +57,9 @@ static int seq_eval_check(const struct kvc_seq *s, const kvc_eval_options *o, st
     uint32_t n_layers = seq_n_layers(s);
 
     if (o->n_recent < -1)
-        return fail(e, -EINVAL, "n_recent is %d: at least 0, or -1 for what a decode step sees", o->n_recent);
+        return fail(e, -EINVAL,
+                    "n_recent is %d: at least 0, or -1 for the tokens that a decode step reads exactly",
+                    o->n_recent);
     if (o->sides > BOTH_SIDES)
         return fail(e, -EINVAL, "sides are %u: 1 << KVC_K, 1 << KVC_V or both", o->sides);
     if (o->first_layer >= n_layers || o->n_layers > n_layers - o->first_layer)
@@ -150,7 +152,7 @@ static void seq_eval_deinit(struct kvc_seq *s)
     s->eval = NULL;
 }
 
-/* Rows that queries read of tokens whose position does not make them exact. */
+/* The rows that queries read of tokens that are not exact by their position. */
 static const float *seq_eval_coded_rows(const struct kvc_seq *s, uint32_t layer, enum side side)
 {
     const struct seq_eval *v = s->eval;
@@ -205,8 +207,8 @@ static int seq_eval_load_side(struct kvc_seq *s, uint32_t layer, enum side side,
     return 0;
 }
 
-/* x [n, shard heads, d] := R(p)^sign x for positions p = first, first + 1, ...; @sign 1: as RoPE does, -1:
- * back. */
+/* x [n, shard heads, d] := R(p)^sign x for positions p = first, first + 1, ...;
+ * @sign 1: as RoPE does, -1: back. */
 static void seq_eval_rotate(const struct kvc_seq *s, float *x, size_t first, size_t n, double sign)
 {
     const struct geometry *g = &s->model->geometry;
@@ -248,8 +250,8 @@ static void seq_eval_rotate_back(struct kvc_seq *s, uint32_t layer, size_t at, s
         seq_eval_rotate(s, s->eval->layers[layer].decoded[SIDE_K] + at * seq_eval_row_stride(s), at, n, -1);
 }
 
-/* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which v->keys points to, and rows
- * decoded from them. */
+/* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which v->keys points
+ * to, and rows decoded from them. */
 static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     struct seq_eval_layer *l = &s->eval->layers[layer];
@@ -263,7 +265,7 @@ static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, s
         uint8_t *codes = seq_eval_head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
         int r = codec_encode_keys(view, keys + off, stride, n, codes, &s->table->counts[SIDE_K], scratch);
 
-        assert(r == 0); /* seq_eval_load_side() refused what is not finite */
+        assert(r == 0); /* seq_eval_load_side() refused numbers that are not finite */
         (void) r;
         codec_decode_keys(view, codes, n, l->decoded[SIDE_K] + at * stride + off, stride, scratch);
         s->eval->keys[view.head] = codes;
@@ -272,7 +274,7 @@ static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, s
     seq_eval_rotate_back(s, layer, at, n);
 }
 
-/* The same for values, after the keys of all heads. */
+/* seq_eval_encode_keys() for values; called after the keys of all heads. */
 static void seq_eval_encode_values(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     struct seq_eval_layer *l = &s->eval->layers[layer];
@@ -433,7 +435,8 @@ static int seq_eval_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, 
 
 /* ---- cutting, counting ---- */
 
-/* Exact inside the chunk being filled, whose codes are in memory; packed chunks are not opened again. */
+/* A cut inside the chunk being filled is exact, since its codes are in memory; a
+ * packed chunk is not unpacked. */
 static size_t seq_eval_truncate(struct kvc_seq *s, size_t n)
 {
     n = seq_cut(s, n);
@@ -441,7 +444,7 @@ static size_t seq_eval_truncate(struct kvc_seq *s, size_t n)
     return n;
 }
 
-/* Tokens that the product would hold exactly as the newest ones. */
+/* The newest tokens that a product sequence would hold exactly. */
 static size_t seq_eval_tail_tokens(const struct kvc_seq *s)
 {
     size_t length = seq_length(s);
@@ -453,8 +456,8 @@ static size_t seq_eval_tail_tokens(const struct kvc_seq *s)
 }
 
 /*
- * What the product would hold with this n_sink and n_recent. A last chunk that is not full counts its tokens'
- * codes, and a header and the rounding of a slot.
+ * The bytes that a product sequence would hold with this n_sink and n_recent. A last chunk that is not full
+ * counts the codes of its tokens, a header and the rounding of a slot.
  */
 static void seq_eval_count_usage(const struct kvc_seq *s, kvc_usage *u)
 {
@@ -471,8 +474,8 @@ static void seq_eval_count_usage(const struct kvc_seq *s, kvc_usage *u)
     u->tail_bytes = usage_exact_bytes(s, tail);
 }
 
-/* Missing: what client_ops.seqs does for a whole call, and operations on tails, of which evaluation sequences
- * have none. */
+/* Missing: what client_ops.seqs does for a whole call, and operations on tails, of which
+ * evaluation sequences have none. */
 const struct seq_ops seq_eval_ops = {
     .uses_arena = false,
     .is_shareable = false,

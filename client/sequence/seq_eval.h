@@ -1,7 +1,7 @@
 /*
- * Evaluation sequences, for kvc_seq_new_eval(): every input exact beside the vector that its codes decode to,
- * so that each query of a long append sees what it would have seen as a decode step (DESIGN 4, "Exactness").
- * On the host only, never published.
+ * Evaluation sequences, for kvc_seq_new_eval(). They store every input exactly, beside the vector that its
+ * codes decode to, so that each query of a long append reads the same vectors as in a decode step (DESIGN 4,
+ * "Exactness"). They exist on the host only and are never published.
  */
 #pragma once
 
@@ -10,6 +10,6 @@
 
 extern const struct seq_ops seq_eval_ops;
 
-/* Reads the options of a new sequence and allocates what they need. Return: 0; -EINVAL, -ENOMEM with a
- * sentence. */
+/* Reads the options of a new sequence and allocates what they need.
+ * Return: 0; -EINVAL, -ENOMEM with a sentence. */
 int seq_eval_set_options(struct kvc_seq *s, const kvc_eval_options *o);

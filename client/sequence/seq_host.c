@@ -1,6 +1,6 @@
 /*
- * Sequences in host memory: a token goes into the tail, chunks that are old enough go from the tail into
- * pages. See seq_host.h.
+ * Sequences in host memory: new tokens are stored in the tail, and old chunks are packed from the
+ * tail into pages. See seq_host.h.
  *
  * One token is converted, checked and stored without a system call and without allocating.
  */

@@ -15,8 +15,9 @@
 #include "gpu/attend.h"
 
 enum {
-    SHARE_PAGES_MIN = 16,   /* fewer are not worth a share's fixed cost, mostly K's matrix in whole numbers */
-    BLOCK_QUERIES_MIN = 64, /* fewer do not pay for decoding all pages once more */
+    SHARE_PAGES_MIN =
+        16, /* with fewer pages the fixed cost of a share dominates: mostly K's matrix in whole numbers */
+    BLOCK_QUERIES_MIN = 64, /* with fewer queries, decoding all pages once more costs more than it saves */
     PIECES_PER_WORKER = 4,  /* uneven pieces then take about equal time per worker */
     SHARED_ROWS_MAX = 16,   /* query rows up to which a call is a decode step */
 };

@@ -1,5 +1,5 @@
-/* Reading a sequence in host memory back: decoded vectors of pages, exact ones of sinks and tail. See
- * seq_host.h. */
+/* Reading a sequence in host memory back: decoded vectors of pages, exact ones of
+ * sinks and tail. See seq_host.h. */
 #include <string.h>
 
 #include "base/half.h"

@@ -84,7 +84,7 @@ void seq_free(struct kvc_seq *s)
     model_unref(m);
 }
 
-/* Host memory ran out where no sentence was set; a GPU sets its own. */
+/* Sets the sentence for lack of host memory; functions of a GPU have set their own. */
 static int seq_life_explain(struct kvc_client *c, int r, const char *what)
 {
     return r < 0 && !c->error.text[0] ? fail(&c->error, r, "out of memory for a %s", what) : r;
@@ -104,7 +104,7 @@ static int seq_life_reserve(struct kvc_seq *s)
     return s->ops->refresh(s);
 }
 
-/* With the table that a new sequence of the model gets. */
+/* An empty sequence with the active table or the canary, and with room in the tail. */
 static int seq_life_new_of(struct kvc_model *m, const struct seq_ops *ops, const void *salt,
                            size_t salt_bytes, struct kvc_seq **ret)
 {
@@ -139,8 +139,8 @@ int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret
         return fail(&m->client->error, -EINVAL,
                     "kvc_seq_new: ret_seq is NULL, or salt is NULL with %zu bytes", salt_bytes);
     if (salt_bytes > KVC_SALT_BYTES_MAX)
-        return fail(&m->client->error, -EINVAL, "salt of %zu bytes, at most %d: hash it", salt_bytes,
-                    KVC_SALT_BYTES_MAX);
+        return fail(&m->client->error, -EINVAL, "the salt has %zu bytes, at most %d are allowed: hash it",
+                    salt_bytes, KVC_SALT_BYTES_MAX);
 
     r = seq_life_new_of(m, m->client->ops->seqs, salt, salt_bytes, &s);
     if (r < 0)
@@ -206,7 +206,7 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
 
     if (!ret_kept)
         return fail(&s->model->client->error, -EINVAL,
-                    "kvc_seq_truncate: ret_kept is NULL: the cut may be deeper than asked for");
+                    "kvc_seq_truncate: ret_kept is NULL, but the cut may be deeper than n");
 
     r = s->ops->check_idle(s);
     if (r < 0)
@@ -224,8 +224,8 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
 
 /* ---- forking ---- */
 
-/* After a cut inside a step layers may differ in what is packed: shared pages must be complete in all
- * layers. */
+/* After a cut inside a step layers may differ in what is packed: shared pages
+ * must be complete in all layers. */
 static int seq_life_level_packed(struct kvc_seq *s)
 {
     size_t n = seq_n_packed_most(s);

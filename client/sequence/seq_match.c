@@ -48,7 +48,7 @@ static int seq_match_look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n
     return 0;
 }
 
-/* Adds the pages of a LEASE reply. The first that cannot be used and all after it are given back. */
+/* Adds the pages of a LEASE reply. The first page that cannot be used, and all after it, are released. */
 static int seq_match_add_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply,
                                  const struct seq_match_found *found, size_t n, struct client_lease *lease)
 {
@@ -80,7 +80,7 @@ static int seq_match_add_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *r
     return r;
 }
 
-/* @n_items: n, or n + 1: for the chunk after the found ones the daemon counts why it is missing. */
+/* @n_items: n, or n + 1: the daemon counts the reason why the chunk after the found ones is missing. */
 static int seq_match_lease_batch(struct kvc_seq *s, const struct seq_match_found *found, size_t n,
                                  size_t n_items)
 {

@@ -1,7 +1,7 @@
 /*
  * The operations in which the three kinds of sequences differ: on the host (seq_host.c), on a GPU
  * (client/gpu/gpu_api.c), for evaluation (seq_eval.c). A sequence gets its table when it is created and keeps
- * it. Public calls check their arguments and then call the table; they never ask for the kind.
+ * it. Public calls check their arguments and then call the table; they never test the kind.
  */
 #pragma once
 
@@ -47,39 +47,39 @@ struct seq_ops {
     /* Return: 0; -EINVAL with a sentence: an input of the sequence was not finite. */
     int (*check_sound)(const struct kvc_seq *s);
 
-    /* Before an operation that waits or allocates. Return: 0; -EBUSY with a sentence: the stream is being
-     * captured. */
+    /* Before an operation that waits or allocates.
+     * Return: 0; -EBUSY with a sentence: the stream is being captured. */
     int (*check_idle)(const struct kvc_seq *s);
 
-    /* ---- appending: client_ops.seqs begins and ends a call, each sequence stages and applies its item
-     * ---- */
+    /* ---- appending ---- */
 
+    /* client_ops.seqs begins and ends a call; the kind of each sequence stages and applies its item. */
     int (*append_begin)(struct seq_append_call *call);
 
-    /* Everything that can fail: rows stored behind the length, pages claimed. An item without tokens is not
-     * staged. */
+    /* Does everything that can fail: stores rows behind the length, claims pages. An item
+     * without tokens is not staged. */
     int (*append_stage)(const struct seq_append_call *call, const kvc_append_item *item);
 
-    /* After all items were staged: the new rows count. */
+    /* Adds the new rows to the length, after all items were staged. */
     void (*append_apply)(struct seq_append_call *call, const kvc_append_item *item);
 
     int (*append_end)(struct seq_append_call *call);
 
     /* ---- tail and pages ---- */
 
-    /* Packs layer @layer up to @n_chunks, whose rows are in the tail and whose pages are claimed. Return: 0;
-     * on a GPU -EIO. */
+    /* Packs layer @layer up to @n_chunks, whose rows are in the tail and whose pages are claimed.
+     * Return: 0; on a GPU -EIO. */
     int (*pack)(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
 
-    /* Gives every layer's tail room for exactly @rows rows; a failure changes nothing. Return: 0; -ENOMEM,
-     * -EBUSY, -EIO. */
+    /* Gives every layer's tail room for exactly @rows rows; a failure changes nothing.
+     * Return: 0; -ENOMEM, -EBUSY, -EIO. */
     int (*resize_tail)(struct kvc_seq *s, size_t rows);
 
-    /* Only the first @n pages stay. Called before the others are given back. */
+    /* Only the first @n pages stay. Called before the others are released. */
     void (*pages_dropped)(struct kvc_seq *s, size_t n);
 
-    /* Pages or lengths changed outside append_*(): the GPU's copy is brought up to date. Return: 0; -ENOMEM,
-     * -EIO. */
+    /* Pages or lengths changed outside append_*(): the GPU's copy is brought up to date.
+     * Return: 0; -ENOMEM, -EIO. */
     int (*refresh)(struct kvc_seq *s);
     int (*lengths_changed)(struct kvc_seq *s);
 
@@ -97,7 +97,7 @@ struct seq_ops {
 
     int (*read)(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
 
-    /* Adds to *u what the sequence takes; u->tokens is set. */
+    /* Adds the bytes of the sequence to *u; u->tokens is set. */
     void (*count_usage)(const struct kvc_seq *s, kvc_usage *u);
 
     /* ---- one piece of seq_host_attend(), NULL on a GPU ---- */
@@ -107,7 +107,7 @@ struct seq_ops {
     void (*attend_piece)(const struct seq_attend_call *c, const struct seq_attend_piece *p, void *scratch);
 };
 
-/* Operations that one kind does not need. */
+/* For operations that a kind does not need. */
 int seq_ops_nothing(struct kvc_seq *s);
 int seq_ops_check_nothing(const struct kvc_seq *s);
 int seq_ops_append_nothing(struct seq_append_call *call);

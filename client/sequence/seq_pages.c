@@ -73,7 +73,7 @@ int seq_claim(struct kvc_seq *s, size_t n_pages)
     seq_drop_pages(s, before);
     if (r == -ENOSPC)
         return seq_pages_no_space(s, n_pages);
-    if (c->gpu && c->error.text[0]) /* it names the memory that has no room: the host's or the GPU's */
+    if (c->gpu && c->error.text[0]) /* the sentence names the memory that is full: the host's or the GPU's */
         return r;
 
     return fail(&c->error, r, "out of memory for %zu pages", n_pages - before);

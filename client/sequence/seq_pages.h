@@ -1,5 +1,5 @@
-/* The pages of a sequence: claiming, dropping, and their addresses. Used by every kind of sequence, and by
- * matching and publishing. */
+/* The pages of a sequence: claiming, dropping, and their addresses. Used by every kind of
+ * sequence, and by matching and publishing. */
 #pragma once
 
 #include <stddef.h>

@@ -12,8 +12,8 @@ static inline enum page_class class_of_chunk(size_t chunk)
     return chunk == 0 ? PAGE_FIRST : PAGE_REST;
 }
 
-/* Key of the chunk of @tokens ([64]) after @parent (NULL: the first chunk) with this sequence's table, model
- * and salt. */
+/* Key of the chunk of @tokens ([64]) after @parent (NULL: the first chunk) with this
+ * sequence's table, model and salt. */
 void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
                    struct chunk_key *ret_key);
 
@@ -35,6 +35,6 @@ void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_k
 int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key, const Kvcobra__PageRef *ref,
                     struct page_grant *ret);
 
-/* Requests a lease on @n pages of the sequence. Return: 0: *ret has the LEASE reply; else as
- * connection_request(). */
+/* Requests a lease on @n pages of the sequence.
+ * Return: 0: *ret has the LEASE reply; else as connection_request(). */
 int seq_pool_lease(struct kvc_seq *s, Kvcobra__LeaseItem **items, size_t n, struct reply *ret);

@@ -1,4 +1,4 @@
-/* Reading a sequence back: arguments are checked here, the work is the kind's (seq_ops.h). */
+/* Reading a sequence back: checks arguments, then calls the operations of the sequence (seq_ops.h). */
 #include <errno.h>
 
 #include "client/sequence/seq.h"

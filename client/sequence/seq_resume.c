@@ -10,8 +10,8 @@
 
 /* ---- unprotected pages ---- */
 
-/* Whether the page lies in the present pool without a lease that the daemon has, or in memory that may be
- * freed. */
+/* Whether the page lies in the present pool without a lease that the daemon has, or
+ * in memory that may be freed. */
 static bool seq_resume_is_unprotected(const struct page *p)
 {
     return p->place == PAGE_POOL && (p->extent->lost || (p->lease->forgotten && !p->extent->orphan));
@@ -34,8 +34,8 @@ static void seq_resume_mark_lost(struct kvc_client *c)
 
 /* ---- leasing them again ---- */
 
-/* The same slot and generation hold the same bytes: the daemon raises the generation before it writes a
- * slot. */
+/* The same slot and generation hold the same bytes: the daemon raises the
+ * generation before it writes a slot. */
 static int seq_resume_protect_page(struct kvc_seq *s, size_t chunk, const Kvcobra__PageRef *ref,
                                    struct client_lease *lease, uint32_t item)
 {

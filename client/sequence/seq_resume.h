@@ -1,17 +1,18 @@
 /*
- * What sequences keep when a lost connection is open again: the daemon was killed and restarted, or only the
- * connection broke. client_revive() connects; this file is the hooks that it calls
+ * What sequences keep after a lost connection was opened again: the daemon was killed and restarted,
+ * or only the connection broke. client_revive() connects and calls the hooks in this file
  * (client/connection/client_ops.h).
  *
- * Three answers of the greeting (struct resumption) decide:
+ * Three results of the greeting (struct resumption) decide:
  *
- *   session resumed              leases keep their numbers; those whose reply was lost are released
- *     same daemon                the arena and references on tables are still valid
- *     restarted daemon           pages in the old arena move to the heap; references are taken again
- *   other session, other pool    no daemon owns the old extents: their pages stay readable, are private, and
- * a commit publishes them again other session, same pool     nothing protects the pages that were held: each
- * is leased again by key, slot and generation before it is read; if the daemon does not have it, its sequence
- * is lost from there on (first_lost)
+ *   session resumed            leases keep their numbers; leases whose reply was lost are released
+ *     same daemon              the arena and references on tables are still valid
+ *     restarted daemon         pages in the old arena move to the heap; references are taken again
+ *   other session, other pool  no daemon owns the old extents: their pages stay readable, are private, and a
+ *                              commit publishes them again
+ *   other session, same pool   nothing protects the pages that were held: each page is leased again by key,
+ *                              slot and generation before it is read. If the daemon does not have a page, its
+ *                              sequence is lost from that page on (first_lost)
  */
 #pragma once
 

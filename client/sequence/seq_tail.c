@@ -32,7 +32,7 @@ void seq_trim_tail(struct kvc_seq *s)
             return;
 
     if (s->tail_rows > TAIL_ROWS_MIN && s->ops->resize_tail(s, TAIL_ROWS_MIN) < 0)
-        *e = before; /* no memory for the copy: the tail stays long */
+        *e = before; /* without memory for the copy the tail stays long */
 }
 
 /* New buffers for all layers and sides; those that are not NULL are freed with the array. */

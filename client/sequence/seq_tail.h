@@ -1,6 +1,6 @@
 /*
- * The exact tail of a sequence: binary16 of x - mean of the tokens that are not packed, per layer, side and
- * head.
+ * The exact tail of a sequence: binary16 of x - mean of the tokens that are not
+ * packed, per layer, side and head.
  *
  * seq_grow_tail() and seq_trim_tail() are for every kind of sequence that has a tail; the other functions are
  * the host's, whose rows lie in struct layer.
@@ -37,8 +37,8 @@ void seq_trim_tail(struct kvc_seq *s);
 /* seq_ops.resize_tail. Return: 0; -ENOMEM. */
 int seq_tail_resize(struct kvc_seq *s, size_t rows);
 
-/* Stores new rows behind the present ones; they count when the caller raises the length. Return: 0; -EINVAL
- * with a sentence: a number is not finite, or too far from the mean for binary16. */
+/* Stores new rows behind the present ones; they count when the caller raises the length.
+ * Return: 0; -EINVAL with a sentence: a number is not finite, or too far from the mean for binary16. */
 int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from,
                    size_t n_new);
 

@@ -7,11 +7,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The @nth allocation from now on (1 = the next) fails; 0 disarms. */
+/* Makes the @nth allocation from now on fail (1 = the next); 0: none. */
 void fault_arm(unsigned nth);
 
 /* Whether the armed allocation has failed. */
 bool fault_fired(void);
 
-/* Blocks allocated through here and not freed. */
+/* The number of blocks that were allocated through the wrappers and not freed. */
 long fault_live_blocks(void);

@@ -21,7 +21,7 @@ static const struct gpu_pair_shape shape = {
 
 enum { PIECE = 150, N_PIECES = 3, KEPT = 260, NTH_MAX = 300 };
 
-/* A sequence of calls of one program, on the CPU and then on the GPU. */
+/* The same calls on the CPU and then on the GPU. */
 struct program {
     struct gpu_pair t;
     struct seq_pair s, f;
@@ -29,7 +29,7 @@ struct program {
     struct gpu_memory on_gpu[2][2], q, out;
     size_t kept;
     unsigned n_failed; /* calls that were repeated */
-    int first_err;     /* if nothing is repeated: all later calls must return it too */
+    int first_err;     /* if calls are not repeated: all later calls must return it too */
     bool repeats;
 };
 
@@ -66,8 +66,8 @@ static void program_deinit(struct program *p)
     gpu_pair_free(&p->t);
 }
 
-/* Checks the result of one call; repeats it in tests of repeated calls. */
-static bool again(struct program *p, int r)
+/* Checks the result of one call. Return: whether the test must repeat the call. */
+static bool must_repeat(struct program *p, int r)
 {
     if (r == 0) {
         CU_ASSERT_EQUAL(p->first_err, 0);
@@ -93,7 +93,7 @@ static void append_piece(struct program *p, size_t first)
         const float *k = (const float *) (uintptr_t) p->on_gpu[layer][0].at + off;
         const float *v = (const float *) (uintptr_t) p->on_gpu[layer][1].at + off;
 
-        while (again(p, kvc_seq_append(p->s.gpu, layer, KVC_F32, k, v, PIECE)))
+        while (must_repeat(p, kvc_seq_append(p->s.gpu, layer, KVC_F32, k, v, PIECE)))
             CU_ASSERT_EQUAL(p->s.gpu->layers[layer].length, first);
     }
 }
@@ -103,30 +103,30 @@ static void run(struct program *p)
 {
     float *q = (float *) (uintptr_t) p->q.at, *out = (float *) (uintptr_t) p->out.at;
 
-    while (again(p, kvc_seq_new(p->t.gpu_model, NULL, 0, &p->s.gpu)))
+    while (must_repeat(p, kvc_seq_new(p->t.gpu_model, NULL, 0, &p->s.gpu)))
         CU_ASSERT_PTR_NULL(p->s.gpu);
     if (!p->s.gpu)
         return;
     for (size_t i = 0; i < N_PIECES; i++)
         append_piece(p, i * PIECE);
-    while (again(p, kvc_seq_attend(p->s.gpu, 0, q, 1, out)))
+    while (must_repeat(p, kvc_seq_attend(p->s.gpu, 0, q, 1, out)))
         ;
-    while (again(p, kvc_seq_attend(p->s.gpu, 1, q, 60, out)))
+    while (must_repeat(p, kvc_seq_attend(p->s.gpu, 1, q, 60, out)))
         ;
-    while (again(p, kvc_seq_fork(p->s.gpu, &p->f.gpu)))
+    while (must_repeat(p, kvc_seq_fork(p->s.gpu, &p->f.gpu)))
         CU_ASSERT_PTR_NULL(p->f.gpu);
-    while (again(p, kvc_seq_replay(p->s.gpu, 0)))
+    while (must_repeat(p, kvc_seq_replay(p->s.gpu, 0)))
         ;
-    while (again(p, kvc_seq_read(p->s.gpu, 1, KVC_V, 3, 7, out)))
+    while (must_repeat(p, kvc_seq_read(p->s.gpu, 1, KVC_V, 3, 7, out)))
         ;
-    while (again(p, kvc_client_synchronize(p->t.gpu)))
+    while (must_repeat(p, kvc_client_synchronize(p->t.gpu)))
         ;
-    while (again(p, kvc_seq_truncate(p->s.gpu, KEPT, &p->kept)))
+    while (must_repeat(p, kvc_seq_truncate(p->s.gpu, KEPT, &p->kept)))
         ;
 }
 
-/* A symbol of the loaded driver; @library keeps it loaded. */
-static struct standin_left left(void *library)
+/* The objects that are still open in the stand-in driver; @library keeps it loaded. */
+static struct standin_left open_objects(void *library)
 {
     void *address = dlsym(library, "standin_left");
     standin_left_call call;
@@ -136,9 +136,9 @@ static struct standin_left left(void *library)
     return call();
 }
 
-static void expect_nothing_left(void *library)
+static void expect_nothing_open(void *library)
 {
-    struct standin_left l = left(library);
+    struct standin_left l = open_objects(library);
 
     CU_ASSERT_EQUAL(l.allocations, 0);
     CU_ASSERT_EQUAL(l.contexts, 0);
@@ -148,7 +148,7 @@ static void expect_nothing_left(void *library)
     (void) dlclose(library);
 }
 
-static void order_failure(const char *call, unsigned nth, int error)
+static void set_failure(const char *call, unsigned nth, int error)
 {
     char setting[96];
 
@@ -157,22 +157,22 @@ static void order_failure(const char *call, unsigned nth, int error)
 }
 
 /*
- * The n-th allocation on the GPU finds no memory. Buffers of the test are taken first, six of them; what
- * failed is done again, and then the GPU's sequences are the CPU's.
+ * The n-th allocation on the GPU finds no memory; the first six are buffers of the test. The failed call is
+ * repeated, and then the GPU's sequences equal the CPU's.
  */
 static void test_no_memory_of_the_gpu(void)
 {
     unsigned nth = 7;
 
     if (getenv("TEST_GPU")) {
-        test_skip("a real GPU does not fail on order");
+        test_skip("a real GPU does not fail on demand");
         return;
     }
     for (bool fired = true; fired && nth < NTH_MAX; nth++) {
         void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         struct program p;
 
-        order_failure("cuMemAlloc_v2", nth, 2);
+        set_failure("cuMemAlloc_v2", nth, 2);
         program_init(&p, true);
         run(&p);
         CU_ASSERT_TRUE(seq_pair_is_alike(&p.t, &p.s));
@@ -180,7 +180,7 @@ static void test_no_memory_of_the_gpu(void)
         fired = p.n_failed > 0;
         program_deinit(&p);
         CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
-        expect_nothing_left(library);
+        expect_nothing_open(library);
     }
     CU_ASSERT_TRUE(nth >= 12 && nth < NTH_MAX); /* flags, plans, tails, addresses, pages, a workspace */
 }
@@ -213,7 +213,7 @@ static void test_lost_at_any_launch(void)
     unsigned nth = 1;
 
     if (getenv("TEST_GPU")) {
-        test_skip("a real GPU is not lost on order");
+        test_skip("a real GPU is not lost on demand");
         return;
     }
     for (bool fired = true; fired && nth < NTH_MAX; nth += 3) {
@@ -221,7 +221,7 @@ static void test_lost_at_any_launch(void)
         struct program p;
         kvc_seq *s = NULL;
 
-        order_failure("cuLaunchKernel", nth, -CU_LAUNCH_FAILED);
+        set_failure("cuLaunchKernel", nth, -CU_LAUNCH_FAILED);
         program_init(&p, false);
         run(&p);
         fired = p.first_err < 0;
@@ -232,7 +232,7 @@ static void test_lost_at_any_launch(void)
         }
         program_deinit(&p);
         CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
-        expect_nothing_left(library);
+        expect_nothing_open(library);
     }
     CU_ASSERT_TRUE(nth > 20 && nth < NTH_MAX);
 }

@@ -1,8 +1,8 @@
 /*
- * Publishing from a GPU while every allocation of the host or call of the driver fails once, or the GPU is
- * lost in it: an errno and a sentence, a later commit publishes, all objects of the driver are freed. The
- * daemon is tests/unit/client/hostile_peer.c with correct replies, the driver the stand-in, whose calls fail
- * as STANDIN_FAIL selects.
+ * Publishing from a GPU while every allocation of the host or call of the driver fails once, or the GPU
+ * is lost in it: an errno and a sentence, a later commit publishes, all objects of the driver are freed.
+ * The daemon is tests/unit/client/hostile_peer.c with correct replies, the driver the stand-in, whose
+ * calls fail as STANDIN_FAIL selects.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ static void daemon_case_init(struct daemon_case *w)
     w->x = embedded_input(&w->m, 5, 0, KVC_K, 0, TEXT);
     w->peer = calloc(1, sizeof(*w->peer));
     CU_ASSERT_PTR_NOT_NULL_FATAL(w->peer);
-    peer_init(w->peer, &w->m, GPU_TRUTH);
+    peer_init(w->peer, &w->m, GPU_CORRECT);
     listener = peer_listen(w->dir, w->path, sizeof(w->path));
     w->pid = fork();
     if (w->pid == 0)
@@ -90,8 +90,9 @@ static int get_ready(const struct daemon_case *w, kvc_client *c, struct gpu_memo
 }
 
 /*
- * Commits twice. Return: the first error. The second commit publishes what failed in the first, unless the
- * GPU is lost; a connection that was closed for lack of memory leaves the page private.
+ * Commits twice.
+ * Return: the first error. The second commit publishes what failed in the first, unless the GPU is lost; a
+ * connection that was closed for lack of memory leaves the page private.
  */
 static int publish(kvc_client *c, kvc_seq *s)
 {
@@ -138,7 +139,7 @@ static void expect_nothing_left(const char *call, unsigned nth)
     struct standin_left l = standin_look();
 
     if (l.handles + l.mappings + l.ranges + l.allocations + l.contexts + l.modules != 0)
-        printf("    %s %u: something is left open\n", call, nth);
+        printf("    %s %u: an object is still open\n", call, nth);
     CU_ASSERT(l.handles == 0 && l.mappings == 0 && l.ranges == 0 && l.allocations == 0 && l.contexts == 0 &&
               l.modules == 0);
 }
@@ -210,8 +211,8 @@ static void test_no_memory_of_the_host(void)
         fired = fault_fired();
         fault_arm(0);
         daemon_case_deinit(&w);
-        /* without memory for a reply the connection is closed; during the greeting connecting fails
-         * (-EPROTO) */
+        /* without memory for a reply the connection is closed; during the greeting
+         * connecting fails (-EPROTO) */
         if (r < 0 && r != -ENOMEM && r != -ENOTCONN && r != -EPROTO)
             printf("    allocation %u: %s\n", nth, strerror(-r));
         CU_ASSERT(r == 0 || r == -ENOMEM || r == -ENOTCONN || r == -EPROTO);
@@ -222,5 +223,5 @@ static void test_no_memory_of_the_host(void)
     (void) dlclose(driver);
 }
 
-const char test_suite[] = "publishing on a GPU while things fail";
+const char test_suite[] = "publishing on a GPU while calls fail";
 const struct test_case test_cases[] = {TEST(test_failing_driver), TEST(test_no_memory_of_the_host), TEST_END};

@@ -31,8 +31,8 @@ void embedded_free(struct embedded *m);
 
 kvc_model_id embedded_id(const struct embedded *m);
 
-/* One token of one layer through the codec alone: rows [shard heads, d] in, decoded rows out (may be the
- * same). */
+/* Encodes and decodes one token of one layer by the codec alone: rows [shard heads, d] in, decoded rows
+ * out, which may be the same memory. */
 void embedded_round_trip(const struct embedded *m, const struct table *t, uint32_t layer, const float *k,
                          const float *v, float *ret_k, float *ret_v);
 
@@ -53,12 +53,12 @@ double *embedded_attention(const struct embedded *m, const float *k, const float
 float *embedded_read(const struct embedded *m, kvc_seq *s, uint32_t layer, enum kvc_side side, size_t n);
 
 /*
- * What nmse() of attention may be. The reference's scores and sums are binary32, exact rows binary16 of x -
- * mean, which read() gives back alike: a few hundred terms of relative error 2^-24 stay below 2^-16 of the
- * output, and that squared is the limit. A wrong token, rotation or mask gives more than 1e-3, squared 1e-6.
- * Other kernels may take decode steps with 6 to 8 bits of weights and factors (gpu/cpu/decode.h; gpu's own
- * tests hold them to a bound derived case by case): 1 in 64, squared. tests/unit/client/meson.build runs the
- * tests on both.
+ * The bound of nmse() of attention. The reference's scores and sums are binary32, exact rows binary16 of x -
+ * mean, which read() returns alike: a few hundred terms of relative error 2^-24 stay below 2^-16 of the
+ * output, and that squared is the limit. A wrong token, rotation or mask gives more than 1e-3, squared
+ * 1e-6. Other kernels may take decode steps with 6 to 8 bits of weights and factors (gpu/cpu/decode.h;
+ * gpu's own tests hold them to a bound derived case by case): 1 in 64, squared.
+ * tests/unit/client/meson.build runs the tests on both.
  */
 double embedded_nmse_max(const struct embedded *m);
 

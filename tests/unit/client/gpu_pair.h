@@ -1,7 +1,7 @@
 /*
- * The same sequences twice: of an embedded client on the CPU, which other tests compare with oracles, and of
- * one on the GPU. Both must hold the same: packed bytes and decoded vectors to the bit, attention within the
- * error bound of its kernels.
+ * Pairs of equal sequences: one of an embedded client on the CPU, which other tests compare with oracles, and
+ * one of a client on the GPU. Packed bytes and decoded vectors of both must be equal to the bit, and
+ * attention must agree within the error bound of its kernels.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ struct gpu_pair {
 /* One text in both clients. */
 struct seq_pair {
     kvc_seq *cpu, *gpu;
-    uint64_t text; /* of tokens appended from now on */
+    uint64_t text; /* selects the vectors of tokens that are appended from now on */
 };
 
 /* Failures are asserted, except of opening the GPU's client if @ret_err is not NULL: it gets the first error,
@@ -41,16 +41,16 @@ void gpu_pair_open(struct gpu_pair *t, const struct gpu_pair_shape *shape, int *
 struct gpu_pair gpu_pair_new(const struct gpu_pair_shape *shape);
 void gpu_pair_free(struct gpu_pair *t);
 
-/* Another table's models in the same clients, which @t frees. @shape: as that of @t, but for bpd, sinks and
- * prediction. */
+/* Models with another table in the clients of @t, which @t frees. @shape: as that of @t,
+ * except for bpd, sinks and prediction. */
 struct gpu_pair gpu_pair_other(const struct gpu_pair *t, const struct gpu_pair_shape *shape);
 
 struct seq_pair seq_pair_new(const struct gpu_pair *t, uint64_t text);
 struct seq_pair seq_pair_fork(const struct seq_pair *s, uint64_t text);
 void seq_pair_free(struct seq_pair *s);
 
-/* Vectors of a position: one token's, in any layer, [shard heads * d] per side, queries [shard query heads *
- * d]. */
+/* Input vectors of positions @first .. @first + n - 1: keys and values [n, shard heads * d], queries [n,
+ * shard query heads * d]. malloc'ed. */
 float *gpu_pair_input(const struct gpu_pair *t, uint64_t text, uint32_t layer, unsigned kind, size_t first,
                       size_t n);
 
@@ -63,13 +63,13 @@ int seq_pair_append(const struct gpu_pair *t, struct seq_pair *s, enum kvc_dtype
 int seq_pair_append_layer(const struct gpu_pair *t, struct seq_pair *s, uint32_t layer, enum kvc_dtype dtype,
                           size_t n);
 
-/* The newest @n_q[i] tokens of @n sequences attend in @layer, in one batch; results are compared with
- * attention in binary64. */
+/* The newest @n_q[i] tokens of @n sequences attend in @layer, in one batch; results are
+ * compared with attention in binary64. */
 bool gpu_pair_attend(const struct gpu_pair *t, struct seq_pair *seqs, const size_t *n_q, size_t n,
                      uint32_t layer, uint32_t window);
 
-/* Compare one range of one layer and side; and everything that a sequence holds: lengths, packed bytes,
- * reads, usage. */
+/* Whether both sequences read alike in a range of one layer and side; and whether they are alike in
+ * everything: lengths, packed bytes, reads, usage. */
 bool seq_pair_reads_alike(const struct gpu_pair *t, const struct seq_pair *s, uint32_t layer,
                           enum kvc_side side, size_t first, size_t n);
 bool seq_pair_is_alike(const struct gpu_pair *t, const struct seq_pair *s);

@@ -1,12 +1,14 @@
-/* The installed headers alone, as C99 and as C++: nothing else may be needed to use the library. */
+/* Uses the installed headers alone, as C99 and as C++: a user of the library needs no other header. */
 #include "client/kvcobra-operator.h"
 #include "client/kvcobra.h"
 
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
-    int
-    kvcobra_header_compiles(void);
+int kvcobra_header_compiles(void);
+#ifdef __cplusplus
+}
+#endif
 
 int kvcobra_header_compiles(void)
 {

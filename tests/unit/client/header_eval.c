@@ -1,11 +1,13 @@
-/* The header for evaluation alone, as C99 and as C++. */
+/* Uses the header for evaluation alone, as C99 and as C++. */
 #include "client/kvcobra-eval.h"
 
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
-    int
-    kvcobra_eval_header_compiles(void);
+int kvcobra_eval_header_compiles(void);
+#ifdef __cplusplus
+}
+#endif
 
 int kvcobra_eval_header_compiles(void)
 {

@@ -40,25 +40,25 @@ static void answer_hello(struct peer *p, Kvcobra__Reply *reply)
 
     kvcobra__hello_reply__init(&hello);
     kvcobra__lease_reply__init(&lease);
-    hello.version = p->lie == HELLO_VERSION ? 9 : PROTO_VERSION;
+    hello.version = p->wrong == HELLO_VERSION ? 9 : PROTO_VERSION;
     hello.session_token =
-        (ProtobufCBinaryData){p->lie == HELLO_SHORT_TOKEN ? 31 : SESSION_TOKEN_BYTES, token};
+        (ProtobufCBinaryData){p->wrong == HELLO_SHORT_TOKEN ? 31 : SESSION_TOKEN_BYTES, token};
     reply->body_case = KVCOBRA__REPLY__BODY_HELLO;
     reply->hello = &hello;
-    if (p->lie == HELLO_WRONG_BODY) {
+    if (p->wrong == HELLO_WRONG_BODY) {
         reply->body_case = KVCOBRA__REPLY__BODY_LEASE;
         reply->lease = &lease;
     }
-    reply->id += p->lie == HELLO_OTHER_ID;
-    reply->err = p->lie == HELLO_POSITIVE_ERRNO ? 5 : 0;
-    reply->boot_id.len -= p->lie == HELLO_SHORT_BOOT_ID;
-    if (p->lie == HELLO_SILENT_CLOSE)
+    reply->id += p->wrong == HELLO_OTHER_ID;
+    reply->err = p->wrong == HELLO_POSITIVE_ERRNO ? 5 : 0;
+    reply->boot_id.len -= p->wrong == HELLO_SHORT_BOOT_ID;
+    if (p->wrong == HELLO_SILENT_CLOSE)
         _exit(0);
 }
 
 static bool is_gpu(const struct peer *p)
 {
-    return p->lie >= GPU_TRUTH;
+    return p->wrong >= GPU_CORRECT;
 }
 
 static void answer_confirm(const struct peer *p, Kvcobra__Reply *reply)
@@ -68,19 +68,19 @@ static void answer_confirm(const struct peer *p, Kvcobra__Reply *reply)
     static uint8_t pool[BOOT_ID_BYTES] = {9};
 
     kvcobra__confirm_reply__init(&confirm);
-    confirm.pool = (ProtobufCBinaryData){p->lie == CONFIRM_NO_POOL ? 0 : sizeof(pool), pool};
-    if (p->lie == CONFIRM_OTHER_BOOT_ID)
+    confirm.pool = (ProtobufCBinaryData){p->wrong == CONFIRM_NO_POOL ? 0 : sizeof(pool), pool};
+    if (p->wrong == CONFIRM_OTHER_BOOT_ID)
         reply->boot_id.data[0] = 8;
-    if (p->lie == CONFIRM_NO_BODY)
+    if (p->wrong == CONFIRM_NO_BODY)
         return;
     reply->body_case = KVCOBRA__REPLY__BODY_CONFIRM;
     reply->confirm = &confirm;
     kvcobra__device__init(&device);
     device.name = (char *) "gpu0";
     device.uuid =
-        (char *) (p->lie == GPU_OTHER_DEVICE ? "GPU-c1c1c1c1-c1c1-c1c1-c1c1-c1c1c1c1c1c1" : PEER_GPU);
+        (char *) (p->wrong == GPU_OTHER_DEVICE ? "GPU-c1c1c1c1-c1c1-c1c1-c1c1-c1c1c1c1c1c1" : PEER_GPU);
     device.pool_bytes = PEER_EXTENT_BYTES;
-    confirm.device = is_gpu(p) && p->lie != GPU_NO_DEVICE ? &device : NULL;
+    confirm.device = is_gpu(p) && p->wrong != GPU_NO_DEVICE ? &device : NULL;
 }
 
 static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
@@ -88,13 +88,13 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
     static Kvcobra__OpenModelReply open;
     const struct index_hit hit = {5, 0, 6};
     struct extent *control = object(CONTROL_PAGE_BYTES, EXTENT_READ), *index = object(65536, EXTENT_READ);
-    struct extent *session = object(p->lie == OPEN_SESSION_SIZE ? 8192 : 4096, EXTENT_READ_WRITE);
+    struct extent *session = object(p->wrong == OPEN_SESSION_SIZE ? 8192 : 4096, EXTENT_READ_WRITE);
     struct extent *arena = object(1 << 20, EXTENT_READ_WRITE);
     struct control_page *page = extent_data(control);
     struct index_writer w;
-    unsigned entry = p->lie == CONTROL_ENTRY ? 200 : 0;
+    unsigned entry = p->wrong == CONTROL_ENTRY ? 200 : 0;
 
-    if (p->lie == CONTROL_NONE)
+    if (p->wrong == CONTROL_NONE)
         entry = 255;
     page->magic = CONTROL_MAGIC;
     page->version = 1;
@@ -102,14 +102,14 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
     page->models[0].word = control_word(1, entry, 255, 0);
     index_writer_init(&w, extent_data(index), extent_bytes(index));
     assert(index_insert(&w, &p->key, &hit) == 0);
-    if (p->lie == OPEN_INDEX_HEAD)
+    if (p->wrong == OPEN_INDEX_HEAD)
         ((uint8_t *) extent_data(index))[8 + 3] = 1;
     kvcobra__open_model_reply__init(&open);
     open.model = 1;
-    open.control_slot = p->lie == OPEN_CONTROL_SLOT ? CONTROL_MODELS_MAX : 0;
+    open.control_slot = p->wrong == OPEN_CONTROL_SLOT ? CONTROL_MODELS_MAX : 0;
     open.table_digest = (ProtobufCBinaryData){32, p->digest};
-    open.index_key = (ProtobufCBinaryData){p->lie == OPEN_SHORT_KEY ? 31 : 32, (uint8_t *) index_key};
-    open.control_bytes = CONTROL_PAGE_BYTES + (p->lie == OPEN_CONTROL_SIZE ? 4096 : 0);
+    open.index_key = (ProtobufCBinaryData){p->wrong == OPEN_SHORT_KEY ? 31 : 32, (uint8_t *) index_key};
+    open.control_bytes = CONTROL_PAGE_BYTES + (p->wrong == OPEN_CONTROL_SIZE ? 4096 : 0);
     open.index_bytes = extent_bytes(index);
     open.session_bytes = extent_bytes(session);
     open.arena_bytes = extent_bytes(arena);
@@ -119,11 +119,11 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
     fds[1] = extent_fd(index);
     fds[2] = extent_fd(session);
     fds[3] = extent_fd(arena);
-    if (p->lie == OPEN_UNSEALED) {
+    if (p->wrong == OPEN_UNSEALED) {
         fds[0] = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         assert(write(fds[0], page, CONTROL_PAGE_BYTES) == CONTROL_PAGE_BYTES);
     }
-    return p->lie == OPEN_FEW_FDS ? 3 : 4;
+    return p->wrong == OPEN_FEW_FDS ? 3 : 4;
 }
 
 static size_t answer_fetch(struct peer *p, Kvcobra__Reply *reply, int *fds)
@@ -132,15 +132,15 @@ static size_t answer_fetch(struct peer *p, Kvcobra__Reply *reply, int *fds)
     static const char other[] = "this is no table at all, whatever the reply says";
     int fd = memfd_create("table", MFD_CLOEXEC);
     ssize_t n =
-        p->lie == FETCH_OTHER_TABLE ? write(fd, other, sizeof(other)) : write(fd, p->table, p->n_table);
+        p->wrong == FETCH_OTHER_TABLE ? write(fd, other, sizeof(other)) : write(fd, p->table, p->n_table);
 
     assert(n > 0);
     kvcobra__fetch_table_reply__init(&fetch);
-    fetch.bytes = (uint64_t) n + (p->lie == FETCH_SIZE);
+    fetch.bytes = (uint64_t) n + (p->wrong == FETCH_SIZE);
     reply->body_case = KVCOBRA__REPLY__BODY_FETCH_TABLE;
     reply->fetch_table = &fetch;
     fds[0] = fd;
-    return p->lie != FETCH_NO_FD;
+    return p->wrong != FETCH_NO_FD;
 }
 
 static void answer_lease(struct peer *p, Kvcobra__Reply *reply)
@@ -152,15 +152,15 @@ static void answer_lease(struct peer *p, Kvcobra__Reply *reply)
     kvcobra__lease_reply__init(&lease);
     kvcobra__page_ref__init(&page);
     page.extent = 1;
-    page.bytes = p->page_bytes + (p->lie == LEASE_BYTES || p->lie == GPU_LEASE_BYTES);
+    page.bytes = p->page_bytes + (p->wrong == LEASE_BYTES || p->wrong == GPU_LEASE_BYTES);
     page.offset = 128;
-    if (p->lie == LEASE_OFFSET || p->lie == GPU_LEASE_OFFSET)
+    if (p->wrong == LEASE_OFFSET || p->wrong == GPU_LEASE_OFFSET)
         page.offset = UINT64_MAX - 127;
-    if (p->lie == LEASE_UNALIGNED || p->lie == GPU_LEASE_UNALIGNED)
+    if (p->wrong == LEASE_UNALIGNED || p->wrong == GPU_LEASE_UNALIGNED)
         page.offset = 64;
     lease.lease = 1;
     lease.pages = pages;
-    lease.n_pages = p->lie == LEASE_MORE ? 2 : 1;
+    lease.n_pages = p->wrong == LEASE_MORE ? 2 : 1;
     reply->body_case = KVCOBRA__REPLY__BODY_LEASE;
     reply->lease = &lease;
 }
@@ -178,9 +178,9 @@ static void answer_reserve(const struct peer *p, Kvcobra__Reply *reply)
     slot.extent = 1;
     slot.slot = 8;
     slot.generation = 9;
-    slot.bytes = p->page_bytes - (p->lie == GPU_SLOT_BYTES);
-    slot.offset = p->lie == GPU_SLOT_UNALIGNED ? 65600 : 65536;
-    if (p->lie == GPU_SLOT_OFFSET)
+    slot.bytes = p->page_bytes - (p->wrong == GPU_SLOT_BYTES);
+    slot.offset = p->wrong == GPU_SLOT_UNALIGNED ? 65600 : 65536;
+    if (p->wrong == GPU_SLOT_OFFSET)
         slot.offset = PEER_EXTENT_BYTES - 128;
     reserve.slots = slots;
     reserve.exists = exists;
@@ -196,7 +196,7 @@ static void answer_commit(const struct peer *p, Kvcobra__Reply *reply)
     static Kvcobra__PageRef *pages[1] = {&page};
     static int32_t errs[1];
 
-    if (p->lie == GPU_GONE)
+    if (p->wrong == GPU_GONE)
         _exit(0);
     kvcobra__commit_reply__init(&commit);
     kvcobra__page_ref__init(&page);
@@ -204,7 +204,7 @@ static void answer_commit(const struct peer *p, Kvcobra__Reply *reply)
         .base = page.base, .extent = 1, .slot = 8, .generation = 9, .offset = 65536, .bytes = p->page_bytes};
     commit.pages = pages;
     commit.errs = errs;
-    commit.n_pages = commit.n_errs = p->lie == GPU_COMMIT_FEW ? 0 : 1;
+    commit.n_pages = commit.n_errs = p->wrong == GPU_COMMIT_FEW ? 0 : 1;
     commit.lease = 2;
     reply->body_case = KVCOBRA__REPLY__BODY_COMMIT;
     reply->commit = &commit;
@@ -231,14 +231,14 @@ static size_t answer_gpu_extent(const struct peer *p, Kvcobra__Reply *reply, int
     static Kvcobra__GetExtentReply get;
     int fd, r;
 
-    if (p->lie == GPU_HANDLE_SHORT || p->lie == GPU_HANDLE_NOBODYS)
-        return answer_handle(p->lie == GPU_HANDLE_SHORT ? LENT_HANDLE_BYTES - 1 : LENT_HANDLE_BYTES, reply);
-    fd = memfd_create(p->lie == GPU_ON_HOST ? "kvcobra-pages" : "standin-gpu-0", MFD_CLOEXEC);
+    if (p->wrong == GPU_HANDLE_SHORT || p->wrong == GPU_HANDLE_UNKNOWN)
+        return answer_handle(p->wrong == GPU_HANDLE_SHORT ? LENT_HANDLE_BYTES - 1 : LENT_HANDLE_BYTES, reply);
+    fd = memfd_create(p->wrong == GPU_ON_HOST ? "kvcobra-pages" : "standin-gpu-0", MFD_CLOEXEC);
     r = fd < 0 ? -1 : ftruncate(fd, PEER_EXTENT_BYTES);
 
     assert(r == 0);
     kvcobra__get_extent_reply__init(&get);
-    get.bytes = PEER_EXTENT_BYTES * (p->lie == GPU_SHORT ? 2 : 1) - (p->lie == GPU_FRACTION);
+    get.bytes = PEER_EXTENT_BYTES * (p->wrong == GPU_SHORT ? 2 : 1) - (p->wrong == GPU_FRACTION);
     reply->body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
     reply->get_extent = &get;
     fds[0] = fd;
@@ -254,7 +254,7 @@ static size_t answer_extent(struct peer *p, Kvcobra__Reply *reply, int *fds)
         .codec_id = PAGE_CODEC_HALF_TILES,
         .key = p->key,
         .n_heads = 1,
-        .first_position = p->lie == LEASE_OTHER_POSITION ? 64 : 0,
+        .first_position = p->wrong == LEASE_OTHER_POSITION ? 64 : 0,
         .n_tokens = 64,
         .flags = PAGE_FLAG_FIRST,
         .payload_bytes = p->page_bytes - 128,
@@ -262,7 +262,7 @@ static size_t answer_extent(struct peer *p, Kvcobra__Reply *reply, int *fds)
 
     memcpy(h.table_digest, p->digest, 32);
     memcpy(h.model_digest, random_table_model_digest, 32);
-    if (p->lie != LEASE_DAMAGED)
+    if (p->wrong != LEASE_DAMAGED)
         page_header_store(&h, (uint8_t *) extent_data(x) + 128);
     kvcobra__get_extent_reply__init(&get);
     get.bytes = extent_bytes(x);
@@ -290,7 +290,7 @@ static void answer(struct peer *p, const Kvcobra__Request *m)
         n_fds = answer_fetch(p, &reply, fds);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_LEASE)
         answer_lease(p, &reply);
-    else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT && p->lie == LEASE_HANDLE)
+    else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT && p->wrong == LEASE_HANDLE)
         n_fds = answer_handle(LENT_HANDLE_BYTES, &reply);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT)
         n_fds = is_gpu(p) ? answer_gpu_extent(p, &reply, fds) : answer_extent(p, &reply, fds);
@@ -324,13 +324,13 @@ _Noreturn void peer_serve(int listener, struct peer *p)
 
 /* ---- setting up ---- */
 
-void peer_init(struct peer *p, const struct embedded *m, enum lie lie)
+void peer_init(struct peer *p, const struct embedded *m, enum wrong_reply wrong)
 {
     kvc_model_info info = {.struct_bytes = sizeof(info)};
     int r = kvc_model_get_info(m->model, &info);
 
     assert(r == 0);
-    p->lie = lie;
+    p->wrong = wrong;
     p->table = m->bytes;
     p->n_table = m->n_bytes;
     memcpy(p->digest, info.table_digest, sizeof(p->digest));

@@ -1,5 +1,5 @@
 /*
- * A peer that speaks the protocol like a daemon with one published chunk, with the one wrong reply that a
+ * A peer that uses the protocol like a daemon with one published chunk, and sends the one wrong reply that a
  * test selects. It runs in a process of its own.
  */
 #pragma once
@@ -13,8 +13,8 @@
 
 #define PEER_GPU "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0" /* the stand-in's first */
 
-enum lie {
-    NO_LIE = 0,
+enum wrong_reply {
+    CORRECT = 0,
     HELLO_VERSION,
     HELLO_OTHER_ID,
     HELLO_POSITIVE_ERRNO,
@@ -44,16 +44,17 @@ enum lie {
     LEASE_OTHER_POSITION,
     LEASE_MORE,
     LEASE_HANDLE,
-    N_LIES,
-    /* of a daemon with a GPU */
-    GPU_TRUTH = N_LIES,
+    N_WRONG_REPLIES,
+
+    /* replies of a daemon with a GPU */
+    GPU_CORRECT = N_WRONG_REPLIES,
     GPU_NO_DEVICE,
     GPU_OTHER_DEVICE,
     GPU_ON_HOST,
     GPU_FRACTION,
     GPU_SHORT,
     GPU_HANDLE_SHORT,
-    GPU_HANDLE_NOBODYS,
+    GPU_HANDLE_UNKNOWN,
     GPU_LEASE_OFFSET,
     GPU_LEASE_UNALIGNED,
     GPU_LEASE_BYTES,
@@ -66,7 +67,7 @@ enum lie {
 };
 
 struct peer {
-    enum lie lie;
+    enum wrong_reply wrong;
     int fd;
     const void *table;
     size_t n_table;
@@ -76,15 +77,15 @@ struct peer {
     uint8_t packet[WIRE_PACKET_BYTES_MAX];
 };
 
-/* Tokens of the chunk in the peer's index, and one more to compute. */
+/* Tokens of the chunk in the peer's index, and one more, which a client computes. */
 extern const uint32_t peer_tokens[65];
 
-/* @p for @lie, over the table of @m. */
-void peer_init(struct peer *p, const struct embedded *m, enum lie lie);
+/* Prepares @p to send the reply @wrong, with the table of @m. */
+void peer_init(struct peer *p, const struct embedded *m, enum wrong_reply wrong);
 
-/* A listening socket in a folder of its own, @dir "/tmp/...XXXXXX"; the path is written to @path. Asserts. */
+/* A listening socket in a folder of its own, @dir "/tmp/...XXXXXX"; writes its path to @path. Asserts. */
 int peer_listen(char *dir, char *path, size_t path_bytes);
 void peer_unlisten(int listener, const char *dir, const char *path);
 
-/* Answers one connection until it ends; exits. */
+/* Replies to one connection until it ends; then exits. */
 _Noreturn void peer_serve(int listener, struct peer *p);

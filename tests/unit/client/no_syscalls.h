@@ -15,10 +15,10 @@
 enum { SYSCALLS_NONE = 0, SYSCALLS_FAILED = 1, SYSCALLS_NO_SECCOMP = 2 }; /* exit statuses */
 
 /**
- * decode_without_syscalls() - warm up, forbid system calls, generate on; does not return
+ * decode_without_syscalls() - generate tokens, forbid system calls, generate more; does not return
  * @m:           a client of this process
- * @make_a_call: at the end: shows that the filter works
+ * @make_a_call: make a system call at the end, to show that the filter works
  *
- * 260 tokens before, 200 after: three chunk boundaries. For a child process.
+ * Generates 260 tokens before and 200 after: three chunk boundaries. For a child process.
  */
 _Noreturn void decode_without_syscalls(const struct embedded *m, bool make_a_call);

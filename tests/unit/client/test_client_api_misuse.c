@@ -1,5 +1,5 @@
-/* Every public function with NULL, wrong sizes and in wrong order: an errno, a sentence, untouched
- * outputs. */
+/* Every public function with NULL, wrong sizes and in wrong order: an errno, a
+ * sentence, untouched outputs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,7 +218,7 @@ static int listen_at(const char *path, int type)
     return fd;
 }
 
-/* A child process that replies to the first packet with @answer, or hangs up. */
+/* A child process that replies to the first packet with @answer, or closes the connection. */
 static pid_t answer_once(int listener, const char *answer, size_t bytes)
 {
     pid_t pid = fork();

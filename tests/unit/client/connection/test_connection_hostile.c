@@ -17,14 +17,14 @@
 static const struct {
     const char *name;
     int connect, open, match; /* what the library returns */
-} lies[N_LIES] = {
-    [NO_LIE] = {"truth", 0, 0},
+} cases[N_WRONG_REPLIES] = {
+    [CORRECT] = {"correct replies", 0, 0},
     [HELLO_VERSION] = {"version 9", -EPROTO, 0},
     [HELLO_OTHER_ID] = {"reply to another request", -EPROTO, 0},
     [HELLO_POSITIVE_ERRNO] = {"positive errno", -EPROTO, 0},
     [HELLO_WRONG_BODY] = {"body of another reply", -EPROTO, 0},
     [HELLO_SHORT_BOOT_ID] = {"short boot id", -EPROTO, 0},
-    [HELLO_SILENT_CLOSE] = {"hangs up", -EPROTO, 0},
+    [HELLO_SILENT_CLOSE] = {"connection closed", -EPROTO, 0},
     [HELLO_SHORT_TOKEN] = {"session token of 31 bytes", -EPROTO, 0},
     [CONFIRM_NO_POOL] = {"no pool", -EPROTO, 0},
     [CONFIRM_NO_BODY] = {"empty confirmation", -EPROTO, 0},
@@ -38,7 +38,7 @@ static const struct {
     [OPEN_SESSION_SIZE] = {"session page of two pages", 0, -EPROTO},
     [FETCH_NO_FD] = {"table without descriptor", 0, -EPROTO},
     [FETCH_SIZE] = {"table longer than its object", 0, -EPROTO},
-    [FETCH_OTHER_TABLE] = {"table that is none", 0, -EBADMSG},
+    [FETCH_OTHER_TABLE] = {"file that is not a table", 0, -EBADMSG},
     [CONTROL_ENTRY] = {"word naming entry 200", 0, -EBADMSG},
     [CONTROL_NONE] = {"word naming no table", 0, -ENODATA},
     [LEASE_OFFSET] = {"page beyond its extent", 0, 0, -EPROTO},
@@ -47,7 +47,7 @@ static const struct {
     [LEASE_DAMAGED] = {"page without a header", 0, 0, -EBADMSG},
     [LEASE_OTHER_POSITION] = {"page of another position", 0, 0, -EPROTO},
     [LEASE_HANDLE] = {"memory of a GPU", 0, 0, -EPROTO},
-    [LEASE_MORE] = {"more pages than asked for", 0, 0, 0},
+    [LEASE_MORE] = {"more pages than requested", 0, 0, 0},
 };
 
 static unsigned open_fds(void)
@@ -63,14 +63,14 @@ static unsigned open_fds(void)
 
 static void check_match(const struct peer *p, kvc_client *c, kvc_model *model)
 {
-    int want = lies[p->lie].match, r;
+    int want = cases[p->wrong].match, r;
     kvc_seq *s = NULL;
     size_t n = 7;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(model, NULL, 0, &s), 0);
     r = kvc_seq_match(s, peer_tokens, 65, &n);
     if (r != want)
-        printf("    %s: match %d: %s\n", lies[p->lie].name, r, kvc_last_error(c));
+        printf("    %s: match %d: %s\n", cases[p->wrong].name, r, kvc_last_error(c));
     CU_ASSERT_EQUAL(r, want);
     CU_ASSERT_EQUAL(n, r < 0 ? 7 : 64);
     CU_ASSERT_EQUAL(kvc_seq_length(s), r < 0 ? 0 : 64);
@@ -78,7 +78,7 @@ static void check_match(const struct peer *p, kvc_client *c, kvc_model *model)
     kvc_seq_free(s);
 }
 
-static void check_lie(const struct embedded *m, const char *path, int listener, struct peer *p)
+static void check_reply(const struct embedded *m, const char *path, int listener, struct peer *p)
 {
     kvc_model_id id = embedded_id(m);
     unsigned before = open_fds();
@@ -91,14 +91,14 @@ static void check_lie(const struct embedded *m, const char *path, int listener, 
         peer_serve(listener, p);
     CU_ASSERT_EQUAL_FATAL(kvc_client_new(&c), 0);
     r = kvc_client_connect(c, path);
-    if (r != lies[p->lie].connect)
-        printf("    %s: connect %d: %s\n", lies[p->lie].name, r, kvc_last_error(c));
-    CU_ASSERT_EQUAL(r, lies[p->lie].connect);
+    if (r != cases[p->wrong].connect)
+        printf("    %s: connect %d: %s\n", cases[p->wrong].name, r, kvc_last_error(c));
+    CU_ASSERT_EQUAL(r, cases[p->wrong].connect);
     if (r == 0) {
         r = kvc_model_open(c, &id, &model);
-        if (r != lies[p->lie].open)
-            printf("    %s: open %d: %s\n", lies[p->lie].name, r, kvc_last_error(c));
-        CU_ASSERT_EQUAL(r, lies[p->lie].open);
+        if (r != cases[p->wrong].open)
+            printf("    %s: open %d: %s\n", cases[p->wrong].name, r, kvc_last_error(c));
+        CU_ASSERT_EQUAL(r, cases[p->wrong].open);
         CU_ASSERT_EQUAL(r == 0, model != NULL);
         if (r == 0)
             check_match(p, c, model);
@@ -116,12 +116,12 @@ static void test_lies(void)
     char dir[] = "/tmp/kvcobra-test-XXXXXX", path[64];
     int listener = peer_listen(dir, path, sizeof(path));
 
-    for (unsigned lie = NO_LIE; lie < N_LIES; lie++) {
+    for (unsigned wrong = CORRECT; wrong < N_WRONG_REPLIES; wrong++) {
         struct peer *p = calloc(1, sizeof(*p));
 
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-        peer_init(p, &m, (enum lie) lie);
-        check_lie(&m, path, listener, p);
+        peer_init(p, &m, (enum wrong_reply) wrong);
+        check_reply(&m, path, listener, p);
         free(p);
     }
     peer_unlisten(listener, dir, path);

@@ -224,8 +224,8 @@ static void check_input(const struct embedded *m, use_fn use, const void *s, siz
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m->client), "update the library"));
 }
 
-/* An output: unknown members of a newer one become 0, and the others are those of a struct of this
- * version. */
+/* An output: unknown members of a newer one become 0, and the others are those
+ * of a struct of this version. */
 static void check_output(const struct embedded *m, use_fn use, size_t bytes)
 {
     uint8_t *same = resized("\0\0\0\0\0\0\0", 8, bytes, 0x5a);

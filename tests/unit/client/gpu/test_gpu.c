@@ -74,8 +74,8 @@ static void test_memory_is_used_again(void)
     (void) dlclose(driver);
 }
 
-/* Cached memory above the limit is freed when the stream was waited for, not before: queued work may use
- * it. */
+/* Cached memory above the limit is freed when the stream was waited for, not
+ * before: queued work may use it. */
 static void test_too_much_goes_back(void)
 {
     void *driver = keep_driver();
@@ -221,8 +221,8 @@ static void test_stream_is_gone(void)
     (void) dlclose(driver);
 }
 
-/* After a fault of a kernel every call fails with the first sentence; closing works and leaves no object
- * open. */
+/* After a fault of a kernel every call fails with the first sentence; closing
+ * works and leaves no object open. */
 static void test_loss(void)
 {
     void *driver = keep_driver();

@@ -1,6 +1,6 @@
 /*
- * Calls that sequences on a GPU refuse, like those of the CPU or because a GPU does not have them, and inputs
- * that only kernels can check. On the stand-in driver; with TEST_GPU=1 on the real one.
+ * Calls that sequences on a GPU refuse, like sequences of the CPU or because a GPU does not support them, and
+ * inputs that only kernels can check. On the stand-in driver; with TEST_GPU=1 on the real one.
  */
 #include <errno.h>
 #include <math.h>
@@ -122,8 +122,8 @@ static void test_longest_sequence(void)
 
 /* ---- errors that kernels find ---- */
 
-/* NaN, infinite, or beyond binary16: found by the next call that waits, then returned by every call, ended by
- * a cut. */
+/* An input that is NaN, infinite or beyond binary16: the next call that waits finds it, then every call
+ * returns the error until the sequence is cut. */
 static void test_not_finite(void)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e6f};

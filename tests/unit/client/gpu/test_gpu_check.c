@@ -40,7 +40,7 @@ static bool is_80(void)
 static bool skips(void)
 {
     if (getenv("TEST_GPU"))
-        test_skip("a real GPU does not fail on order");
+        test_skip("a real GPU does not fail on demand");
     return getenv("TEST_GPU") != NULL;
 }
 
@@ -134,9 +134,9 @@ static void test_once(void)
     }
     /* for every new sequence: its flag is set to 0, its lengths are written */
     CU_ASSERT_EQUAL(n[2] - n[1], 2);
-    /* the first also: a write of words, three appends of which one packs both sides, two readings, two
-     * kernels of checksums, and attention with its merge, twice; thrice where compute capability 8.0 has a
-     * third kernel for some of the queries of a tile */
+    /* and for the first one: a write of words, three appends of which one packs both sides, two readings, two
+     * kernels of checksums, and attention with its merge twice, or three times where compute capability 8.0
+     * has a third kernel for some of the queries of a tile */
     CU_ASSERT_EQUAL(n[1] - n[0], 2 + 1 + 5 + 2 + 2 + (is_80() ? 6 : 4));
     CU_ASSERT_EQUAL(taken, 4); /* the table, a slab of flags, and lengths and tail of the sequence */
     CU_ASSERT_EQUAL(g->n_memories - g->n_cached, taken + 2);
@@ -145,8 +145,8 @@ static void test_once(void)
 
 /* ---- wrong kernels ---- */
 
-/* The table is refused with the kernel's name at every try; the client stays usable, and the CPU's client
- * accepts it. */
+/* The table is refused with the kernel's name at every try; the client stays usable,
+ * and the CPU's client accepts it. */
 static void check_wrong(const struct gpu_pair_shape *shape, const char *kernel, const char *how)
 {
     char setting[96], first[ERRMSG_BYTES];

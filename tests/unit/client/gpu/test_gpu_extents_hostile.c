@@ -23,31 +23,32 @@
 static const struct {
     const char *name;
     int connect, match, commit; /* what the library returns */
-    bool is_private;            /* also if the commit succeeds */
-    bool misses;                /* match: 0, and nothing found */
-} lies[GPU_END - GPU_TRUTH] = {
-    [GPU_TRUTH - GPU_TRUTH] = {"truth", 0, 0, 0},
-    [GPU_NO_DEVICE - GPU_TRUTH] = {"knows no devices", -EOPNOTSUPP},
-    [GPU_OTHER_DEVICE - GPU_TRUTH] = {"another device", -EPROTO},
-    [GPU_ON_HOST - GPU_TRUTH] = {"extent in the host's memory", 0, -EBADMSG, -EBADMSG},
-    [GPU_FRACTION - GPU_TRUTH] = {"extent of no whole granules", 0, -EPROTO, -EPROTO},
-    [GPU_SHORT - GPU_TRUTH] = {"extent of half its bytes", 0, -EBADMSG, -EBADMSG},
-    [GPU_HANDLE_SHORT - GPU_TRUTH] = {"external memory with a handle of 63 bytes", 0, -EPROTO, -EPROTO},
-    [GPU_HANDLE_NOBODYS - GPU_TRUTH] = {"external memory of an unknown owner", 0, 0, -EXDEV, .misses = true},
-    [GPU_LEASE_OFFSET - GPU_TRUTH] = {"page beyond its extent", 0, -EPROTO, 0},
-    [GPU_LEASE_UNALIGNED - GPU_TRUTH] = {"page between slots", 0, -EPROTO, 0},
-    [GPU_LEASE_BYTES - GPU_TRUTH] = {"page of another size", 0, -EPROTO, 0},
-    [GPU_SLOT_OFFSET - GPU_TRUTH] = {"slot over the end of its extent", 0, 0, -EPROTO},
-    [GPU_SLOT_UNALIGNED - GPU_TRUTH] = {"slot between slots", 0, 0, -EPROTO},
-    [GPU_SLOT_BYTES - GPU_TRUTH] = {"slot of another size", 0, 0, -EPROTO},
-    [GPU_COMMIT_FEW - GPU_TRUTH] = {"no answer for the page", 0, 0, -EPROTO},
-    [GPU_GONE - GPU_TRUTH] = {"hangs up between RESERVE and COMMIT", 0, 0, 0, true},
+    bool is_private;            /* the page stays private, also if the commit succeeds */
+    bool misses;                /* match succeeds and finds nothing */
+} cases[GPU_END - GPU_CORRECT] = {
+    [GPU_CORRECT - GPU_CORRECT] = {"correct replies", 0, 0, 0},
+    [GPU_NO_DEVICE - GPU_CORRECT] = {"no device in the reply", -EOPNOTSUPP},
+    [GPU_OTHER_DEVICE - GPU_CORRECT] = {"another device", -EPROTO},
+    [GPU_ON_HOST - GPU_CORRECT] = {"extent in the host's memory", 0, -EBADMSG, -EBADMSG},
+    [GPU_FRACTION - GPU_CORRECT] = {"extent with a fraction of a granule", 0, -EPROTO, -EPROTO},
+    [GPU_SHORT - GPU_CORRECT] = {"extent of half its bytes", 0, -EBADMSG, -EBADMSG},
+    [GPU_HANDLE_SHORT - GPU_CORRECT] = {"external memory with a handle of 63 bytes", 0, -EPROTO, -EPROTO},
+    [GPU_HANDLE_UNKNOWN -
+        GPU_CORRECT] = {"external memory of an unknown owner", 0, 0, -EXDEV, .misses = true},
+    [GPU_LEASE_OFFSET - GPU_CORRECT] = {"page beyond its extent", 0, -EPROTO, 0},
+    [GPU_LEASE_UNALIGNED - GPU_CORRECT] = {"page between slots", 0, -EPROTO, 0},
+    [GPU_LEASE_BYTES - GPU_CORRECT] = {"page of another size", 0, -EPROTO, 0},
+    [GPU_SLOT_OFFSET - GPU_CORRECT] = {"slot over the end of its extent", 0, 0, -EPROTO},
+    [GPU_SLOT_UNALIGNED - GPU_CORRECT] = {"slot at a place between slots", 0, 0, -EPROTO},
+    [GPU_SLOT_BYTES - GPU_CORRECT] = {"slot of another size", 0, 0, -EPROTO},
+    [GPU_COMMIT_FEW - GPU_CORRECT] = {"no result for the page", 0, 0, -EPROTO},
+    [GPU_GONE - GPU_CORRECT] = {"connection closed between RESERVE and COMMIT", 0, 0, 0, true},
 };
 
 static void expect(const struct peer *p, const char *what, kvc_client *c, int r, int want)
 {
     if (r != want)
-        printf("    %s: %s gives %d: %s\n", lies[p->lie - GPU_TRUTH].name, what, r, kvc_last_error(c));
+        printf("    %s: %s gives %d: %s\n", cases[p->wrong - GPU_CORRECT].name, what, r, kvc_last_error(c));
     CU_ASSERT_EQUAL(r, want);
     CU_ASSERT(r == 0 || strlen(kvc_last_error(c)) > 10);
 }
@@ -60,11 +61,11 @@ static void check_match(const struct peer *p, kvc_client *c, kvc_model *model)
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(model, NULL, 0, &s), 0);
     r = kvc_seq_match(s, peer_tokens, 65, &n);
-    expect(p, "match", c, r, lies[p->lie - GPU_TRUTH].match);
+    expect(p, "match", c, r, cases[p->wrong - GPU_CORRECT].match);
     if (r < 0) {
         CU_ASSERT_EQUAL(n, 7);
     } else {
-        CU_ASSERT_EQUAL(n, lies[p->lie - GPU_TRUTH].misses ? 0 : 64);
+        CU_ASSERT_EQUAL(n, cases[p->wrong - GPU_CORRECT].misses ? 0 : 64);
     }
     CU_ASSERT_EQUAL(kvc_seq_length(s), r < 0 || n == 0 ? 0 : 64);
     kvc_seq_free(s);
@@ -78,7 +79,7 @@ static void check_commit(const struct peer *p, const struct embedded *m, kvc_cli
            n = 7;
     float *x = embedded_input(m, 5, 0, KVC_K, 0, 129);
     uint8_t *before = malloc(payload_bytes), *after = malloc(payload_bytes);
-    bool is_private = lies[p->lie - GPU_TRUTH].is_private;
+    bool is_private = cases[p->wrong - GPU_CORRECT].is_private;
     struct gpu_memory on = {0};
     kvc_seq *s = NULL;
     int r;
@@ -93,7 +94,7 @@ static void check_commit(const struct peer *p, const struct embedded *m, kvc_cli
         gpu_read(c->gpu, before, (cu_ptr) (uintptr_t) page_payload(s->pages[0]), payload_bytes, &c->error),
         0);
     r = kvc_seq_commit(s, tokens, 129, &n);
-    expect(p, "commit", c, r, lies[p->lie - GPU_TRUTH].commit);
+    expect(p, "commit", c, r, cases[p->wrong - GPU_CORRECT].commit);
     if (r < 0) {
         CU_ASSERT_EQUAL(n, 7);
     } else {
@@ -103,8 +104,8 @@ static void check_commit(const struct peer *p, const struct embedded *m, kvc_cli
     CU_ASSERT_EQUAL(
         gpu_read(c->gpu, after, (cu_ptr) (uintptr_t) page_payload(s->pages[0]), payload_bytes, &c->error), 0);
     CU_ASSERT_EQUAL(memcmp(before, after, payload_bytes), 0);
-    if (page_is_shared(
-            s->pages[0])) { /* with nothing to publish it does not wait: later inputs are not checked */
+    /* a commit without a chunk to publish does not wait: later inputs are not checked */
+    if (page_is_shared(s->pages[0])) {
         CU_ASSERT_EQUAL(s->gpu->n_sound, 129);
         CU_ASSERT_EQUAL(
             kvc_seq_append(s, 0, KVC_F32, (void *) (uintptr_t) on.at, (void *) (uintptr_t) on.at, 1), 0);
@@ -121,7 +122,7 @@ static void check_commit(const struct peer *p, const struct embedded *m, kvc_cli
     free(x);
 }
 
-static void check_lie(const struct embedded *m, const char *path, int listener, struct peer *p)
+static void check_reply(const struct embedded *m, const char *path, int listener, struct peer *p)
 {
     const kvc_gpu_options o = {.struct_bytes = sizeof(o)};
     kvc_model_id id = embedded_id(m);
@@ -136,7 +137,7 @@ static void check_lie(const struct embedded *m, const char *path, int listener, 
     CU_ASSERT_EQUAL_FATAL(kvc_client_new(&c), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_client_set_gpu(c, &o), 0);
     r = kvc_client_connect(c, path);
-    expect(p, "connect", c, r, lies[p->lie - GPU_TRUTH].connect);
+    expect(p, "connect", c, r, cases[p->wrong - GPU_CORRECT].connect);
     if (r == 0) {
         CU_ASSERT_EQUAL_FATAL(kvc_model_open(c, &id, &model), 0);
         check_match(p, c, model);
@@ -159,12 +160,12 @@ static void test_lies(void)
     char dir[] = "/tmp/kvcobra-test-XXXXXX", path[64];
     int listener = peer_listen(dir, path, sizeof(path));
 
-    for (unsigned lie = GPU_TRUTH; lie < GPU_END; lie++) {
+    for (unsigned wrong = GPU_CORRECT; wrong < GPU_END; wrong++) {
         struct peer *p = calloc(1, sizeof(*p));
 
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-        peer_init(p, &m, (enum lie) lie);
-        check_lie(&m, path, listener, p);
+        peer_init(p, &m, (enum wrong_reply) wrong);
+        check_reply(&m, path, listener, p);
         free(p);
     }
     peer_unlisten(listener, dir, path);
@@ -172,5 +173,5 @@ static void test_lies(void)
     (void) dlclose(driver);
 }
 
-const char test_suite[] = "a daemon that lies about a GPU";
+const char test_suite[] = "wrong replies about a GPU";
 const struct test_case test_cases[] = {TEST(test_lies), TEST_END};

@@ -243,8 +243,8 @@ static void test_truncate_inside_a_step(void)
     gpu_pair_free(&t);
 }
 
-/* A prompt whose partial results are more than the workspace may hold is attended in pieces, with the same
- * result. */
+/* A prompt whose partial results are more than the workspace may hold is attended in
+ * pieces, with the same result. */
 static void test_prompt_in_pieces(void)
 {
     struct gpu_pair t = gpu_pair_new(&small);

@@ -110,8 +110,8 @@ static const size_t rounds[][SEVERAL] = {
     {120, 0, 1, 1, 200}, {1, 64, 1, 90, 1}, {0, 0, 0, 0, 0},     {1, 1, 1, 1, 1},
 };
 
-/* Different numbers of tokens in two tables: some chunks are packed, some tails grow, some sequences get no
- * token. */
+/* Different numbers of tokens in two tables: some chunks are packed, some tails grow,
+ * some sequences get no token. */
 static void test_as_one_by_one(void)
 {
     struct seq_pair s[SEVERAL];
@@ -181,8 +181,8 @@ static void test_launches(void)
         watched.n_launches = watched.n_single = 0;
         x = inputs_new(&t, s, MANY, 0, ones);
         CU_ASSERT_EQUAL(kvc_seq_append_batch(x.items, MANY, 0, KVC_F32), 0);
-        /* before the 128th token a chunk is packed; two writes to the device: the page's address, and the
-         * number of pages */
+        /* before the 128th token a chunk is packed; two writes to the device: the page's
+         * address, and the number of pages */
         CU_ASSERT_EQUAL(watched.n_launches, step == 2 ? 3 + 1 + 2 : 2);
         CU_ASSERT_EQUAL(watched.n_single,
                         step == 2 ? 2 + 2 : 0); /* packing is launched only for sequences that pack */

@@ -235,8 +235,8 @@ static struct gpu_memory move_page(struct capture_case *r, kvc_seq *s)
     return to;
 }
 
-/* All calls between launches that move memory of a graph: cuts, forks, a larger workspace, eager steps,
- * pages. */
+/* All calls between launches that move memory of a graph: cuts, forks, a larger
+ * workspace, eager steps, pages. */
 static void test_between_launches(void)
 {
     struct capture_case r = capture_new();
@@ -381,8 +381,8 @@ static void test_no_workspace(void)
     capture_free(&r);
 }
 
-/* A graph that is launched without its replay runs out of room: no memory is overwritten, and the error is
- * reported. */
+/* A graph that is launched without its replay runs out of room: no memory is
+ * overwritten, and the error is reported. */
 static void test_launches_without_replay(void)
 {
     struct capture_case r = capture_new();

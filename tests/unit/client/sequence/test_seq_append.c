@@ -132,8 +132,8 @@ static void test_rows(void)
     run_rows(embedded_new_predicting(2, 6, 3, 64, 2, 0, 0, PREDICT_LAYER));
 }
 
-/* Values that are predicted from the keys of all heads cannot be encoded by a client that has some of
- * them. */
+/* Values that are predicted from the keys of all heads cannot be encoded by a
+ * client that has some of them. */
 static void test_shard_lacks_heads(void)
 {
     struct embedded m = embedded_new_predicting(1, 4, 2, 64, 2, 0, 0, PREDICT_LAYER);
@@ -215,8 +215,8 @@ static void test_bad_numbers(void)
     embedded_free(&m);
 }
 
-/* Layers run one after another: a layer that is ahead attends to its own tokens, the length is the
- * shortest's. */
+/* Layers run one after another: a layer that is ahead attends to its own tokens,
+ * the length is the shortest's. */
 static void test_layers_within_a_step(void)
 {
     struct embedded m = embedded_new(3, 2, 2, 32, 3, 0, 0);

@@ -1,5 +1,5 @@
-/* Appending and attending make no system call, embedded; tests/e2e/test_client_syscalls.c says the same with
- * a daemon. */
+/* Appending and attending of an embedded client make no system call; tests/e2e/test_client_syscalls.c tests
+ * clients of a daemon. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* Attention on threads of the caller, in batches and windows: compared with binary64, with one thread, with
- * single calls. */
+/* Attention on threads of the caller, in batches and windows: compared with binary64, with
+ * one thread, with single calls. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
