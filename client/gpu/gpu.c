@@ -1,5 +1,6 @@
 /* See gpu.h. */
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
 
 #include <errno.h>
 

@@ -6,6 +6,8 @@
 
 #include "client/connection/options.h"
 #include "client/gpu/gpu_extents.h"
+#include "client/gpu/gpu_memory.h"
+#include "client/gpu/gpu_open.h"
 #include "client/gpu/gpu_table.h"
 #include "client/gpu/seq_gpu.h"
 #include "client/publishing/publish.h"

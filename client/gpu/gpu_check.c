@@ -19,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "client/gpu/gpu_check_case.h"
+#include "client/gpu/gpu_memory.h"
 #include "gpu/cuda/device_table.h"
 #include "proto/page.h"
 

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
 
 #define PIECE_MIN ((size_t) 256)
 

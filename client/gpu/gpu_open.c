@@ -6,6 +6,8 @@
 #include "base/cleanup.h"
 #include "client/gpu/external_memory.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
+#include "client/gpu/gpu_open.h"
 
 struct gpu *gpu_close(struct gpu *g)
 {

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "client/gpu/gpu_check.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/model/model.h"
 #include "gpu/cuda/device_table.h"
 

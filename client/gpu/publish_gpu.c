@@ -13,6 +13,7 @@
 #include "base/checked.h"
 #include "client/connection/clock.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/gpu/seq_gpu.h"
 #include "client/publishing/publish.h"
 #include "client/sequence/seq.h"

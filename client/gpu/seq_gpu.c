@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_table.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_pages.h"

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_table.h"
 #include "client/gpu/seq_gpu.h"
 #include "client/sequence/seq.h"

@@ -7,6 +7,9 @@
 
 #include "client/connection/clock.h"
 #include "client/connection/options.h"
+#include "client/model/model_remote.h"
+#include "client/model/model_table.h"
+#include "client/model/model_tables.h"
 
 /* ---- scratch ---- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "client/model/model.h"
+#include "client/model/model_remote.h"
 #include "gpu/device.h"
 
 enum { FD_CONTROL = 0, FD_INDEX = 1, FD_SESSION = 2, FD_ARENA = 3 };

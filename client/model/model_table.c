@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "client/model/model.h"
+#include "client/model/model_table.h"
 
 static void model_table_free(struct kvc_model *m, struct model_table *t)
 {

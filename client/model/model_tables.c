@@ -10,7 +10,9 @@
 
 #include "base/cleanup.h"
 #include "base/fd_io.h"
-#include "client/model/model.h"
+#include "client/model/model_remote.h"
+#include "client/model/model_table.h"
+#include "client/model/model_tables.h"
 #include "gpu/device.h"
 
 enum { FOLLOW_TRIES = 8 }; /* activations that may happen while one sequence is created */

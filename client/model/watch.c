@@ -10,7 +10,9 @@
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 #include "client/connection/clock.h"
-#include "client/model/model.h"
+#include "client/model/model_table.h"
+#include "client/model/model_tables.h"
+#include "client/model/model_types.h"
 #include "gpu/device.h"
 
 enum { PPM = 1000000 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/connection/clock.h"
+#include "client/model/model_tables.h"
 #include "client/sequence/reclaim.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/model/model_table.h"
+#include "client/model/model_tables.h"
 #include "client/sequence/seq_eval.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"

@@ -9,6 +9,7 @@
 
 #include "client/connection/client.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 

@@ -10,6 +10,7 @@
 
 #include "client/connection/client.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
 #include "tests/e2e/client_gpu_fixture.h"
 #include "tests/lib/random_table.h"

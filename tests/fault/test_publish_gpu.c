@@ -15,6 +15,7 @@
 
 #include "client/connection/client.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
 #include "tests/fault/fault.h"
 #include "tests/lib/test.h"

@@ -7,6 +7,7 @@
 
 #include "base/half.h"
 #include "client/connection/client.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_pages.h"
 #include "client/sequence/seq_tail.h"

@@ -3,6 +3,8 @@
  * errors of full memory and of a lost GPU, and that no object of the driver stays open.
  */
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
+#include "client/gpu/gpu_open.h"
 #include "client/gpu/gpu_table.h"
 
 #include <dlfcn.h>

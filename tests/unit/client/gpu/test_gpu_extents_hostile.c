@@ -13,6 +13,7 @@
 
 #include "client/connection/client.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_ops.h"
 #include "client/gpu/seq_gpu.h"

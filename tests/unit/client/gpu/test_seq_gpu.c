@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/connection/client.h"
+#include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_tail.h"
 #include "client/gpu/seq_gpu.h"
