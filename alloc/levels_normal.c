@@ -140,9 +140,8 @@ static double levels_normal_upper_quantile(double p)
     return lo;
 }
 
-/* Start from companding (Panter and Dite): optimal levels lie about evenly under the cube root of the
- * density, N(0, 3).
- */
+/* Start from companding (Panter and Dite): optimal levels lie about evenly under
+ * the cube root of the density, N(0, 3). */
 static void levels_normal_lloyd_max_normal(unsigned b, double *values)
 {
     struct newton s = {.m = 1u << b >> 1};
@@ -182,9 +181,8 @@ static double levels_normal_uniform_mse(enum quantiser q, unsigned b, double ste
     return sum;
 }
 
-/* The step of least error by golden-section search: the error first falls with the step (overload), then
- * rises (granular error).
- */
+/* The step of least error by golden-section search: the error first falls with the step
+ * (overload), then rises (granular error). */
 static double levels_normal_best_step(enum quantiser q, unsigned b)
 {
     const double golden = 0.5 * (sqrt(5.0) - 1.0);

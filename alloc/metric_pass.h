@@ -46,12 +46,12 @@ uint64_t pass_bytes(const struct geometry *g, size_t n, bool outputs);
 int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first, bool outputs);
 void pass_deinit(struct pass *p);
 
-/* Rotates the keys of one KV head and, with outputs, centres its values. @k, @v: [n, n_kv_heads, d] of the
- * layer. */
+/* Rotates the keys of one KV head and, with outputs, centres its values.
+ * @k, @v: [n, n_kv_heads, d] of the layer. */
 void pass_keys(struct pass *p, uint32_t head, const float *k, const float *v);
 
-/* Rotates the queries of head @j of the group, which is @head of the layer. @q: [n, n_heads, d] of the
- * layer. */
+/* Rotates the queries of head @j of the group, which is @head of the layer.
+ * @q: [n, n_heads, d] of the layer. */
 void pass_queries(struct pass *p, size_t j, uint32_t head, const float *q);
 
 /* Softmax of head @j: max, denom, squares and, with outputs, output. */

@@ -1,6 +1,6 @@
 /*
- * The sums of the two metrics that need no gradients (DESIGN 3.1, alloc/README.md), over one window and
- * layer.
+ * The sums of the two metrics that need no gradients
+ * (DESIGN 3.1, alloc/README.md), over one window and layer.
  *
  * attention: the effect of an error on the distribution over keys, and on the output.
  *   K: an error e of key n changes the score of query m by scale <R(m) q, R(n) e> = scale <q~, e> with

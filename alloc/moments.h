@@ -86,6 +86,6 @@ uint64_t moments_count(const struct moments *m, uint32_t layer, uint32_t head);
 /* Mean [2d] of x = [k ; v]; borrowed. */
 const double *moments_mean(const struct moments *m, uint32_t layer, uint32_t head);
 
-/* Centred scatter sum (x - mean)(x - mean)': its lower triangle by rows, entry (i, j <= i) at i (i + 1) / 2 +
- * j; borrowed. */
+/* Centred scatter sum (x - mean)(x - mean)': its lower triangle by rows, entry
+ * (i, j <= i) at i (i + 1) / 2 + j; borrowed. */
 const double *moments_scatter(const struct moments *m, uint32_t layer, uint32_t head);

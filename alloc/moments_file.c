@@ -1,6 +1,5 @@
-/* The moments file; alloc/README.md draws its bytes. The header determines every offset; nothing is stored
- * twice. See moments.h.
- */
+/* The moments file; alloc/README.md draws its bytes. The header determines every offset;
+ * nothing is stored twice. See moments.h. */
 #include <errno.h>
 #include <float.h>
 #include <math.h>

@@ -102,9 +102,9 @@ double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, dou
 
 /* ---- coordinates ---- */
 
-/* w->unrotated [n, r] := the transform's coordinates before its bands were rotated, times the bands'
- * deviations if
- * @scaled. The rotations are orthogonal and known by their seeds: their transposes undo them. */
+/* w->unrotated [n, r] := the transform's coordinates before its bands were rotated,
+ * times the bands' deviations if @scaled. The rotations are orthogonal and known by
+ * their seeds: their transposes undo them. */
 static void shape_undo_bands(struct shape_work *w, uint64_t seed, bool scaled)
 {
     size_t r = w->t.n_coords;

@@ -1,8 +1,8 @@
 /*
- * How Gaussian the coordinates of a head-side are, before and after rotation: excess kurtosis per coordinate,
- * and the pooled distribution for Q-Q plots. `kvcobra inspect` shows it (paper, appendix "Empirical
- * post-Hadamard Gaussianity"); solvers do not use it, since they measure distortion instead of assuming a
- * distribution.
+ * How Gaussian the coordinates of a head-side are, before and after rotation: excess kurtosis
+ * per coordinate, and the pooled distribution for Q-Q plots. `kvcobra inspect` shows it
+ * (paper, appendix "Empirical post-Hadamard Gaussianity"); solvers do not use it, since they measure
+ * distortion instead of assuming a distribution.
  */
 #pragma once
 
@@ -25,15 +25,14 @@ enum shape_stage {
 #define SHAPE_RANGE 8.0 /* standard deviations; values beyond count in the outermost bins */
 #define SHAPE_BINS 4096
 
-/* Coordinates of many head-sides, each brought to mean 0 and variance 1, counted in equal bins of
- * +-SHAPE_RANGE. */
+/* Coordinates of many head-sides, each brought to mean 0 and variance 1,
+ * counted in equal bins of +-SHAPE_RANGE. */
 struct shape_pool {
     uint64_t n[SHAPE_STAGES];
     uint64_t count[SHAPE_STAGES][SHAPE_BINS];
 };
 
-/* The @p-quantile of the pool, interpolated inside its bin. @p within (0, 1); NaN if
- * empty. */
+/* The @p-quantile of the pool, interpolated inside its bin. @p within (0, 1); NaN if empty. */
 double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, double p);
 
 struct shape {

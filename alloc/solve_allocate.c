@@ -145,10 +145,9 @@ int solve_allocate(struct solver *v, struct errmsg *e)
 /* ---- method ---- */
 
 /*
- * Solve without prediction; fit P and solve, twice; freeze bits; fit levels; refit P, mu_V, basis and
- * scales. K's levels come first, because P is fitted to K's codes as they will be stored, and V's last,
- * because they are fitted to the coordinates of the final basis. Decoders are fitted last, to the final
- * codes.
+ * Solve without prediction; fit P and solve, twice; freeze bits; fit levels; refit P, mu_V, basis and scales.
+ * K's levels come first, because P is fitted to K's codes as they will be stored, and V's last, because they
+ * are fitted to the coordinates of the final basis. Decoders are fitted last, to the final codes.
  */
 int solve_bands_method(struct solver *v, struct errmsg *e)
 {

@@ -1,7 +1,7 @@
 /*
- * The bands knapsack: greedy along lower convex hulls, which is the Lagrangian optimum up to one step, then
- * solve_bands_core.c spends the units that are left. solve_bands_items.c has turned constraints into items
- * before.
+ * The bands knapsack: greedy along lower convex hulls, which is the Lagrangian optimum up
+ * to one step, then solve_bands_core.c spends the units that are left. solve_bands_items.c
+ * has turned constraints into items before.
  */
 #include "alloc/solve_bands.h"
 

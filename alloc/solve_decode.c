@@ -1,8 +1,8 @@
 /*
- * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least squared error
- * on the sampled tokens, instead of the encoder's inverse. The inverse would be optimal if codes were z. They
- * are levels, whose errors are correlated with them, and K's codes explain part of the quantisation error of
- * V.
+ * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least
+ * squared error on the sampled tokens, instead of the encoder's inverse. The inverse would be
+ * optimal if codes were z. They are levels, whose errors are correlated with them, and K's codes
+ * explain part of the quantisation error of V.
  *
  *   e = x - mean - D c,   D' = D + Cov(e, c) (G + l I)^-1,   mean' = mean + E[e] - (D' - D) E[c]
  *

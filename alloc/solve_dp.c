@@ -32,8 +32,8 @@ struct dp_item {
     double D, rho;
 };
 
-/* The items of one head: undominated, by ascending cost and descending D; those on the hull are numbered in
- * @hull. */
+/* The items of one head: undominated, by ascending cost and descending D;
+ * those on the hull are numbered in @hull. */
 struct head_items {
     struct dp_item *item;
     uint32_t *hull;

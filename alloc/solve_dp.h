@@ -46,8 +46,8 @@ static inline size_t dp_options_max(uint32_t d, const struct paper_options *o)
     return (size_t) d / o->rank_step * (o->b_max - o->b_min + 1) + 1;
 }
 
-/* D(r, b) = sum_{i>r} w_i + q[b] sum_{i<=r} w_i for dp_head_options(): eq:drb-preview with @q [b_max + 1] for
- * q(b). */
+/* D(r, b) = sum_{i>r} w_i + q[b] sum_{i<=r} w_i for dp_head_options():
+ * eq:drb-preview with @q [b_max + 1] for q(b). */
 void dp_curve(const double *w, uint32_t d, const double *q, const struct paper_options *o, double *ret_D);
 
 /**

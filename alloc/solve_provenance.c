@@ -137,8 +137,8 @@ static void solve_provenance_set_rounded(json_t *to, const char *key, double x)
     (void) json_object_set_new(to, key, json_real(strtod(text, NULL)));
 }
 
-/* The table's errors on the samples it was solved from, in the unit of the daemon's fit; see struct
- * solve_report. */
+/* The table's errors on the samples it was solved from, in the unit of the
+ * daemon's fit; see struct solve_report. */
 static void solve_provenance_describe_expected(const struct solver *v, json_t *root)
 {
     json_t *expected = json_object(); /* owned by root once set */

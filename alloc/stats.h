@@ -17,8 +17,8 @@ struct atomic_file;
 struct errmsg;
 struct stats;
 
-/* Predictions and decoders are fitted to the samples: 4096 instead of 12288 cost 7 % KL at 2 bits per number
- * (alloc/README.md). */
+/* Predictions and decoders are fitted to the samples: 4096 instead of 12288 cost 7 % KL at
+ * 2 bits per number (alloc/README.md). */
 #define STATS_SAMPLES_DEFAULT 12288
 
 struct stats_options {
@@ -73,9 +73,9 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
 int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
                     const float *q, const float *k, const float *v, const float *residual, struct errmsg *e);
 
-/* Adds gradients g of log p(y), y drawn from the model, by the vectors of one (layer, side): [n, n_kv_heads,
- * d]. The same n for every layer and side. Makes the `fisher` metric available. Return: 0; -EINVAL: not
- * finite; -ENOMEM. */
+/* Adds gradients g of log p(y), y drawn from the model, by the vectors of one (layer, side):
+ * [n, n_kv_heads, d]. The same n for every layer and side. Makes the `fisher` metric available.
+ * Return: 0; -EINVAL: not finite; -ENOMEM. */
 int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g,
                      struct errmsg *e);
 

@@ -376,8 +376,8 @@ static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
     return 0;
 }
 
-/* Copies the sections into the arrays of @s, which have the sizes in the header, and checks their
- * contents. */
+/* Copies the sections into the arrays of @s, which have the sizes in the
+ * header, and checks their contents. */
 static int stats_file_read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
                                     struct errmsg *e)
 {

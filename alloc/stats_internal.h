@@ -2,8 +2,8 @@
  * The members of statistics, shared by the files that fill, merge, store and read them (stats*.c,
  * metric_sums.c, metric.c, solve*.c). Callers use stats.h.
  *
- * Sums, not averages, so that merging adds. One token count serves all: every window passes every layer and
- * head.
+ * Sums, not averages, so that merging adds. One token count serves all:
+ * every window passes every layer and head.
  */
 #pragma once
 
@@ -13,8 +13,8 @@
 
 #include "alloc/stats.h"
 
-/* A sampled token. Tokens with the smallest hashes are kept; document and position break ties and identify
- * the token. */
+/* A sampled token. Tokens with the smallest hashes are kept; document and position
+ * break ties and identify the token. */
 struct sample_id {
     uint64_t hash, document, position;
 };
@@ -100,8 +100,8 @@ int stats_grow_slots(struct stats *s, size_t n_slots);
 /* Sorted order of the held samples: @ret_slots [n_held], smallest hash first. */
 void stats_sorted_slots(const struct stats *s, size_t *ret_slots);
 
-/* -EINVAL with a sentence if a window is unfinished or failed: such sums must not be stored, merged or
- * solved. */
+/* -EINVAL with a sentence if a window is unfinished or failed: such sums
+ * must not be stored, merged or solved. */
 int stats_check_complete(const struct stats *s, struct errmsg *e);
 
 /* Mean and centred scatter of two disjoint sets, the result in a; n_a + n_b > 0. */

@@ -1,6 +1,5 @@
-/* Merges statistics of disjoint texts (DESIGN 3.5): sums add up; samples are the union, truncated to the
- * smallest hashes.
- */
+/* Merges statistics of disjoint texts (DESIGN 3.5): sums add up; samples are the union,
+ * truncated to the smallest hashes. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /*
- * Solving from moments (DESIGN 3.5): statistics that hold joint covariances of keys and values instead of
- * vectors.
+ * Solving from moments (DESIGN 3.5): statistics that hold joint covariances
+ * of keys and values instead of vectors.
  */
 #pragma once
 

@@ -54,8 +54,8 @@ struct table *table_unref(struct table *t)
 {
     struct table_owner *o = (struct table_owner *) t;
 
-    /* release: our reads happen before the free; acquire: the thread that frees comes after the reads of all
-     * others */
+    /* release: our reads happen before the free; acquire: the thread that frees
+     * comes after the reads of all others */
     if (o && atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
         table_owner_free(o);
     return NULL;

@@ -2,9 +2,9 @@
  * The bits that a table charges, counted as in the paper, and a comparison of two tables. Works on any table,
  * also one that another program built.
  *
- * Effective bits per number (paper, appendix "Effective bpd"): nominal r b / d plus metadata per token, of
- * which there is none here. Means, bases and levels are stored once: their share shrinks with the length of
- * the context.
+ * Effective bits per number (paper, appendix "Effective bpd"): nominal r b / d plus metadata
+ * per token, of which there is none here. Means, bases and levels are stored once: their share
+ * shrinks with the length of the context.
  */
 #pragma once
 

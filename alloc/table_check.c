@@ -1,5 +1,5 @@
-/* Checks of levels, codecs, provenance and golden vectors for table_parse(); see table_format.h. The bytes
- * are hostile. */
+/* Checks of levels, codecs, provenance and golden vectors for table_parse();
+ * see table_format.h. The bytes are hostile. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -192,8 +192,8 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
 /* ---- provenance ---- */
 
-/* Refuses control characters: a program that prints the provenance must not send escape sequences to a
- * terminal. */
+/* Refuses control characters: a program that prints the provenance must not
+ * send escape sequences to a terminal. */
 int table_check_provenance(struct table *t, struct errmsg *e)
 {
     size_t bytes = table_header(t)->sections[SECTION_PROVENANCE].bytes;

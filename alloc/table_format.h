@@ -76,8 +76,8 @@ static inline uint32_t table_half_tiles_max(uint32_t d)
     return (d + 15) / 16 * 2;
 }
 
-/* Bytes of one token of one head in the golden section, without its K codes, which are stored before all
- * heads. */
+/* Bytes of one token of one head in the golden section, without its K codes,
+ * which are stored before all heads. */
 static inline size_t table_golden_head_bytes(const struct codec *k, const struct codec *v, uint32_t d)
 {
     return v->r + (2 * (size_t) d + k->r + v->r) * sizeof(float);

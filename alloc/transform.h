@@ -1,13 +1,13 @@
 /*
- * The transform of one head-side (DESIGN 3.2): coordinates in which the distortion e'Me is plain squared
- * error, in descending order of variance, grouped in bands of 8; each band is rotated and scaled to unit
- * variance.
+ * The transform of one head-side (DESIGN 3.2): coordinates in which the distortion e'Me is
+ * plain squared error, in descending order of variance, grouped in bands of 8; each band
+ * is rotated and scaled to unit variance.
  *
  *   A = (M + 1e-3 tr(M)/d I)^(1/2),  A S A = U diag(w) U',  w descending
  *   z = H U' A (x - mu) / scale per band,  x^ = mu + A^-1 U H' scale z^
  *
- * so that e'Me = sum over bands of scale^2 |z^ - z|^2 (up to the ridge) and leaving out the smallest w is
- * optimal.
+ * so that e'Me = sum over bands of scale^2 |z^ - z|^2 (up to the ridge) and
+ * leaving out the smallest w is optimal.
  */
 #pragma once
 

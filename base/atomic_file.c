@@ -40,8 +40,8 @@ static int atomic_file_draw_name(const char *path, char **ret_name)
     return asprintf(ret_name, "%s.%016" PRIx64 ".tmp", path, unique) < 0 ? -ENOMEM : 0;
 }
 
-/* Opens a file without a name, which disappears if the process ends. atomic_file_name() names it through
- * /proc. */
+/* Opens a file without a name, which disappears if the process ends.
+ * atomic_file_name() names it through /proc. */
 static int atomic_file_open_unnamed(const char *path)
 {
     _cleanup_(freep) char *copy = strdup(path);

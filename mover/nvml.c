@@ -1,5 +1,5 @@
-/* libnvidia-ml by dlopen; see nvml.h. Names and layouts are NVML's (its reference manual, "Device
- * Queries"). */
+/* libnvidia-ml by dlopen; see nvml.h. Names and layouts are NVML's
+ * (its reference manual, "Device Queries"). */
 #include "mover/nvml.h"
 
 #include <dlfcn.h>

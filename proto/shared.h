@@ -34,9 +34,9 @@ struct control_model {
 };
 
 /*
- * shadow word: share in millionths << 8 | entry + 1 in the model's digests; 0: no shadow. A share of new
- * chunks is encoded with that table too, for comparison. Placed behind the models, where older readers do not
- * look.
+ * shadow word: share in millionths << 8 | entry + 1 in the model's digests; 0: no shadow.
+ * A share of new chunks is encoded with that table too, for comparison. Placed behind the
+ * models, where older readers do not look.
  */
 #define CONTROL_SHADOW_PPM_MAX 1000000u
 

@@ -60,8 +60,8 @@ const uint8_t *tiny_gguf_bytes(const struct tiny_gguf *t, size_t *ret_bytes);
 /* Return: 0 or a negative errno. */
 int tiny_gguf_write(const struct tiny_gguf *t, const char *path);
 
-/* Weights of a tensor, row-major, exactly as the file encodes them; NULL if there is no such tensor.
- * Borrowed. */
+/* Weights of a tensor, row-major, exactly as the file encodes them;
+ * NULL if there is no such tensor. Borrowed. */
 const float *tiny_gguf_tensor(const struct tiny_gguf *t, const char *name, size_t *ret_n);
 
 /* The options with their defaults filled in. */

@@ -59,8 +59,8 @@ static void test_lloyd_max_error(void)
     }
 }
 
-/* Optimality, independent of any table: every level is the mean of its cell. Checked on 8 bits by
- * quadrature. */
+/* Optimality, independent of any table: every level is the mean of its cell.
+ * Checked on 8 bits by quadrature. */
 static void test_lloyd_max_is_centroid(void)
 {
     struct levels l;
@@ -81,8 +81,8 @@ static void test_lloyd_max_is_centroid(void)
     }
 }
 
-/* DESIGN 3.3 gives about 1.22, 2.10, 2.40, 2.70, 3.02, 3.34, 3.64, 3.94; these are its values to two
- * decimals. */
+/* DESIGN 3.3 gives about 1.22, 2.10, 2.40, 2.70, 3.02, 3.34, 3.64, 3.94;
+ * these are its values to two decimals. */
 static void test_midtread_loading(void)
 {
     static const double want[9] = {0, 1.22, 2.10, 2.41, 2.71, 3.02, 3.33, 3.64, 3.94};
@@ -119,8 +119,8 @@ static void test_uniform_midrise(void)
     }
 }
 
-/* The closed form against a sum over a fine grid: a midpoint rule of step h errs by h^2/24 times a curvature
- * of 1. */
+/* The closed form against a sum over a fine grid: a midpoint rule of step h
+ * errs by h^2/24 times a curvature of 1. */
 static void test_mse_against_quadrature(void)
 {
     for (int q = QUANT_LLOYD_MAX; q <= QUANT_UNIFORM_MIDTREAD; q++)

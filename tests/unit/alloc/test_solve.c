@@ -1,5 +1,5 @@
-/* Solving: budgets, prediction, levels, degenerate heads, the paper's methods, on statistics of known
- * structure. */
+/* Solving: budgets, prediction, levels, degenerate heads, the paper's methods,
+ * on statistics of known structure. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -459,8 +459,8 @@ static void test_not_finite_in_binary32(void)
     (void) stats_free(s);
 }
 
-/* One layer and head, metric I: the distortion is the mean of |e|^2, and the error is that over the spread of
- * the samples. */
+/* One layer and head, metric I: the distortion is the mean of |e|^2, and the error is
+ * that over the spread of the samples. */
 static void test_expected_errors(void)
 {
     struct geometry g = shape(1, 2, 1, 32, 32);

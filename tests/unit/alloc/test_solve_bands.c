@@ -182,8 +182,8 @@ static void test_against_brute_force(void)
     }
 }
 
-/* Larger problems: the contract is 1 %; unless the core is full, the remainder is exact and the optimum the
- * same. */
+/* Larger problems: the contract is 1 %; unless the core is full, the remainder
+ * is exact and the optimum the same. */
 static void test_against_oracle(void)
 {
     static const unsigned spreads[] = {30, 2, 0};
@@ -208,8 +208,8 @@ static void test_against_oracle(void)
     }
 }
 
-/* Greedy choices alone are not optimal: one unit is left, and only giving up a two-unit step makes room for a
- * three-unit step. */
+/* Greedy choices alone are not optimal: one unit is left, and only giving up a two-unit
+ * step makes room for a three-unit step. */
 static void test_remainder_by_exchange(void)
 {
     struct bands_problem p = problem(3, 24);

@@ -1,5 +1,5 @@
-/* The exact programme over one (r, b) per head: by hand, against every combination, against the textbook
- * programme. */
+/* The exact programme over one (r, b) per head: by hand, against every combination,
+ * against the textbook programme. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -195,8 +195,8 @@ static void test_against_the_textbook(void)
     }
 }
 
-/* Realistic curves: spectra and q(b) with the noise of measuring, and equal heads, whose hulls tie
- * everywhere. */
+/* Realistic curves: spectra and q(b) with the noise of measuring, and equal
+ * heads, whose hulls tie everywhere. */
 static void test_real_curves(void)
 {
     enum { D = 32, N = 24 };

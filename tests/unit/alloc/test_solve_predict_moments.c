@@ -1,5 +1,5 @@
-/* Solving from moments: the normal model of codes against sampling; P and tables against those from
- * vectors. */
+/* Solving from moments: the normal model of codes against sampling;
+ * P and tables against those from vectors. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,8 +34,8 @@ static void check_code(enum quantiser q, unsigned b, double variance)
         product += weight * c * s * x;
         square += weight * c * c;
     }
-    /* the sum is off by half a step at each of the 2^b - 1 thresholds; jumps of c shrink as their number
-     * grows */
+    /* the sum is off by half a step at each of the 2^b - 1 thresholds;
+     * jumps of c shrink as their number grows */
     CU_ASSERT_DOUBLE_EQUAL(code.mean, mean, 1e-3);
     CU_ASSERT_DOUBLE_EQUAL(code.gain, product / variance, 1e-3);
     CU_ASSERT_DOUBLE_EQUAL(code.variance, square - mean * mean, 1e-3);

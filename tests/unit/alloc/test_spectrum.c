@@ -23,8 +23,8 @@ static struct stats *plain_stats(uint64_t n_tokens)
     return s;
 }
 
-/* S = Q diag(lambda) Q' / 10 tokens with a reflection Q = I - 2 v v' / |v|^2: known eigenvalues, no diagonal
- * matrix. */
+/* S = Q diag(lambda) Q' / 10 tokens with a reflection Q = I - 2 v v' / |v|^2:
+ * known eigenvalues, no diagonal matrix. */
 static void set_scatter(struct stats *s, const double *lambda)
 {
     double v[D], norm = 0, Q[D][D];

@@ -67,8 +67,8 @@ static void test_view(void)
     }
 }
 
-/* Random codes of a codec and their values in units of z, without padding. Returns the number of
- * coordinates. */
+/* Random codes of a codec and their values in units of z, without padding.
+ * Returns the number of coordinates. */
 static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_codes, double *ret_z)
 {
     uint32_t order[N_BANDS], stored = table_band_order(&f->codecs[hs], order);
@@ -85,8 +85,8 @@ static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_
     return n;
 }
 
-/* mean + sum over stored bands of dec z, from the spec's own matrices; + predict c for V, @n coordinates of
- * c */
+/* mean + sum over stored bands of dec z, from the spec's own matrices; + predict
+ * c for V, @n coordinates of c */
 static void spec_decode(const struct fixture *f, unsigned hs, const double *z, const double *c, unsigned n_c,
                         double *ret_x)
 {
@@ -209,8 +209,8 @@ static void test_rank_zero(void)
     CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->mean[5], (float) f.mean[1][5]);
 }
 
-/* The same inputs give the same bytes; the digest is the SHA-256 of all other bytes; other inputs give
- * another digest. */
+/* The same inputs give the same bytes; the digest is the SHA-256 of all other bytes;
+ * other inputs give another digest. */
 static void test_identity(void)
 {
     _cleanup_(freep) void *a = NULL;

@@ -51,8 +51,8 @@ static void on_tick(void *ctx)
     ev_stop(t.ev);
 }
 
-/* Retries a request until it is accepted, as callers do while a mover restarts. Returns the errno of the
- * reply. */
+/* Retries a request until it is accepted, as callers do while a mover restarts.
+ * Returns the errno of the reply. */
 static int ask(Kvcobra__MoverRequest *m)
 {
     int r;
@@ -101,8 +101,8 @@ static uint64_t restarts(pid_t *ret_pid)
     return n;
 }
 
-/* A request that loses the context gets a reply; a new process, with the same devices open, serves the
- * next. */
+/* A request that loses the context gets a reply; a new process, with the
+ * same devices open, serves the next. */
 static void test_lost_gpu(void)
 {
     pid_t pid;

@@ -268,8 +268,8 @@ static void test_partition(void)
     CU_ASSERT_EQUAL(unsetenv("STANDIN_MIG"), 0);
 }
 
-/* Processes that the driver still lists, and more processes than a reply can hold: an error instead of a
- * partial list. */
+/* Processes that the driver still lists, and more processes than a reply can hold:
+ * an error instead of a partial list. */
 static void test_long_lists(void)
 {
     char path[] = "/tmp/kvc-test-listed-XXXXXX";

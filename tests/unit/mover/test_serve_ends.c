@@ -1,5 +1,5 @@
-/* kvcobra-mover without a driver, with hostile packets, after the loss of its context, and after the exit of
- * the daemon. */
+/* kvcobra-mover without a driver, with hostile packets, after the loss of its context,
+ * and after the exit of the daemon. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,8 +13,8 @@
 #include "tests/lib/test.h"
 #include "tests/unit/mover/mover_process.h"
 
-/* Puts a file with the name of a library into a folder that is searched first: a link to @target, or a
- * text. */
+/* Puts a file with the name of a library into a folder that is searched
+ * first: a link to @target, or a text. */
 static void library_path(char *folder, const char *name, const char *target)
 {
     char path[400], value[800];

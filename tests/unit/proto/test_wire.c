@@ -1,5 +1,5 @@
-/* Packets and messages: worst cases below the cap, limits at limit and limit + 1, hostile bytes,
- * descriptors. */
+/* Packets and messages: worst cases below the cap, limits at limit and
+ * limit + 1, hostile bytes, descriptors. */
 #include "proto/wire.h"
 
 #include <dirent.h>
