@@ -1,4 +1,4 @@
-/* See levels.h; levels_quantise() is declared in table.h, next to the type. */
+/* See levels.h. levels_quantise() is declared in table.h. */
 #include "alloc/levels.h"
 
 #include <assert.h>

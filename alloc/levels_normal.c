@@ -53,10 +53,14 @@ double levels_normal_mse(const struct levels *l, unsigned b)
 /* ---- Lloyd-Max ---- */
 
 /*
- * The positive half x_0 < ... < x_(m-1) of the optimal levels solves F_i = x_i - c(t_i, t_(i+1)) = 0, where c
- * is the centroid of a cell and t_0 = 0, t_i = (x_(i-1) + x_i) / 2, t_m = infinity. Lloyd's iteration x <-
- * c(x) needs thousands of rounds at 8 bits; Newton's method needs about ten, because the Jacobian is
- * tridiagonal: with P the cell's probability, dc/da = phi(a) (c - a) / P and dc/db = phi(b) (b - c) / P.
+ * The positive half x_0 < ... < x_(m-1) of the optimal levels solves, for every i,
+ *     F_i = x_i - c(t_i, t_(i+1)) = 0
+ * where c is the centroid of a cell, and t_0 = 0, t_i = (x_(i-1) + x_i) / 2, t_m = infinity.
+ *
+ * Lloyd's iteration x <- c(x) needs thousands of rounds at 8 bits. Newton's method needs about ten, because
+ * the Jacobian is tridiagonal. With P the probability of the cell:
+ *     dc/da = phi(a) (c - a) / P
+ *     dc/db = phi(b) (b - c) / P
  */
 struct newton {
     unsigned m;

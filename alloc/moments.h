@@ -44,11 +44,10 @@ static inline void moments_freep(struct moments **m)
 /**
  * moments_add() - count the tokens of one layer and a range of its heads
  * @first_head, @n_heads: KV heads that @k and @v hold; all KV heads for a whole layer
- * @k, @v: [n, n_heads, d] pre-RoPE keys, half-split with rotary dimensions first, and values; the caller left
- * sinks out
+ * @k, @v: [n, n_heads, d] keys before RoPE, half-split, rotary dimensions first, and values; no sinks
  *
- * Layers may be given different tokens: each (layer, head) has its own count. About 2 d^2
- * multiplications per token and head.
+ * Each (layer, head) has its own count, so layers may count different tokens.
+ * About 2 d^2 multiplications per token and head.
  *
  * Return: 0; -EINVAL: no such layer or heads, or a number that is not finite; then nothing was added.
  */

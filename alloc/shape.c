@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 
-/* of a coordinate scaled to about 1: a smaller variance is rounding */
+/* Variance of a coordinate scaled to about 1: a smaller one is rounding. */
 #define VARIANCE_FLOOR 1e-12
 
 struct shape_work {

@@ -18,7 +18,7 @@ enum shape_stage {
     SHAPE_EIGEN = 0,   /* U'x, U the eigenvectors of the covariance: the paper before its rotation */
     SHAPE_ROTATED = 1, /* H_d U'x, one rotation over all directions: the paper after it */
     SHAPE_BASIS = 2,   /* U'A x, the basis of `bands` under its metric */
-    SHAPE_BANDS = 3,   /* each band of 8 of it rotated: what `bands` quantises, V without its prediction */
+    SHAPE_BANDS = 3,   /* SHAPE_BASIS with each band of 8 rotated: quantised by `bands` (V: no prediction) */
     SHAPE_STAGES = 4,
 };
 

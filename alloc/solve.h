@@ -16,7 +16,7 @@ struct stats;
 struct errmsg;
 
 struct solve_options {
-    double bpd;          /* code bits per number, K and V together; or: */
+    double bpd;          /* code bits per number, K and V together */
     double k_bpd, v_bpd; /* both > 0: separate budgets, @bpd ignored */
     enum method method;
     enum metric metric;
@@ -58,10 +58,11 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
                 struct solve_report *ret_report, struct errmsg *e);
 
 /**
- * solve_distortion() - distortion of the sampled vectors by a table, by layer and side: the mean over tokens
- * of e'Me, squared error in the metric, times the head's depth weight
- * @o:        metric and depth weights; those the table was solved with give the sums of its report
+ * solve_distortion() - distortion of the sampled vectors by a table, by layer and side
+ * @o: metric and depth weights; with the options of the solve that gave @t, the sums are those of its report
  * @ret_distortion: [n_layers, 2] by layer and side, summed over heads
+ *
+ * The distortion is the mean over tokens of e'Me, squared error in the metric, times the head's depth weight.
  *
  * Return: 0; -EINVAL: another geometry, options that the statistics cannot serve, no sampled tokens; -ENOMEM.
  */

@@ -1,5 +1,5 @@
-/* From a solver's heads to the bytes of a table. table_build() orders, pads and folds; this file only
- * describes the codecs to it. */
+/* From a solver's heads to the bytes of a table. This file describes the codecs to
+ * table_build(), which orders, pads and folds. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -18,8 +18,8 @@ struct dp_option {
 
 struct dp_problem {
     size_t n_heads;
-    const struct dp_option
-        *options;        /* any order; head h has options[first[h] .. first[h + 1] - 1], 1 to 65535 */
+    /* in any order; head h has options[first[h] .. first[h + 1] - 1], 1 to 65535 of them */
+    const struct dp_option *options;
     const size_t *first; /* [n_heads + 1] */
     uint64_t budget_bits;
 };
@@ -33,8 +33,8 @@ struct dp_result {
 
 /**
  * dp_head_options() - every (r, b) of a head, with cost and distortion
- * @D:   [d / rank_step + 1, b_max - b_min + 1]: D(r, b) for r = 0, step, 2 step, ...; row 0 is r = 0, the
- * same in all its columns
+ * @D:   [d / rank_step + 1, b_max - b_min + 1]: D(r, b) for r = 0, step, 2 step, ...; row 0 is r = 0,
+ *       the same in all its columns
  * @ret: room for dp_options_max() of them
  *
  * Return: the number of options.

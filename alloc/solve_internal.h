@@ -15,7 +15,9 @@
 
 /**
  * solve_fit_head() - transform and curve of one head-side from a covariance and vectors
- * @S: [d, d] covariance of x; @x: [n, d] vectors for measured curves; @mean: [d] subtracted from them
+ * @S:    [d, d] covariance of x
+ * @x:    [n, d] vectors for measured curves
+ * @mean: [d] subtracted from @x
  */
 int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, const double *mean,
                    const double *S, const float *x, size_t n, struct errmsg *e);

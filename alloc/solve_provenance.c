@@ -1,6 +1,7 @@
 /*
- * Writes the provenance of a table: the statistics and options it was solved with, as JSON inside the table.
- * No time, path or host: the same statistics and options give the same bytes, and so the same digest.
+ * Writes the provenance of a table: the statistics and options it was solved with, as JSON
+ * inside the table. It contains no time, path or host, so the same statistics and options
+ * give the same bytes and the same digest.
  */
 #include <errno.h>
 #include <jansson.h>

@@ -84,7 +84,7 @@ static void solve_report_encode_rows(struct solve_report_scratch *t, const struc
     solve_report_quantise_rows(table, c, side, t->codes, n);
 }
 
-/* t->error := x - x^, with the codes that solve_report_encode_rows() left. */
+/* t->error := x - x^, from the codes in t->codes. */
 static void solve_report_decode_rows(struct solve_report_scratch *t, const struct codec *c, const float *x,
                                      const float *pred, size_t stride)
 {

@@ -59,16 +59,19 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
 
 /**
  * stats_add_layer() - one window of one layer; called for every layer of the window in ascending order
- * @document, @position: document and first position of the window; (seed, document, position) decides which
- * tokens are sampled. At position 0 a sequence starts: its first n_sink tokens are sinks and are left out
- * @q: [n, n_heads, d] pre-RoPE, may be NULL without either metric; @k, @v: [n, n_kv_heads, d]
+ * @document, @position:
+ *     document and first position of the window; (seed, document, position) decides which tokens are sampled.
+ *     At position 0 a sequence starts: its first n_sink tokens are sinks and are left out
+ * @q:        [n, n_heads, d] before RoPE; may be NULL without either metric
+ * @k, @v:    [n, n_kv_heads, d] before RoPE
  * @residual: [n] mean square of each token's residual stream after this layer's attention; may be NULL
- * without want_output
+ *            without want_output
  *
- * Attention is causal within the window; positions for RoPE are 0..n-1. A window that fails after its first
- * layer leaves part of itself in the sums: such statistics can only be freed. Return: 0; -EINVAL: NaN or
- * infinity, naming layer and head, or a residual stream of length 0; layers out of order; a token added
- * before; -ENOMEM.
+ * Attention is causal within the window; positions for RoPE are 0..n-1. If a window fails after its first
+ * layer, the sums contain a part of it: such statistics can only be freed.
+ *
+ * Return: 0; -EINVAL: NaN or infinity, naming layer and head, or a residual stream of length 0; layers
+ * out of order; a token added before; -ENOMEM.
  */
 int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
                     const float *q, const float *k, const float *v, const float *residual, struct errmsg *e);
@@ -88,15 +91,15 @@ uint64_t stats_fisher_bytes(const struct stats_options *o);
 /* Depth weight measurement (DESIGN 3.1): @kl in nats per token when only (layer, side) is compressed, @D the
  * mean e'Me on the same tokens, summed over its heads. */
 int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D);
-/* The mean of what was measured. Return: 0; -ENODATA: not measured. */
+/* The means of the measurements. Return: 0; -ENODATA: not measured. */
 int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, double *ret_kl, double *ret_D);
 
 /* A text that windows came from. A table's provenance lists them. */
 enum stats_source_kind {
-    SOURCE_TEXT = 0,
-    SOURCE_LINES = 1,
-    SOURCE_MODEL = 2
-}; /* raw; a document per line; written by the model */
+    SOURCE_TEXT = 0,  /* raw */
+    SOURCE_LINES = 1, /* a document per line */
+    SOURCE_MODEL = 2, /* written by the model */
+};
 struct stats_source {
     uint8_t digest[DIGEST_BYTES]; /* SHA-256 of the file's bytes, or of the ids (u32) that the model wrote */
     uint64_t bytes;               /* of the file or the ids */

@@ -15,7 +15,7 @@
 /* Coordinates of a codec that are not padding: the paper's r. */
 uint32_t table_codec_rank(const struct codec *c, uint32_t d);
 
-/* Their bits per token: the paper's r b. */
+/* Code bits per token of these coordinates: the paper's r b. */
 uint32_t table_codec_nominal_bits(const struct codec *c, uint32_t d);
 
 struct table_account {
@@ -25,7 +25,7 @@ struct table_account {
 };
 void table_account(const struct table *t, struct table_account *ret);
 
-/* fixed_bytes per number of a cache of @n_tokens. The paper's contexts have 32768. */
+/* fixed_bytes as bits per number of a cache of @n_tokens. The paper's contexts have 32768. */
 double table_account_fixed_bpd(const struct table *t, const struct table_account *a, uint64_t n_tokens);
 
 #define COMPARE_PARTS 4 /* quartiles of the layers: layer l of n is in part 4 l / n */

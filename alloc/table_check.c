@@ -134,7 +134,7 @@ static int check_codec(const struct table *t, struct where w, const struct table
     if (!table_check_bits_valid(entry, d))
         return table_check_bad_codec(e, w, "its bit widths are inconsistent");
     if (entry->reserved0 != 0 || entry->reserved1 != 0 || entry->reserved2 != 0)
-        return table_check_bad_codec(e, w, "its entry uses fields that this program does not know");
+        return table_check_bad_codec(e, w, "its entry uses unknown fields");
     if (entry->n_pred != n_pred)
         return table_check_bad_codec(e, w,
                                      "its number of predicting codes does not match the ranks of its keys");

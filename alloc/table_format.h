@@ -1,6 +1,6 @@
 /*
- * The bytes of a table file, for the files that write (table_build.c) and check them (table.c,
- * table_check.c). All others read struct table. alloc/README.md draws them.
+ * The bytes of a table file, for the files that write (table_build.c) and check them
+ * (table.c, table_check.c). All other files read struct table. alloc/README.md draws the bytes.
  *
  *     header | freq | levels | codecs | provenance | matrices | golden | SHA-256 of all before
  *
@@ -30,9 +30,11 @@ enum table_section {
     SECTION_LEVELS,     /* for both sides, b = 1..8: binary32 step, value[2^b], threshold[2^b - 1] */
     SECTION_CODECS,     /* struct table_codec_entry [head_side_count] */
     SECTION_PROVENANCE, /* JSON text and one NUL */
-    SECTION_MATRICES, /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
-    SECTION_GOLDEN,   /* for each layer, each token: K codes of all heads; then for each head V codes [r_V],
-                         binary32   k^ [d], v^ [d] and z of both, [r_K] and [r_V] */
+    /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
+    SECTION_MATRICES,
+    /* for each layer and token: K codes of all heads; then for each head V codes [r_V] and
+     * binary32 k^ [d], v^ [d], z of K [r_K], z of V [r_V] */
+    SECTION_GOLDEN,
     SECTION_COUNT,
 };
 

@@ -12,9 +12,8 @@
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 
-#define RIDGE                                                                                                \
-    1e-3 /* relative to the mean eigenvalue of M: keeps a small distortion in directions that no query reads \
-          */
+/* Relative to the mean eigenvalue of M: keeps a small distortion in directions that no query reads. */
+#define RIDGE 1e-3
 #define RANK_FLOOR 1e-12 /* relative to the largest eigenvalue: smaller ones are rounding */
 #define BLOCK_ROWS 256
 

@@ -1,6 +1,6 @@
 /*
- * Writes files atomically: a file is written without a name (O_TMPFILE), synced, then named.
- * A full disk, a signal or a crash leaves an earlier file of that name unchanged, and no other file.
+ * Writes files atomically: a file is written without a name (O_TMPFILE), synced, then named. A full disk,
+ * a signal or a crash leaves an earlier file of that name unchanged and leaves no other file.
  * On file systems without unnamed files, the file has a temporary name, which a kill can leave behind.
  * Also reads whole files with a size limit.
  */

@@ -4,12 +4,13 @@
  * Layout of the object (little-endian, offsets from its start):
  *   0    struct index_head, 128 bytes
  *   128  buckets[n_buckets], 256 bytes each: sequence (u32), used bitmap (u32), then for 8 entries their keys
- * (16 bytes each), generations (u64: generation << 8 | page class), slots (u32), and 24 bytes of zero A key
- * has two homes, by the upper 32 bits x of each of its halves (little-endian): x * n_buckets >> 32. It goes
- * to the emptier one; if both are full, to one of the six behind the second. An insertion sets bit 31 of the
- * bitmap in every full bucket that it skips, and the bit stays set: a lookup continues only behind such a
- * bucket. A bucket's sequence is odd while it is written. Two choices fill buckets evenly, so that 80 % load
- * works: 40 bytes per entry then, 50 after growing by a quarter.
+ *        (16 bytes each), generations (u64: generation << 8 | page class), slots (u32), and 24 bytes of zero
+ *
+ * A key has two homes, by the upper 32 bits x of each of its halves (little-endian): x * n_buckets >> 32. It
+ * goes to the emptier home; if both are full, to one of the six buckets behind the second. An insertion sets
+ * bit 31 of the bitmap in every full bucket that it skips, and the bit stays set: a lookup continues only
+ * behind such a bucket. A bucket's sequence is odd while it is written. Two choices fill buckets evenly, so
+ * that 80 % load works: 40 bytes per entry then, 50 after growing by a quarter.
  *
  * An entry is a hint: LEASE sends the slot and generation found, and the
  * daemon compares them with its own record.

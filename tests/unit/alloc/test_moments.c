@@ -32,7 +32,7 @@ static struct moments *make(void)
     return m;
 }
 
-/* Keys far from their mean of 900, values linked to them: [layer][side]. */
+/* Keys with a mean of 900, and values that depend on them: [layer][side]. */
 static float *draw(void)
 {
     float *x = calloc((size_t) LAYERS * 2 * TOKENS * WIDTH, sizeof(*x));

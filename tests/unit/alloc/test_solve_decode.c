@@ -1,7 +1,7 @@
 /*
  * Least-squares decoders, and values predicted from all heads of a layer. Codes of the finished table are
- * recomputed in binary64 by the formulas of alloc/table.h; the normal equations show whether another linear
- * decoder of these codes would have a smaller error.
+ * recomputed in binary64 by the formulas of alloc/table_types.h; the normal equations show whether another
+ * linear decoder of these codes would have a smaller error.
  */
 #include <errno.h>
 

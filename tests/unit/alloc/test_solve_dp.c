@@ -96,9 +96,16 @@ static double solved(const struct dp_problem *p)
 }
 
 /*
- * Two heads, by hand. A: nothing 10, 4 bits 9, 6 bits 1. B: nothing 8, 4 bits 3, 6 bits 2.
- * 4 bits: B, 13. 6: A, 9 (greedy by gain per bit agrees: 9/6 > 5/4). 8: no pair fits but 4 + 4: 12, so A
- * alone: 9. 10: A 6 and B 4: 4. 12: 3. The options with 4 bits of A are above the hull and never of use here.
+ * Two heads, by hand. Distortion by cost:
+ *           nothing  4 bits  6 bits
+ *     A       10       9       1
+ *     B        8       3       2
+ * Budget 4: B takes 4; total 13.
+ * Budget 6: A takes 6; total 9 (greedy by gain per bit agrees: 9/6 > 5/4).
+ * Budget 8: 4 + 4 gives 12, A alone gives 9.
+ * Budget 10: A takes 6 and B takes 4; total 4.
+ * Budget 12: both take 6; total 3.
+ * The option of 4 bits of A is above the hull and never of use here.
  */
 static void test_by_hand(void)
 {

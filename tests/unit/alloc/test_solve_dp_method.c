@@ -105,8 +105,8 @@ static void test_budget(void)
         o.curve = i % 2 ? CURVE_BENNETT : CURVE_MEASURED;
         t = solve(s, &o);
         CU_ASSERT(nominal_bits(t.table, SIDE_K) <= bpd * keys + 1e-6);
-        CU_ASSERT(nominal_bits(t.table, SIDE_K) >
-                  bpd * keys - 16); /* 2 ranks at 8 bits more would exceed the budget */
+        /* 2 ranks at 8 bits more would exceed the budget */
+        CU_ASSERT(nominal_bits(t.table, SIDE_K) > bpd * keys - 16);
         CU_ASSERT(t.report.bpd_nominal <= bpd + 1e-9);
         for (uint32_t hs = 0; hs < head_side_count(&g); hs++) {
             const struct codec *c = &t.table->codecs[hs];

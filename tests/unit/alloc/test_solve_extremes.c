@@ -124,10 +124,10 @@ static double key_error(const struct stats *s, const struct table *t)
 }
 
 /*
- * A bias of norm 900 on keys of deviation 1: what is coded is the difference to the mean. With 64 dimensions
- * a coordinate has 112, whose last place in binary32 is 2^-17 = 8e-6, and the transform's products add some
- * ten of those; the error of 2 bits is 0.1 of a deviation. So the error with the bias is that without it up
- * to 1 %. New random vectors would differ by more: both use the same.
+ * A bias of norm 900 on keys of deviation 1: codecs code the difference to the mean. With 64 dimensions
+ * a coordinate of the bias is 112, whose last place in binary32 is 2^-17 = 8e-6, and the products of the
+ * transform add some ten of those. The error of 2 bits is 0.1 of a deviation. So the errors with and without
+ * the bias agree to 1 %. Both runs use the same random vectors, since new ones would differ by more.
  */
 static void test_huge_bias(void)
 {
@@ -150,8 +150,8 @@ static void test_huge_bias(void)
         a = solve(m, METRIC_MSE, 2);
         from_moments[i] = key_error(s.stats, a.table);
         (void) table_unref(a.table);
-        if (i == 1) /* softmax of scores in the hundreds: metrics have few large entries, and solving still
-                       works */
+        /* softmax of scores in the hundreds: metrics have few large entries, and solving still works */
+        if (i == 1)
             for (int metric = METRIC_QUERY; metric <= METRIC_OUTPUT; metric++)
                 if (metric != METRIC_FISHER)
                     (void) table_unref(solve(s.stats, (enum metric) metric, 2).table);

@@ -129,10 +129,10 @@ static double spec_encode(const struct fixture *f, unsigned hs, unsigned k, unsi
 }
 
 /*
- * The formulas of table.h, computed from the spec, against the view. Matrix entries are rounded to binary32
- * after steps are folded in (2^-24 of each term, and of the mean): 2^-23 of the magnitudes. Encoding
- * multiplies enc and P in binary64 beforehand, which is the same sum in another order; its magnitude lacks
- * what cancels inside enc P: 2^-20.
+ * The formulas of table_types.h, computed from the spec, against the view. Matrix entries are rounded to
+ * binary32 after steps are folded in (2^-24 of each term, and of the mean): 2^-23 of the magnitudes. Encoding
+ * multiplies enc and P in binary64 beforehand, which is the same sum in another order. Its magnitude does not
+ * include the terms that cancel inside enc P: 2^-20.
  */
 static void check_formulas(enum prediction v_from, bool apart)
 {

@@ -28,8 +28,9 @@ int mover_process_wait(struct mover_process *o);
 Kvcobra__MoverReply *mover_process_ask(struct mover_process *o, Kvcobra__MoverRequest *m, const int *fds,
                                        size_t n_fds, int *ret_fd);
 
-/* ---- requests to the mover of the test; they return the errno of the reply,
- * or -ENOTCONN if it has exited ---- */
+/* ---- requests to the mover ---- */
+
+/* These functions return the errno of the reply, or -ENOTCONN if the mover has exited. */
 
 #define MIB ((size_t) 1 << 20)
 #define EXTENT_BYTES (4 * MIB) /* a multiple of the granularity of real devices */
