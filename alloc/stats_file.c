@@ -75,8 +75,8 @@ static void stats_file_make_header(const struct stats *s, struct stats_header *r
     };
     memcpy(ret->model_digest, s->o.model_digest, DIGEST_BYTES);
     geometry_digest(g, ret->geometry_digest);
-    memcpy(ret->model_name, s->o.model_name,
-           strlen(s->o.model_name) + 1); /* stats_alloc() has checked the terminator */
+    /* stats_alloc() has checked the terminator */
+    memcpy(ret->model_name, s->o.model_name, strlen(s->o.model_name) + 1);
     stats_file_lay_out(ret);
 }
 

@@ -27,8 +27,8 @@ static void test_lloyd_max_levels(void)
         half_step = 0.5 * (double) l.step;
         CU_ASSERT_EQUAL(l.value_i8[2 * m - 1], 127);
         CU_ASSERT_EQUAL(l.value_i8[0], -127);
-        CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 2 * m - 1), lloyd_max[b][m - 1],
-                               1e-6); /* the largest is not rounded */
+        /* the largest is not rounded */
+        CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 2 * m - 1), lloyd_max[b][m - 1], 1e-6);
         for (unsigned i = 0; i < m; i++) {
             CU_ASSERT_DOUBLE_EQUAL(level_z(&l, m + i), lloyd_max[b][i], half_step + 1e-6);
             CU_ASSERT_EQUAL(l.value[m + i], -l.value[m - 1 - i]);

@@ -236,8 +236,8 @@ static void test_hostile_file(void)
     CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, 3.25, &e), 0);
     CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, NAN, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, scatter, -1, &e), -EBADMSG); /* a variance */
-    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, 1e6, &e),
-                    -EBADMSG); /* a covariance above its variances */
+    /* a covariance above its variances */
+    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, 1e6, &e), -EBADMSG);
     CU_ASSERT_STRING_EQUAL(e.text, "moments file: no tokens have the moments of layer 0, head 0");
     CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, INFINITY, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, n - DIGEST_BYTES - 8, 1, &e), -EBADMSG); /* padding */

@@ -235,8 +235,8 @@ static void test_degenerate_heads(void)
     CU_ASSERT_EQUAL(table_codec(t.table, 0, 0, SIDE_K)->r, 0);
     CU_ASSERT_EQUAL(table_codec(t.table, 0, 1, SIDE_V)->r, 0);
     CU_ASSERT_DOUBLE_EQUAL((double) table_codec(t.table, 0, 0, SIDE_K)->mean[7], 0.5, 1e-6);
-    CU_ASSERT(table_codec(t.table, 0, 1, SIDE_K)->r <=
-              16); /* 5 coordinates: one half-tile and its neighbour */
+    /* 5 coordinates: one half-tile and its neighbour */
+    CU_ASSERT(table_codec(t.table, 0, 1, SIDE_K)->r <= 16);
     CU_ASSERT(isfinite(t.report.distortion));
     CU_ASSERT(t.report.bpd_code <= 3);
     solved_deinit(&t);
@@ -481,8 +481,8 @@ static void test_expected_errors(void)
 
         for (size_t i = 0; i < s->n_held * g.d; i++)
             spread += pow((double) x[i] - (double) mean[i % g.d], 2) / (double) s->n_held;
-        CU_ASSERT_DOUBLE_EQUAL(error, distortion / spread,
-                               1e-4 * error); /* the distortion is summed in binary32 */
+        /* the distortion is summed in binary32 */
+        CU_ASSERT_DOUBLE_EQUAL(error, distortion / spread, 1e-4 * error);
         CU_ASSERT(error > 0 && error < 1);
     }
     (void) snprintf(want, sizeof(want), "\"expected\":{\"error_k\":%.4g", t.report.error_k);

@@ -207,8 +207,8 @@ static void test_normal_equations(void)
             measure(s, t, sums[decoder]);
             for (unsigned hs = 0; hs < 2 * HEADS; hs++)
                 distortion += sums[decoder][hs].distortion;
-            CU_ASSERT_DOUBLE_EQUAL(report.distortion, distortion,
-                                   1e-3 * distortion); /* the same table, computed in another way */
+            /* the same table, computed in another way */
+            CU_ASSERT_DOUBLE_EQUAL(report.distortion, distortion, 1e-3 * distortion);
         }
         for (unsigned hs = 0; hs < 2 * HEADS; hs++) {
             const struct normal *fitted = &sums[DECODER_LEAST_SQUARES][hs],

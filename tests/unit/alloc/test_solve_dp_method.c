@@ -200,8 +200,8 @@ static void test_paper_parameters(void)
         o.paper.b_min = 3;
         o.paper.b_max = 4;
         t = solve(s, &o);
-        CU_ASSERT_DOUBLE_EQUAL(t.report.bpd_nominal, t.report.bpd_code,
-                               1e-12); /* whole half-tiles: no padding */
+        /* whole half-tiles: no padding */
+        CU_ASSERT_DOUBLE_EQUAL(t.report.bpd_nominal, t.report.bpd_code, 1e-12);
         for (uint32_t hs = 0; hs < head_side_count(&g); hs++)
             CU_ASSERT(t.table->codecs[hs].r == 0 || t.table->codecs[hs].bits[0] == 3 ||
                       t.table->codecs[hs].bits[0] == 4);

@@ -179,8 +179,8 @@ static void test_dimensions(void)
             struct answer moments = solve(m, metrics[j], 2);
 
             CU_ASSERT_EQUAL(two.table->geometry.d, dims[i]);
-            CU_ASSERT(four.report.distortion <
-                      two.report.distortion / 4); /* two bits: a sixteenth, if all were normal */
+            /* two bits: a sixteenth, if all were normal */
+            CU_ASSERT(four.report.distortion < two.report.distortion / 4);
             CU_ASSERT(moments.report.distortion_estimated > 0);
             (void) table_unref(two.table);
             (void) table_unref(four.table);

@@ -221,8 +221,8 @@ static void test_levels_from_a_table(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "without vectors"));
     o.curve = CURVE_GAUSSIAN;
     o.levels_from = first;
-    CU_ASSERT_EQUAL(solve_table(s, &o, &again, &n, &report, &e),
-                    -EINVAL); /* levels from a table and fitted levels */
+    /* levels from a table and fitted levels */
+    CU_ASSERT_EQUAL(solve_table(s, &o, &again, &n, &report, &e), -EINVAL);
     o.fit_levels = false;
     o.decoder = DECODER_INVERSE;
     CU_ASSERT_EQUAL_FATAL(solve_table(s, &o, &again, &n, &report, &e), 0);

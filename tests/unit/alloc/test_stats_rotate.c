@@ -64,8 +64,8 @@ static void test_keys(void)
                     scatter[i] += (x[i / D] - mean[i / D]) * (x[i % D] - mean[i % D]);
             }
         CU_ASSERT(relative(r->mean + hs * D, mean, D) < 1e-5);
-        CU_ASSERT(relative(r->scatter + hs * D * D, scatter, D * D) <
-                  1e-5); /* every token is a sample: no scaling */
+        /* every token is a sample: no scaling */
+        CU_ASSERT(relative(r->scatter + hs * D * D, scatter, D * D) < 1e-5);
         /* values are unchanged */
         CU_ASSERT_EQUAL(memcmp(r->scatter + (hs + 1) * D * D, s->scatter + (hs + 1) * D * D, sizeof(scatter)),
                         0);

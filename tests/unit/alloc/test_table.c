@@ -57,9 +57,9 @@ static void test_view(void)
     for (unsigned j = 0; j < D; j++) {
         CU_ASSERT_EQUAL(k->mean[j], (float) f.mean[0][j]);
         CU_ASSERT_EQUAL(k->enc_mean[j], (float) f.mean[0][j]); /* the spec has no other mean */
-        CU_ASSERT_EQUAL(k->enc[3 * D + j],
-                        (float) f.bands[0][4].enc[3 * D + j]); /* the short band is first */
-        CU_ASSERT_EQUAL(k->enc[4 * D + j], 0.0f);              /* its padding */
+        /* the short band is first */
+        CU_ASSERT_EQUAL(k->enc[3 * D + j], (float) f.bands[0][4].enc[3 * D + j]);
+        CU_ASSERT_EQUAL(k->enc[4 * D + j], 0.0f); /* its padding */
         CU_ASSERT_EQUAL(k->dec[j * 32 + 4], 0.0f);
         CU_ASSERT_EQUAL(k->enc[(8 + 7) * D + j], (float) f.bands[0][2].enc[7 * D + j]); /* then 4 bits */
         CU_ASSERT_EQUAL(k->dec[j * 32 + 8],
@@ -151,14 +151,14 @@ static void check_formulas(enum prediction v_from, bool apart)
     CU_ASSERT_EQUAL_FATAL(fixture_build(&f, &bytes, &n, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, NULL), 0);
     CU_ASSERT_EQUAL(t->v_from, v_from);
-    CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->n_pred,
-                    32 * (unsigned) v_from); /* none, one head, two heads */
+    /* none, one head, two heads */
+    CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->n_pred, 32 * (unsigned) v_from);
     for (unsigned head = 0; head < f.g.n_kv_heads; head++) {
         unsigned first = n_c;
 
         n_c += random_codes(&f, 2 * head, codes_k + at, c + n_c);
-        memcpy(z[SIDE_K], c + first,
-               (n_c - first) * sizeof(*c)); /* of the last head, which is checked below */
+        /* of the last head, which is checked below */
+        memcpy(z[SIDE_K], c + first, (n_c - first) * sizeof(*c));
         at += 32;
     }
     CU_ASSERT_EQUAL(n_c, 28 * f.g.n_kv_heads);

@@ -124,8 +124,8 @@ static void test_creating(void)
     CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES + 1, NULL), -EINVAL);
     CU_ASSERT_EQUAL(ask_create(0, NULL), -EINVAL);
     if (!on_real_gpu()) {
-        CU_ASSERT_EQUAL(ask_create(64 * MIB, NULL),
-                        -ENOMEM); /* the stand-in has 64 MiB, less the extents in use */
+        /* the stand-in has 64 MiB, less the extents in use */
+        CU_ASSERT_EQUAL(ask_create(64 * MIB, NULL), -ENOMEM);
         CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "GPU memory"));
     }
     CU_ASSERT_EQUAL(ask_create(UINT64_MAX & ~(uint64_t) (EXTENT_BYTES - 1), NULL), -ENOMEM);
@@ -181,8 +181,8 @@ static void test_checking(void)
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, NULL, 0, crc), 0);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, beyond, 2, crc), -EINVAL);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, wrapped, 1, crc), -EINVAL);
-    CU_ASSERT_EQUAL(ask_check(&fd, 1, 2 * EXTENT_BYTES, ranges, 1, crc),
-                    -ENOSPC); /* more than the device was opened for */
+    /* more than the device was opened for */
+    CU_ASSERT_EQUAL(ask_check(&fd, 1, 2 * EXTENT_BYTES, ranges, 1, crc), -ENOSPC);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES - 1, NULL, 0, crc), -EINVAL);
     if (!on_real_gpu()) /* the error of a real driver for other descriptors is not documented */
         CU_ASSERT_EQUAL(ask_check(&foreign, 1, EXTENT_BYTES, ranges, 1, crc), -EBADMSG);

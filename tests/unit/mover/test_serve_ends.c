@@ -51,8 +51,8 @@ static void test_broken_libraries(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "too old"));
     CU_ASSERT_EQUAL(unlink(path), 0);
     library_path(folder, "libcuda.so.1", STANDIN_CUDA "/libcuda.so.1");
-    reply = ask_open(0, "",
-                     EXTENT_BYTES); /* the driver is installed now; the library that lists processes is not */
+    /* the driver is installed now; the library that lists processes is not */
+    reply = ask_open(0, "", EXTENT_BYTES);
     CU_ASSERT_FATAL(reply && reply->err == 0);
     CU_ASSERT_FALSE(reply->open->lists_processes);
     mover_reply_free(reply);
@@ -81,8 +81,8 @@ static void test_hostile_packets(void)
         CU_ASSERT_EQUAL(mover_process_wait(&mover), 1);
     }
     mover_process_start(&mover);
-    CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &nothing, NULL, 0, NULL)),
-                    -EOPNOTSUPP); /* a request of a newer daemon gets a reply */
+    /* a request of a newer daemon gets a reply */
+    CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &nothing, NULL, 0, NULL)), -EOPNOTSUPP);
     CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &nothing, (int[]){0, 1, 2, 0}, 4, NULL)),
                     -EOPNOTSUPP);
     CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
@@ -123,8 +123,8 @@ static void test_locked_down(void)
     start_open(); /* locking down comes before the first reply */
     CU_ASSERT_TRUE(line_in("status", "NoNewPrivs:\t1"));
     CU_ASSERT_TRUE(line_in("limits", "Max core file size        1                    1 "));
-    (void) snprintf(path, sizeof(path), "/proc/%d/fd/77",
-                    (int) mover.pid); /* mover_process_start() left it open */
+    /* mover_process_start() left it open */
+    (void) snprintf(path, sizeof(path), "/proc/%d/fd/77", (int) mover.pid);
     CU_ASSERT_EQUAL(access(path, F_OK), -1);
     CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
 }
