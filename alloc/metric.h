@@ -27,7 +27,7 @@ static inline bool metric_tempers(enum metric m)
     return m == METRIC_ATTENTION || m == METRIC_FISHER || m == METRIC_OUTPUT;
 }
 
-/* The power that M is raised to: @power (struct solve_options.temper), or the metric's own if that is 0. */
+/* M is raised to this power: @power (struct solve_options.temper), or the power of @m if @power is 0. */
 double metric_power(enum metric m, double power);
 
 /**

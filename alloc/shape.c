@@ -142,7 +142,8 @@ static int shape_rotate_all(struct shape_work *w, uint64_t seed)
     return 0;
 }
 
-/* Stages @before and @after: bands under w->M, or the paper's basis and rotation if that is the identity. */
+/* Stages @before and @after: bands under w->M; if w->M is the identity,
+ * the basis and rotation of the paper. */
 static int shape_measure_pair(struct shape_work *w, const double *mean, uint64_t seed, bool paper,
                               struct shape *ret, struct shape_pool *pool)
 {

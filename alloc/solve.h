@@ -24,7 +24,7 @@ struct solve_options {
     enum quantiser quantiser;        /* bands: QUANT_LLOYD_MAX; paper and dp: QUANT_UNIFORM_MIDTREAD */
     bool fit_levels;                 /* bands with QUANT_LLOYD_MAX */
     const struct table *levels_from; /* bands: take the levels of this table; borrowed; or NULL */
-    enum prediction v_from;          /* bands: what values are predicted from */
+    enum prediction v_from;          /* bands: the K codes that predict values */
     enum decoder decoder;       /* bands: the encoder's inverse, or least squares on the codes as stored */
     bool depth_weights;         /* if the statistics hold them; for METRIC_ATTENTION only */
     double temper;              /* bands: M^temper at the trace of M; 0: metric_power() */

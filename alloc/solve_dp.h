@@ -18,7 +18,7 @@ struct dp_option {
 
 struct dp_problem {
     size_t n_heads;
-    /* in any order; head h has options[first[h] .. first[h + 1] - 1], 1 to 65535 of them */
+    /* in any order; head h has options[first[h] .. first[h + 1] - 1], 1 to 65535 options */
     const struct dp_option *options;
     const size_t *first; /* [n_heads + 1] */
     uint64_t budget_bits;

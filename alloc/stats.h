@@ -28,9 +28,10 @@ struct stats_options {
     uint32_t n_sink;     /* 4 */
     uint32_t n_samples;  /* tokens whose vectors are stored */
     uint32_t key_stride; /* 8: attention metric from every 8th key, seeded offset per window */
-    bool want_attention; /* attention metric; needs queries and W_O. This or want_output also gives query
-                            moments */
-    bool want_output;    /* output metric; needs queries, W_O and the residual stream's mean squares */
+    /* attention metric; needs queries and W_O. This or want_output also gives query moments */
+    bool want_attention;
+    /* output metric; needs queries, W_O and the mean squares of the residual stream */
+    bool want_output;
     uint64_t seed;
 };
 void stats_options_default(struct stats_options *o, const struct geometry *g);

@@ -53,8 +53,9 @@ struct stats {
     struct depth_sums *depth;     /* [n_layers, 2] */
     struct stats_source *sources; /* [n_sources] sorted */
     size_t n_sources;
-    double *cross; /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in statistics made of
-                      moments, which have no vectors; else NULL */
+    /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in statistics made of moments,
+     * which have no vectors; else NULL */
+    double *cross;
     struct sample_id *ids;  /* [n_slots], by slot; the first n_held are in use */
     float *samples;         /* [n_head_sides, n_slots, d] */
     size_t n_held, n_slots; /* n_slots: up to o.n_samples; after parsing, as many as the file holds */
@@ -67,7 +68,7 @@ struct stats {
     double *wo;    /* [n_layers, n_heads, d, d] W_O,h' W_O,h; NULL until the first is set */
     bool *have_wo; /* [n_layers] */
     struct window window;
-    bool spoiled; /* a window failed after its first layer: the sums hold part of it */
+    bool spoiled; /* a window failed after its first layer: the sums hold a part of it */
 };
 
 static inline bool stats_wants_queries(const struct stats *s)

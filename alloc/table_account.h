@@ -34,10 +34,11 @@ double table_account_fixed_bpd(const struct table *t, const struct table_account
 struct table_comparison {
     uint32_t n_heads;          /* head-sides compared */
     double budget_correlation; /* of r b over heads, Pearson; NaN if either table has no spread */
-    double same_width; /* share of heads whose stored coordinates have the same mean width, to whole bits */
-    double same_half_tiles; /* share of half-tiles that have equal widths in both, among those that either
-                               table has */
-    double rank_difference; /* mean |delta r| */
+    /* share of heads whose stored coordinates have the same mean width, to whole bits */
+    double same_width;
+    /* share of half-tiles with equal widths in both tables, among those that either table has */
+    double same_half_tiles;
+    double rank_difference;       /* mean |delta r| */
     double bpd[2][COMPARE_PARTS]; /* nominal, by table and quartile */
 };
 

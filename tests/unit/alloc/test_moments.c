@@ -107,7 +107,7 @@ static void test_against_two_passes(void)
     check(m, x, 1, 2, 0, TOKENS);
 }
 
-/* Merges in any order and grouping, with an empty part. */
+/* Parts merge in any order and grouping, with an empty part. */
 static void test_merge(void)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
@@ -139,8 +139,8 @@ static void test_ranges_of_heads(void)
     struct errmsg e = {""};
 
     assert(some);
-    for (size_t t = 0; t < TOKENS;
-         t++) /* heads 1 and 2 of layer 0 side by side, as the process that holds them has them */
+    /* heads 1 and 2 of layer 0 side by side, like in the process that holds them */
+    for (size_t t = 0; t < TOKENS; t++)
         for (size_t i = 0; i < 2 * D; i++) {
             some[t * 2 * D + i] = side_of(x, 0, 0)[t * WIDTH + D + i];
             some[(TOKENS + t) * 2 * D + i] = side_of(x, 0, 1)[t * WIDTH + D + i];

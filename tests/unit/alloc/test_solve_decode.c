@@ -253,8 +253,8 @@ static void test_prediction_from_layer(void)
     CU_ASSERT(distortion[PREDICT_LAYER] < 0.4 * distortion[PREDICT_HEAD]);
 }
 
-/* Constant keys, values of rank 5, budgets that leave heads without codes: finite
- * tables, never worse than the inverse. */
+/* Constant keys, values of rank 5 and budgets that leave heads without codes give finite tables,
+ * which are never worse than the inverse. */
 static void test_degenerate(void)
 {
     static const double bpds[] = {0.1, 0.5, 3};

@@ -268,7 +268,7 @@ static void test_options_of_a_head(void)
     CU_ASSERT_DOUBLE_EQUAL(got[1].D, 1 + 14.0 / 192, 1e-15);
 }
 
-/* Never worse than C1 and C2 at the bits that they spend, on the model that both use. */
+/* dp_solve() is never worse than C1 and C2 at the bits that they spend, on the model that both use. */
 static void test_never_worse_than_c2(void)
 {
     enum { D = 64, N = 32 };

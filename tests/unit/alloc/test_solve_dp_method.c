@@ -88,8 +88,8 @@ static double nominal_bits(const struct table *t, enum side side)
     return sum;
 }
 
-/* r b within the budget: of all keys together, of each head's values alone;
- * one width per head; budgets differ. */
+/* The sum of r b stays within the budget of all keys together, and r b within that of each head of values.
+ * Each head has one width; budgets differ between heads. */
 static void test_budget(void)
 {
     struct geometry g = shape(1, 4, 2, 64, 64);

@@ -211,7 +211,8 @@ static void test_tiny_budgets(void)
     (void) table_unref(two.table);
 }
 
-/* Keys of rank 5 beside a constant: no bits for constant directions; directions that vary are coded. */
+/* For keys of rank 5 beside a constant, constant directions get no bits,
+ * and directions that vary are coded. */
 static void test_degenerate(void)
 {
     static const enum metric metrics[] = {METRIC_MSE, METRIC_QUERY, METRIC_ATTENTION, METRIC_OUTPUT};

@@ -176,8 +176,8 @@ static void test_prediction(void)
                     0);
     CU_ASSERT_EQUAL(solve_fit_side(&b, SIDE_K, &e) | solve_fit_side(&b, SIDE_V, &e) | solve_allocate(&b, &e),
                     0);
-    for (uint32_t hs = 0; hs < a.n_heads;
-         hs++) /* equal up to rounding of the covariances; make it exactly equal */
+    /* the bits agree up to rounding of the covariances; make them exactly equal */
+    for (uint32_t hs = 0; hs < a.n_heads; hs++)
         memcpy(b.heads[hs].bits, a.heads[hs].bits, sizeof(a.heads[hs].bits));
     CU_ASSERT_EQUAL(solve_predict_head(&a, 1, 1, u, S_a, &e), 0);
     CU_ASSERT_EQUAL(solve_predict_head(&b, 1, 1, NULL, S_b, &e), 0);

@@ -35,7 +35,8 @@ static double relative(const double *a, const double *b, size_t n)
     return sqrt(error / size);
 }
 
-/* Samples, mean and scatter of rotated keys: each sample rotated by its position. binary32 samples: 1e-6. */
+/* Samples, mean and scatter are those of keys that are each rotated by its
+ * position. Samples are binary32: 1e-6. */
 static void test_keys(void)
 {
     enum { D = 32 };
@@ -128,7 +129,7 @@ static void test_metrics(void)
     (void) stats_free(r);
 }
 
-/* No rotary dimensions: rotated keys equal the keys. */
+/* Without rotary dimensions, rotated keys equal the keys. */
 static void test_without_rope(void)
 {
     struct geometry g = shape(1, 2, 1, 32, 0);

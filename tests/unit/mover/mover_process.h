@@ -30,13 +30,13 @@ Kvcobra__MoverReply *mover_process_ask(struct mover_process *o, Kvcobra__MoverRe
 
 /* ---- requests to the mover ---- */
 
-/* These functions return the errno of the reply, or -ENOTCONN if the mover has exited. */
-
 #define MIB ((size_t) 1 << 20)
 #define EXTENT_BYTES (4 * MIB) /* a multiple of the granularity of real devices */
 
 extern struct mover_process mover;
 extern char reply_message[WIRE_TEXT_BYTES_MAX + 1]; /* message of the last reply_err() */
+
+/* These functions return the errno of the reply, or -ENOTCONN if the mover has exited. */
 
 int reply_err(Kvcobra__MoverReply *reply); /* frees the reply */
 void start_open(void);                     /* starts the mover and opens device 0 for EXTENT_BYTES */

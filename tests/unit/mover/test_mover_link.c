@@ -35,7 +35,7 @@ static void end(void)
     t.ev = ev_free(t.ev);
 }
 
-static void on_answer(void *ctx, struct mover_reply *reply)
+static void on_reply(void *ctx, struct mover_reply *reply)
 {
     (void) ctx;
     t.err = reply->err;
@@ -58,7 +58,7 @@ static int ask(Kvcobra__MoverRequest *m)
     int r;
 
     ev_tick_every(t.ev, 10, on_tick, NULL);
-    while ((r = mover_ask(t.mover, m, NULL, 0, TIMEOUT_MS, on_answer, NULL)) == -EAGAIN)
+    while ((r = mover_ask(t.mover, m, NULL, 0, TIMEOUT_MS, on_reply, NULL)) == -EAGAIN)
         CU_ASSERT_EQUAL_FATAL(ev_run(t.ev), 0);
     ev_tick_every(t.ev, 0, NULL, NULL);
     CU_ASSERT_EQUAL_FATAL(r, 0);
@@ -121,7 +121,7 @@ static void test_lost_gpu(void)
     end();
 }
 
-/* Killed between two replies or during work: a retried request is served. */
+/* After the mover is killed between two replies or during work, a retried request is served. */
 static void test_killed(void)
 {
     begin();

@@ -268,8 +268,8 @@ static void test_partition(void)
     CU_ASSERT_EQUAL(unsetenv("STANDIN_MIG"), 0);
 }
 
-/* Processes that the driver still lists, and more processes than a reply can hold:
- * an error instead of a partial list. */
+/* Processes that the driver still lists are in the reply. More processes than a reply can hold
+ * give an error instead of a partial list. */
 static void test_long_lists(void)
 {
     char path[] = "/tmp/kvc-test-listed-XXXXXX";
@@ -294,7 +294,7 @@ static void test_long_lists(void)
     (void) unlink(path);
 }
 
-/* An MPS server, another PID namespace, a library that fails: an error instead of a wrong list. */
+/* An MPS server, another PID namespace or a library that fails gives an error instead of a wrong list. */
 static void test_no_list(void)
 {
     static const char *const reasons[][2] = {

@@ -13,9 +13,9 @@
 #include "tests/lib/test.h"
 #include "tests/unit/mover/mover_process.h"
 
-/* Puts a file with the name of a library into a folder that is searched
- * first: a link to @target, or a text. */
-static void library_path(char *folder, const char *name, const char *target)
+/* Puts a file with the name of a library into @folder, which the loader then searches
+ * first: a link to @target, or a text if @target is NULL. */
+static void put_library(char *folder, const char *name, const char *target)
 {
     char path[400], value[800];
 
@@ -39,18 +39,18 @@ static void test_broken_libraries(void)
 
     (void) snprintf(before, sizeof(before), "%s", getenv("LD_LIBRARY_PATH"));
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
-    library_path(folder, "libnvidia-ml.so.1", NULL);
-    library_path(folder, "libcuda.so.1", NULL);
+    put_library(folder, "libnvidia-ml.so.1", NULL);
+    put_library(folder, "libcuda.so.1", NULL);
     mover_process_start(&mover);
     CU_ASSERT_EQUAL(reply_err(ask_open(0, "", EXTENT_BYTES)), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "no usable NVIDIA driver"));
     (void) snprintf(path, sizeof(path), "%s/libcuda.so.1", folder);
     CU_ASSERT_EQUAL(unlink(path), 0);
-    library_path(folder, "libcuda.so.1", STANDIN_CUDA_OLD "/libcuda.so.1");
+    put_library(folder, "libcuda.so.1", STANDIN_CUDA_OLD "/libcuda.so.1");
     CU_ASSERT_EQUAL(reply_err(ask_open(0, "", EXTENT_BYTES)), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "too old"));
     CU_ASSERT_EQUAL(unlink(path), 0);
-    library_path(folder, "libcuda.so.1", STANDIN_CUDA "/libcuda.so.1");
+    put_library(folder, "libcuda.so.1", STANDIN_CUDA "/libcuda.so.1");
     /* the driver is installed now; the library that lists processes is not */
     reply = ask_open(0, "", EXTENT_BYTES);
     CU_ASSERT_FATAL(reply && reply->err == 0);
