@@ -67,8 +67,10 @@ void moments_write(const struct moments *m, void *dst);
 /**
  * moments_parse() - check a file image and copy it
  *
- * Hostile input is safe. Only moments that tokens can have are accepted: finite, and every covariance within
- * the bounds of its variances. Return: 0; -EBADMSG with a sentence; -ENOMEM.
+ * Hostile input is safe. Only moments that tokens can have are accepted: finite, and every
+ * covariance within the bounds of its variances.
+ *
+ * Return: 0; -EBADMSG with a sentence; -ENOMEM.
  */
 int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moments, struct errmsg *e);
 

@@ -112,7 +112,7 @@ static int solve_allocate_budget(struct solver *v, unsigned sides, double bpd, c
         .n_groups = p.n_groups,
         .floor_bits = p.floor,
         .ceil_bits = p.ceil,
-        /* the factor prevents that rounding takes one bit from a budget of 2 bpd over 90 heads */
+        /* the factor prevents rounding from taking one bit from a budget of 2 bpd over 90 heads */
         .budget_bits = (uint64_t) (bpd * numbers * (1 + 1e-12)),
     };
     r = bands_solve(&problem, p.bits, &result);

@@ -27,8 +27,12 @@ struct paper_options {
 };
 void paper_options_default(struct paper_options *o, double bpd);
 
-/* C1: enumerate r = step, 2 step, ..., min(d, floor(B / b_min)); b = round-half-even(B / r) clipped; smallest
- * D = sum_{i>r} w + q(b) sum_{i<=r} w; ties to the smallest r (Eq. 2, section "Per-head optimum"). @w [d]. */
+/*
+ * C1 (Eq. 2, section "Per-head optimum"): enumerates r = step, 2 step, ..., min(d, floor(B / b_min)) with
+ * b = round-half-even(B / r), clipped. Returns the choice with the smallest
+ *     D = sum_{i>r} w + q(b) sum_{i<=r} w,
+ * ties to the smallest r. @w: [d].
+ */
 struct paper_choice paper_c1(const double *w, uint32_t d, double B, const struct paper_options *o);
 
 /* C2: damped proportional update (Eq. c2-update), renormalised after the maximum, C1 once more at the end.

@@ -113,8 +113,9 @@ struct stats_source {
  * stats_add_source() - record the text that windows came from
  *
  * A second call with the same digest, bytes, window and kind adds tokens and windows. The list is sorted, so
- * that merging in any order gives the same list. Return: 0; -EINVAL: an unknown kind, or more than
- * STATS_SOURCES_MAX; -ENOMEM.
+ * that merging in any order gives the same list.
+ *
+ * Return: 0; -EINVAL: an unknown kind, or more than STATS_SOURCES_MAX; -ENOMEM.
  */
 #define STATS_SOURCES_MAX 2048
 int stats_add_source(struct stats *s, const struct stats_source *source, struct errmsg *e);
@@ -124,7 +125,7 @@ size_t stats_sources(const struct stats *s, const struct stats_source **ret_sour
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e);
 
 int stats_save(const struct stats *s, const char *path, struct errmsg *e);
-/* Writes the same bytes into an open file: stats_file_bytes() of them. */
+/* Writes the bytes of the file, stats_file_bytes() many, into an open file. */
 int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e);
 uint64_t stats_file_bytes(const struct stats *s);
 int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e);

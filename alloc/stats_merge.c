@@ -80,7 +80,7 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
         return fail(e, -EINVAL, "the statistics are of %zu and %zu texts, more than %d together",
                     s->n_sources, other->n_sources, STATS_SOURCES_MAX);
 
-    r = stats_sample_merge(s, other, e); /* the last step that can fail: it leaves @s unchanged then */
+    r = stats_sample_merge(s, other, e); /* the last step that can fail; on failure @s is unchanged */
     if (r < 0)
         return r;
 

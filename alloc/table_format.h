@@ -105,8 +105,8 @@ struct table_sums {
  * @codes_k: K codes of all heads of the layer, one head after the other; each within its width
  * @codes_v: [r_V] of @head
  *
- * @t needs geometry, v_from, levels and codecs only: the builder decodes golden codes before the table
- * exists.
+ * Only geometry, v_from, levels and codecs of @t are read: the builder decodes golden codes before it has
+ * a whole table.
  */
 void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
                        const uint8_t *codes_v, struct table_sums ret[2]);

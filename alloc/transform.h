@@ -45,8 +45,10 @@ void transform_deinit(struct transform *t);
  * @S, @M: [d, d] symmetric
  * @seed:  for the signs of this head-side's rotations
  *
- * tr M = 0 or S = 0 gives rank 0. Return: 0; -EDOM: not finite or no eigenvalues (the caller names the
- * head-side); -ENOMEM. On failure @t is rank 0.
+ * tr M = 0 or S = 0 gives rank 0.
+ *
+ * Return: 0; -EDOM: not finite or no eigenvalues (the caller names the head-side);
+ * -ENOMEM. On failure @t has rank 0.
  */
 int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed);
 
