@@ -22,11 +22,9 @@ int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q);
 
 /**
  * curve_band() - distortion of a band of unit variance per coordinate
- * @z:   [n, stride] calibration coordinates of the band in its first @n_coords columns; only for
- * CURVE_MEASURED
- *
- * ret[b] is the mean over tokens of the squared error summed over the band, ret[0] that of storing nothing.
- * CURVE_MEASURED requires n > 0.
+ * @z:   [n, stride] calibration coordinates, those of the band in the first @n_coords columns;
+ *       CURVE_MEASURED only, which requires n > 0
+ * @ret: by width: squared error summed over the band, mean over tokens; at width 0 that of storing nothing
  */
 void curve_band(const struct curve_model *m, const float *z, size_t n, size_t n_coords, size_t stride,
                 double ret[static TABLE_BITS_MAX + 1]);

@@ -12,8 +12,8 @@
 struct errmsg;
 struct stats;
 
-/* Budgets at which weights are measured: the distortion is far above the noise and still in proportion to the
- * KL. */
+/* Budgets at which weights are measured: the distortion is far above the noise
+ * and still in proportion to the KL. */
 #define DEPTH_K_BPD 1.5
 #define DEPTH_V_BPD 2.5
 

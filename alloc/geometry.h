@@ -2,9 +2,9 @@
  * The shape of a model's KV cache and the parts of attention that a codec depends on: heads, RoPE, scale.
  * libc and libsodium only.
  *
- * Key order inside the library is half-split with the rotary dimensions first: plane i of the n_rot/2 rotary
- * planes is the pair (i, i + n_rot/2); dimensions n_rot..d-1 are not rotated. Readers of other orders permute
- * on entry.
+ * Key order inside the library is half-split with the rotary dimensions first: plane i of the n_rot/2
+ * rotary planes is the pair (i, i + n_rot/2); dimensions n_rot..d-1 are not rotated.
+ * Readers of other orders permute on entry.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* See levels.h; levels_quantise() is declared in table.h, next to the type. */
+/* See levels.h. levels_quantise() is declared in table.h. */
 #include "alloc/levels.h"
 
 #include <assert.h>
@@ -10,8 +10,8 @@
 
 void levels_set_thresholds(struct levels *l, unsigned b)
 {
-    /* Sum, half and the product with a 24-bit step are exact in binary64: the conversion to binary32 is the
-     * only rounding. */
+    /* Sum, half and the product with a 24-bit step are exact in binary64: the conversion
+     * to binary32 is the only rounding. */
     for (unsigned i = 0; i + 1 < 1u << b; i++)
         l->threshold[i] =
             (float) (((double) l->value[i] + (double) l->value[i + 1]) * 0.5 * (double) l->step);

@@ -22,8 +22,9 @@ bool levels_valid(const struct levels *l, unsigned b);
  * @values: [2^b] strictly ascending, units of z
  *
  * b <= 4: rounded to int8 with the largest magnitude at 127 and one step; b >= 5: rounded to binary16.
- * Thresholds are midpoints of the rounded levels. Return: 0; -EINVAL: a level is not finite, or rounding
- * makes two levels equal.
+ * Thresholds are midpoints of the rounded levels.
+ *
+ * Return: 0; -EINVAL: a level is not finite, or rounding makes two levels equal.
  */
 int levels_from_values(const double *values, unsigned b, struct levels *ret);
 

@@ -30,8 +30,8 @@ static uint32_t levels_fit_sort_key_undo(uint32_t u)
     return u ^ (u >> 31 ? 0x80000000u : 0xffffffffu);
 }
 
-/* One of three passes of 11 bits of a radix sort, which sorts ten times as many samples per second as
- * qsort(). */
+/* One of three passes of 11 bits of a radix sort, which sorts ten times as
+ * many samples per second as qsort(). */
 static void levels_fit_sort_pass(const uint32_t *from, uint32_t *to, size_t n, unsigned shift)
 {
     size_t start[2048] = {0}, sum = 0;
@@ -136,8 +136,8 @@ static void levels_fit_sorted(const struct sorted *s, unsigned b, struct levels 
     for (unsigned round = 0; round < 1000; round++)
         if (!(levels_fit_lloyd_round(s, 1u << b, values) > 1e-6))
             break;
-    /* Rounding may make two levels equal, or cost more than fitting gained: then keep the levels of
-     * N(0,1). */
+    /* Rounding may make two levels equal, or cost more than fitting gained:
+     * then keep the levels of N(0,1). */
     if (levels_from_values(values, b, &fitted) == 0 &&
         levels_fit_total_error(s, &fitted, b) < levels_fit_total_error(s, l, b))
         *l = fitted;

@@ -53,10 +53,14 @@ double levels_normal_mse(const struct levels *l, unsigned b)
 /* ---- Lloyd-Max ---- */
 
 /*
- * The positive half x_0 < ... < x_(m-1) of the optimal levels solves F_i = x_i - c(t_i, t_(i+1)) = 0, where c
- * is the centroid of a cell and t_0 = 0, t_i = (x_(i-1) + x_i) / 2, t_m = infinity. Lloyd's iteration x <-
- * c(x) needs thousands of rounds at 8 bits; Newton's method needs about ten, because the Jacobian is
- * tridiagonal: with P the cell's probability, dc/da = phi(a) (c - a) / P and dc/db = phi(b) (b - c) / P.
+ * The positive half x_0 < ... < x_(m-1) of the optimal levels solves, for every i,
+ *     F_i = x_i - c(t_i, t_(i+1)) = 0
+ * where c is the centroid of a cell, and t_0 = 0, t_i = (x_(i-1) + x_i) / 2, t_m = infinity.
+ *
+ * Lloyd's iteration x <- c(x) needs thousands of rounds at 8 bits. Newton's method needs about ten, because
+ * the Jacobian is tridiagonal. With P the probability of the cell:
+ *     dc/da = phi(a) (c - a) / P
+ *     dc/db = phi(b) (b - c) / P
  */
 struct newton {
     unsigned m;
@@ -140,9 +144,8 @@ static double levels_normal_upper_quantile(double p)
     return lo;
 }
 
-/* Start from companding (Panter and Dite): optimal levels lie about evenly under the cube root of the
- * density, N(0, 3).
- */
+/* Start from companding (Panter and Dite): optimal levels lie about evenly under
+ * the cube root of the density, N(0, 3). */
 static void levels_normal_lloyd_max_normal(unsigned b, double *values)
 {
     struct newton s = {.m = 1u << b >> 1};
@@ -182,9 +185,8 @@ static double levels_normal_uniform_mse(enum quantiser q, unsigned b, double ste
     return sum;
 }
 
-/* The step of least error by golden-section search: the error first falls with the step (overload), then
- * rises (granular error).
- */
+/* The step of least error by golden-section search: the error first falls with the step
+ * (overload), then rises (granular error). */
 static double levels_normal_best_step(enum quantiser q, unsigned b)
 {
     const double golden = 0.5 * (sqrt(5.0) - 1.0);

@@ -20,6 +20,6 @@ int levels_normal(enum quantiser q, unsigned b, struct levels *ret);
 /* E[(X - Q(X))^2], X ~ N(0,1), exact for the stored form. */
 double levels_normal_mse(const struct levels *l, unsigned b);
 
-/* Loading factor L of the mid-tread quantiser: about 1.22, 2.10, 2.40, 2.70, 3.02, 3.34, 3.64, 3.94 for b
- * = 1..8. */
+/* Loading factor L of the mid-tread quantiser: about 1.22, 2.10, 2.40, 2.70,
+ * 3.02, 3.34, 3.64, 3.94 for b = 1..8. */
 double levels_normal_midtread_loading(unsigned b);

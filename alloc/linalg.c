@@ -11,8 +11,8 @@
 
 #include "base/cleanup.h"
 
-/* Relative to the largest eigenvalue: smaller ones are raised to this, so that the inverse of the root stays
- * finite. */
+/* Relative to the largest eigenvalue: smaller ones are raised to this, so that
+ * the inverse of the root stays finite. */
 #define ROOT_FLOOR 1e-12
 
 static int linalg_errno_from_lapack(lapack_int info)

@@ -2,8 +2,8 @@
  * Dense linear algebra of the solvers in binary64: wrappers of LAPACK that also check for finite input and
  * output. Matrices are row-major [n, n]; "symmetric" means both triangles are filled.
  *
- * Errors: -EDOM: not finite, not definite or no convergence (the caller adds the head-side to the sentence);
- * -ENOMEM.
+ * Errors: -EDOM   not finite, not definite or no convergence; the caller adds the head-side to the sentence
+ *         -ENOMEM
  */
 #pragma once
 
@@ -23,7 +23,7 @@ int linalg_eigen(size_t n, double *a, double *ret_w);
  * linalg_roots() - A = a^(1/2) and A^-1 of a symmetric positive definite matrix
  * @a: [n, n], unchanged
  *
- * Eigenvalues below 1e-12 of the largest are raised to that: the inverse stays finite.
+ * Eigenvalues below 1e-12 of the largest are raised to that value, so that the inverse stays finite.
  */
 int linalg_roots(size_t n, const double *a, double *ret_root, double *ret_inverse);
 

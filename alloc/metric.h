@@ -13,8 +13,8 @@
 struct errmsg;
 struct stats;
 
-/* Whether the statistics hold the sums of @m. Return: 0; -EINVAL with a sentence that names the missing
- * ones. */
+/* Whether the statistics hold the sums of @m. Return: 0; -EINVAL with a
+ * sentence that names the missing ones. */
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e);
 
 /* A tempered metric is M^power scaled to the trace of M: the strongest directions count for less. `fisher`
@@ -27,7 +27,7 @@ static inline bool metric_tempers(enum metric m)
     return m == METRIC_ATTENTION || m == METRIC_FISHER || m == METRIC_OUTPUT;
 }
 
-/* The power that M is raised to: @power (struct solve_options.temper), or the metric's own if that is 0. */
+/* M is raised to this power: @power (struct solve_options.temper), or the power of @m if @power is 0. */
 double metric_power(enum metric m, double power);
 
 /**
@@ -43,8 +43,8 @@ double metric_power(enum metric m, double power);
 int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head,
                   enum side side, const double *covariance, double *ret_M);
 
-/* sQ^2 of the paper's KL weight: ret_w[i] = u_i' E[q q'] u_i for the rows u_i of @basis [d, d], mean over the
- * group. */
+/* sQ^2 of the paper's KL weight: ret_w[i] = u_i' E[q q'] u_i for the rows u_i of
+ * @basis [d, d], mean over the group. */
 void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head, const double *basis,
                            double *ret_w);
 

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UPDATE_ROWS                                                                                          \
-    1024 /* weighted queries of one rank update: at d = 64 they fit the second-level cache                   \
-          */
+/* Weighted queries of one rank update: at d = 64 they fit the second-level cache. */
+#define UPDATE_ROWS 1024
 
 void pass_deinit(struct pass *p)
 {
@@ -346,8 +345,8 @@ void pass_add_key(struct pass *p, size_t i, size_t at, double scale, double *sum
     metric_pass_unrotate(p->frame, d, planes, d, 1, c, s);
     metric_pass_unrotate(p->frame, d, planes, 1, d, c, s);
     for (size_t a = 0; a < d; a++)
-        for (size_t b = 0; b <= a;
-             b++) { /* both triangles get the same number: the sum stays exactly symmetric */
+        for (size_t b = 0; b <= a; b++) {
+            /* both triangles get the same number: the sum stays exactly symmetric */
             double v = scale * p->frame[a * d + b];
 
             sum[a * d + b] += v;

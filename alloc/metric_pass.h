@@ -24,17 +24,17 @@ struct pass {
     float *cosine, *sine; /* [n, n_rot/2] of R(position) */
     float *key;           /* [n, d] rotated keys of one KV head */
     float *query;         /* [group, n, d] rotated queries times the attention scale */
-    float *length;        /* [group, n] squared lengths of those */
+    float *length;        /* [group, n] squared lengths of these queries */
     float *max, *denom;   /* [group, n] softmax of each query: largest score, sum of exp(score - max) */
-    float *squares;       /* [group, n] sum over keys that count of p^2 */
+    float *squares;       /* [group, n] sum of p^2 over the keys after the sinks */
     float *scores;        /* [n, PASS_KEY_BLOCK] */
     float *probs;         /* [group, PASS_KEY_BLOCK, n] p of a block of sampled keys */
-    float *weights;       /* the same shape: weight of each query in a key's metric */
+    float *weights;       /* [group, PASS_KEY_BLOCK, n] weight of each query in a key's metric */
     float *sampled;       /* [PASS_KEY_BLOCK, d] rotated sampled keys */
     float *rows;          /* [UPDATE_ROWS, d] sqrt(weight) * query */
     float *update;        /* [d, d] */
     float *value;         /* [n, d] values of the KV head less their mean; with outputs */
-    float *output;        /* [group, n, d] sum p v of each query, of these values; with outputs */
+    float *output;        /* [group, n, d] sum p v of each query, v less its mean; with outputs */
     double *frame;        /* [d, d] the update in a key's own frame */
     float *block;         /* all of the floats above */
 };
@@ -46,12 +46,12 @@ uint64_t pass_bytes(const struct geometry *g, size_t n, bool outputs);
 int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first, bool outputs);
 void pass_deinit(struct pass *p);
 
-/* Rotates the keys of one KV head and, with outputs, centres its values. @k, @v: [n, n_kv_heads, d] of the
- * layer. */
+/* Rotates the keys of one KV head and, with outputs, centres its values.
+ * @k, @v: [n, n_kv_heads, d] of the layer. */
 void pass_keys(struct pass *p, uint32_t head, const float *k, const float *v);
 
-/* Rotates the queries of head @j of the group, which is @head of the layer. @q: [n, n_heads, d] of the
- * layer. */
+/* Rotates the queries of head @j of the group, which is @head of the layer.
+ * @q: [n, n_heads, d] of the layer. */
 void pass_queries(struct pass *p, size_t j, uint32_t head, const float *q);
 
 /* Softmax of head @j: max, denom, squares and, with outputs, output. */

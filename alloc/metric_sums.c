@@ -1,22 +1,24 @@
 /*
- * The sums of the two metrics that need no gradients (DESIGN 3.1, alloc/README.md), over one window and
- * layer.
+ * The sums of the two metrics that need no gradients
+ * (DESIGN 3.1, alloc/README.md), over one window and layer.
  *
  * attention: the effect of an error on the distribution over keys, and on the output.
  *   K: an error e of key n changes the score of query m by scale <R(m) q, R(n) e> = scale <q~, e> with
- *      q~ = R(n)' R(m) q, and the softmax by its Fisher information p(1-p). So M = sum over the group's query
- * heads and m >= n of p(1-p) scale^2 q~ q~', averaged over keys n. (scale^2 is the 1/d of the text.) V: an
- * error e of value n moves head h's output by p_mn e and the residual stream by W_O,h p_mn e. So M = sum_h
- * E[sum_m p_mn^2] W_O,h' W_O,h.
+ *      q~ = R(n)' R(m) q, and the softmax by its Fisher information p(1-p). So
+ *      M = sum over the group's query heads and m >= n of p(1-p) scale^2 q~ q~', averaged over keys n.
+ *      (scale^2 is the 1/d of the text.)
+ *   V: an error e of value n moves the output of head h by p_mn e and the residual stream by W_O,h p_mn e.
+ *      So M = sum_h E[sum_m p_mn^2] W_O,h' W_O,h.
  *
- * output: the squared error of what attention adds to the residual stream, relative to that stream after it,
- * so that layers compare. With B_h = W_O,h' W_O,h, o_m = sum_n p_mn v_n and r_m the mean square of the stream
- * at query m: K: an error s of the score moves the output of the head by p_mn (v_n - o_m) s: M =
- * sum_h,m p_mn^2 / r_m (v_n - o_m)' B_h (v_n - o_m) scale^2 q~ q~', averaged over keys n. V: M = sum_h
- * E[sum_m p_mn^2 / r_m] B_h.
+ * output: the squared error of what attention adds to the residual stream, relative to that
+ * stream after it, so that layers compare. With B_h = W_O,h' W_O,h, o_m = sum_n p_mn v_n and r_m
+ * the mean square of the stream at query m:
+ *   K: an error s of the score moves the output of the head by p_mn (v_n - o_m) s. So
+ *      M = sum_h,m p_mn^2 / r_m (v_n - o_m)' B_h (v_n - o_m) scale^2 q~ q~', averaged over keys n.
+ *   V: M = sum_h E[sum_m p_mn^2 / r_m] B_h.
  *
- * Never a [T, T] array: a first pass over all keys finds each query's maximum, denominator, sum of squares
- * and output (online softmax); a second pass computes the weights of the sampled keys only.
+ * No [T, T] array is formed: a first pass over all keys finds the maximum, denominator, sum of squares and
+ * output of each query (online softmax); a second pass computes the weights of the sampled keys only.
  */
 #include <cblas.h>
 #include <errno.h>

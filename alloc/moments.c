@@ -2,9 +2,9 @@
  * Adding and merging moments; see moments.h.
  *
  * Each block of tokens gives a mean and the scatter around it, which Chan's rule joins to the earlier ones.
- * No large numbers are subtracted, so a key bias a thousand times the deviation costs no digit. All sums are
- * binary64: moments add up over days of traffic, and in binary32 the rounding of the largest direction would
- * exceed the smallest ones, by which a codec decides what to leave out.
+ * No large numbers are subtracted, so a key bias a thousand times the deviation costs no digit. All sums
+ * are binary64: moments add up over days of traffic. In binary32 the rounding error of the largest direction
+ * would exceed the variance of the smallest ones, and a codec chooses directions by their variance.
  */
 #include "alloc/moments.h"
 

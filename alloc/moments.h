@@ -44,11 +44,10 @@ static inline void moments_freep(struct moments **m)
 /**
  * moments_add() - count the tokens of one layer and a range of its heads
  * @first_head, @n_heads: KV heads that @k and @v hold; all KV heads for a whole layer
- * @k, @v: [n, n_heads, d] pre-RoPE keys, half-split with rotary dimensions first, and values; the caller left
- * sinks out
+ * @k, @v: [n, n_heads, d] keys before RoPE, half-split, rotary dimensions first, and values; no sinks
  *
- * Layers may be given different tokens: each (layer, head) has its own count. About 2 d^2
- * multiplications per token and head.
+ * Each (layer, head) has its own count, so layers may count different tokens.
+ * About 2 d^2 multiplications per token and head.
  *
  * Return: 0; -EINVAL: no such layer or heads, or a number that is not finite; then nothing was added.
  */
@@ -68,8 +67,10 @@ void moments_write(const struct moments *m, void *dst);
 /**
  * moments_parse() - check a file image and copy it
  *
- * Hostile input is safe. Only moments that tokens can have are accepted: finite, and every covariance within
- * the bounds of its variances. Return: 0; -EBADMSG with a sentence; -ENOMEM.
+ * Hostile input is safe. Only moments that tokens can have are accepted: finite, and every
+ * covariance within the bounds of its variances.
+ *
+ * Return: 0; -EBADMSG with a sentence; -ENOMEM.
  */
 int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moments, struct errmsg *e);
 
@@ -86,6 +87,6 @@ uint64_t moments_count(const struct moments *m, uint32_t layer, uint32_t head);
 /* Mean [2d] of x = [k ; v]; borrowed. */
 const double *moments_mean(const struct moments *m, uint32_t layer, uint32_t head);
 
-/* Centred scatter sum (x - mean)(x - mean)': its lower triangle by rows, entry (i, j <= i) at i (i + 1) / 2 +
- * j; borrowed. */
+/* Centred scatter sum (x - mean)(x - mean)': its lower triangle by rows, entry
+ * (i, j <= i) at i (i + 1) / 2 + j; borrowed. */
 const double *moments_scatter(const struct moments *m, uint32_t layer, uint32_t head);

@@ -1,6 +1,5 @@
-/* The moments file; alloc/README.md draws its bytes. The header determines every offset; nothing is stored
- * twice. See moments.h.
- */
+/* The moments file; alloc/README.md draws its bytes. The header determines every offset;
+ * nothing is stored twice. See moments.h. */
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -97,23 +96,23 @@ static int moments_file_check_header(const struct moments_header *h, size_t n_by
     if (!moments_recognise(h, sizeof(*h)))
         return fail(e, -EBADMSG, "not a moments file: it does not begin with " MOMENTS_MAGIC);
     if (h->version != MOMENTS_VERSION)
-        return fail(e, -EBADMSG, "moments file of version %u; this program reads version %u", h->version,
+        return fail(e, -EBADMSG, "the moments file has version %u; this program reads version %u", h->version,
                     MOMENTS_VERSION);
     if (h->key_order != MOMENTS_KEY_ORDER_HALF_SPLIT)
         return fail(e, -EBADMSG, "moments of keys in order %u; only half-split (%u) is known", h->key_order,
                     MOMENTS_KEY_ORDER_HALF_SPLIT);
     if (h->zero != 0 || h->zero2 != 0)
-        return fail(e, -EBADMSG, "moments file with bytes other than zero in reserved fields");
+        return fail(e, -EBADMSG, "the moments file has bytes other than zero in reserved fields");
 
     for (size_t i = name; i < sizeof(h->model_name); i++)
         if (h->model_name[i] != '\0')
-            return fail(e, -EBADMSG, "moments file with bytes after the model's name");
+            return fail(e, -EBADMSG, "the moments file has bytes after the model's name");
     if (name == sizeof(h->model_name))
-        return fail(e, -EBADMSG, "moments file whose model name is not terminated");
+        return fail(e, -EBADMSG, "the model name in the moments file is not terminated");
     if (h->file_bytes != n_bytes)
         return fail(e, -EBADMSG,
-                    "moments file of %zu bytes, its header says %llu: it is truncated or has more", n_bytes,
-                    (unsigned long long) h->file_bytes);
+                    "the moments file has %zu bytes, its header says %llu: it is truncated or has more",
+                    n_bytes, (unsigned long long) h->file_bytes);
 
     return 0;
 }
@@ -134,22 +133,22 @@ static int moments_file_read_options(const struct moments_header *h, const uint8
     uint8_t digest[DIGEST_BYTES];
 
     if (h->n_rot > GEOMETRY_DIM_MAX || h->n_rot / 2 * sizeof(double) > n_bytes - sizeof(*h))
-        return fail(e, -EBADMSG, "moments file with an impossible geometry");
+        return fail(e, -EBADMSG, "the moments file has an impossible geometry");
 
     memcpy(o.geometry.freq, bytes + sizeof(*h), h->n_rot / 2 * sizeof(double));
     memcpy(o.model_digest, h->model_digest, DIGEST_BYTES);
     memcpy(o.model_name, h->model_name, sizeof(o.model_name));
     if (geometry_validate(&o.geometry, &why) < 0)
-        return fail(e, -EBADMSG, "moments file with an impossible geometry: %.300s", why.text);
+        return fail(e, -EBADMSG, "the moments file has an impossible geometry: %.300s", why.text);
 
     geometry_digest(&o.geometry, digest);
     if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EBADMSG, "moments file whose geometry does not match its digest");
+        return fail(e, -EBADMSG, "the geometry of the moments file does not match its digest");
     if (o.n_sink > TABLE_SINKS_MAX)
-        return fail(e, -EBADMSG, "moments file with %u sinks; at most %u are possible", o.n_sink,
+        return fail(e, -EBADMSG, "the moments file has %u sinks; at most %u are possible", o.n_sink,
                     TABLE_SINKS_MAX);
     if (moments_file_lay_out(&o.geometry).file_bytes != n_bytes)
-        return fail(e, -EBADMSG, "moments file of %zu bytes where its geometry needs %zu", n_bytes,
+        return fail(e, -EBADMSG, "the moments file has %zu bytes, but its geometry needs %zu", n_bytes,
                     moments_file_lay_out(&o.geometry).file_bytes);
 
     *ret = o;
@@ -192,7 +191,7 @@ static int moments_file_read_sums(struct moments *m, const uint8_t *bytes, struc
     memcpy(m->scatter, bytes + l.scatter, l.end - l.scatter);
     for (size_t i = l.end; i < l.digest; i++)
         if (bytes[i] != 0)
-            return fail(e, -EBADMSG, "moments file with bytes after its last section");
+            return fail(e, -EBADMSG, "the moments file has bytes after its last section");
     for (size_t h = 0; h < (size_t) g->n_layers * g->n_kv_heads; h++)
         if (!moments_file_possible(m->count[h], width, m->mean + h * width,
                                    m->scatter + h * moments_triangle(g)))

@@ -1,7 +1,7 @@
 /*
- * Orthogonal rotations that spread variance evenly over coordinates: Sylvester-Hadamard with seeded column
- * signs where the order is a power of two, else the Hartley matrix cas(2 pi i j / n) / sqrt(n) with seeded
- * column signs.
+ * Orthogonal rotations that spread variance evenly over coordinates: Sylvester-Hadamard
+ * with seeded column signs where the order is a power of two, else the Hartley matrix
+ * cas(2 pi i j / n) / sqrt(n) with seeded column signs.
  */
 #pragma once
 

@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 
-/* of a coordinate scaled to about 1: a smaller variance is rounding */
+/* Variance of a coordinate scaled to about 1: a smaller one is rounding. */
 #define VARIANCE_FLOOR 1e-12
 
 struct shape_work {
@@ -102,9 +102,9 @@ double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, dou
 
 /* ---- coordinates ---- */
 
-/* w->unrotated [n, r] := the transform's coordinates before its bands were rotated, times the bands'
- * deviations if
- * @scaled. The rotations are orthogonal and known by their seeds: their transposes undo them. */
+/* w->unrotated [n, r] := the transform's coordinates before its bands were rotated,
+ * times the bands' deviations if @scaled. The rotations are orthogonal and known by
+ * their seeds: their transposes undo them. */
 static void shape_undo_bands(struct shape_work *w, uint64_t seed, bool scaled)
 {
     size_t r = w->t.n_coords;
@@ -142,7 +142,8 @@ static int shape_rotate_all(struct shape_work *w, uint64_t seed)
     return 0;
 }
 
-/* Stages @before and @after: bands under w->M, or the paper's basis and rotation if that is the identity. */
+/* Stages @before and @after: bands under w->M; if w->M is the identity,
+ * the basis and rotation of the paper. */
 static int shape_measure_pair(struct shape_work *w, const double *mean, uint64_t seed, bool paper,
                               struct shape *ret, struct shape_pool *pool)
 {

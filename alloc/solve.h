@@ -16,7 +16,7 @@ struct stats;
 struct errmsg;
 
 struct solve_options {
-    double bpd;          /* code bits per number, K and V together; or: */
+    double bpd;          /* code bits per number, K and V together */
     double k_bpd, v_bpd; /* both > 0: separate budgets, @bpd ignored */
     enum method method;
     enum metric metric;
@@ -24,7 +24,7 @@ struct solve_options {
     enum quantiser quantiser;        /* bands: QUANT_LLOYD_MAX; paper and dp: QUANT_UNIFORM_MIDTREAD */
     bool fit_levels;                 /* bands with QUANT_LLOYD_MAX */
     const struct table *levels_from; /* bands: take the levels of this table; borrowed; or NULL */
-    enum prediction v_from;          /* bands: what values are predicted from */
+    enum prediction v_from;          /* bands: the K codes that predict values */
     enum decoder decoder;       /* bands: the encoder's inverse, or least squares on the codes as stored */
     bool depth_weights;         /* if the statistics hold them; for METRIC_ATTENTION only */
     double temper;              /* bands: M^temper at the trace of M; 0: metric_power() */
@@ -58,10 +58,11 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
                 struct solve_report *ret_report, struct errmsg *e);
 
 /**
- * solve_distortion() - distortion of the sampled vectors by a table, by layer and side: the mean over tokens
- * of e'Me, squared error in the metric, times the head's depth weight
- * @o:        metric and depth weights; those the table was solved with give the sums of its report
+ * solve_distortion() - distortion of the sampled vectors by a table, by layer and side
+ * @o: metric and depth weights; with the options of the solve that gave @t, the sums are those of its report
  * @ret_distortion: [n_layers, 2] by layer and side, summed over heads
+ *
+ * The distortion is the mean over tokens of e'Me, squared error in the metric, times the head's depth weight.
  *
  * Return: 0; -EINVAL: another geometry, options that the statistics cannot serve, no sampled tokens; -ENOMEM.
  */

@@ -51,7 +51,8 @@ static int solve_allocate_pool_init(struct solve_allocate_pool *p, size_t n_head
                                                                                                     : -ENOMEM;
 }
 
-/* A floor above what a head-side of small rank can store is lowered to that. */
+/* Adds the bands of a head-side. A head-side of small rank may have fewer bits than its
+ * floor: the floor is lowered to them. */
 static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct solver *v, uint32_t head_side)
 {
     const struct head *h = &v->heads[head_side];
@@ -59,7 +60,7 @@ static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct 
 
     floor = (uint64_t) (v->o.floor_bpd * v->g->d + 0.5);
     ceil = (uint64_t) (v->o.ceil_bpd * v->g->d + 0.5);
-    if (v->o.ceil_bpd >= TABLE_BITS_MAX) /* no ceiling: a short band may be charged as a whole one */
+    if (v->o.ceil_bpd >= TABLE_BITS_MAX) /* no ceiling: padding of a short band may exceed it */
         ceil = most;
     p->floor[p->n_groups] = floor < most ? floor : most;
     p->ceil[p->n_groups] = ceil;
@@ -111,8 +112,8 @@ static int solve_allocate_budget(struct solver *v, unsigned sides, double bpd, c
         .n_groups = p.n_groups,
         .floor_bits = p.floor,
         .ceil_bits = p.ceil,
-        .budget_bits =
-            (uint64_t) (bpd * numbers * (1 + 1e-12)), /* rounding must not cost 2 bpd of 90 heads one bit */
+        /* the factor prevents rounding from taking one bit from a budget of 2 bpd over 90 heads */
+        .budget_bits = (uint64_t) (bpd * numbers * (1 + 1e-12)),
     };
     r = bands_solve(&problem, p.bits, &result);
     if (r == -ERANGE)
@@ -145,10 +146,9 @@ int solve_allocate(struct solver *v, struct errmsg *e)
 /* ---- method ---- */
 
 /*
- * Solve without prediction; fit P and solve, twice; freeze bits; fit levels; refit P, mu_V, basis and
- * scales. K's levels come first, because P is fitted to K's codes as they will be stored, and V's last,
- * because they are fitted to the coordinates of the final basis. Decoders are fitted last, to the final
- * codes.
+ * Solve without prediction; fit P and solve, twice; freeze bits; fit levels; refit P, mu_V, basis and scales.
+ * K's levels come first, because P is fitted to K's codes as they will be stored, and V's last, because they
+ * are fitted to the coordinates of the final basis. Decoders are fitted last, to the final codes.
  */
 int solve_bands_method(struct solver *v, struct errmsg *e)
 {

@@ -1,7 +1,7 @@
 /*
- * The bands knapsack: greedy along lower convex hulls, which is the Lagrangian optimum up to one step, then
- * solve_bands_core.c spends the units that are left. solve_bands_items.c has turned constraints into items
- * before.
+ * The bands knapsack. solve_bands_items.c turns constraints into items. This file takes steps along their
+ * lower convex hulls in the order of gain, which gives the Lagrangian optimum up to one step.
+ * solve_bands_core.c spends the units that are left.
  */
 #include "alloc/solve_bands.h"
 
@@ -13,7 +13,7 @@
 #include "alloc/solve_bands_items.h"
 #include "base/cleanup.h"
 
-/* From one hull vertex of an item to the next. */
+/* A step from one hull vertex of an item to the next. */
 struct solve_bands_step {
     double gain; /* distortion per unit */
     uint32_t item;
@@ -28,8 +28,8 @@ static double solve_bands_gain_between(const struct bands_item *it, uint32_t fro
 }
 
 /*
- * Lower convex hull of an item's points as steps of falling gain. The stored gains are compared, not
- * recomputed ones: rounding cannot sort a later step of an item before an earlier one.
+ * Lower convex hull of an item's points as steps of falling gain. Later code compares the stored gains and
+ * does not compute them again: rounding cannot sort a later step of an item before an earlier one.
  */
 static size_t solve_bands_hull_steps(const struct bands_item *it, uint32_t item, struct solve_bands_step *ret)
 {

@@ -1,6 +1,6 @@
 /*
  * One knapsack over all bands of all head-sides: choose 0..8 bits per band so that the total distortion is
- * least and the stored code bits stay within the budget (DESIGN 3.4). Knows nothing of statistics or tables.
+ * least and the stored code bits stay within the budget (DESIGN 3.4). Needs neither statistics nor tables.
  */
 #pragma once
 

@@ -11,8 +11,8 @@
 #define CORE_ITEMS 256
 #define CORE_WINDOW 1024
 
-/* Reduced cost of a point: distortion + lambda * cost, less that of the chosen point. Not negative, up to
- * rounding. */
+/* Reduced cost of a point: distortion + lambda * cost, less that of the chosen
+ * point. Not negative, up to rounding. */
 static double bands_core_reduced_cost(const struct bands_item *it, uint32_t point, double lambda)
 {
     const struct bands_point *a = &it->points[it->base], *b = &it->points[point];

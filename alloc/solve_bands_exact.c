@@ -40,7 +40,8 @@ static bool bands_exact_allowed(const struct bands_problem *p, size_t g, size_t 
     return (!p->floor_bits || u >= p->floor_bits[g]) && (!p->ceil_bits || u <= p->ceil_bits[g]);
 }
 
-/* Ascending groups, stable; also the largest cost of a group. */
+/* Fills x->order with the bands by ascending group, stable.
+ * Return: the largest cost of a group; 0 without groups. */
 static size_t bands_exact_order(struct exact *x)
 {
     size_t n = 0, largest = 0, n_groups = bands_exact_grouped(x->p) ? x->p->n_groups : 1;
@@ -152,7 +153,7 @@ static void bands_exact_add(struct exact *x, size_t k)
     bands_exact_swap_states(x);
 }
 
-/* Only allowed numbers of bits survive the end of a group; the next one starts at u = 0. */
+/* Ends a group: keeps the states with an allowed number of bits. The next group starts at u = 0. */
 static void bands_exact_end_group(struct exact *x, size_t g)
 {
     bands_exact_clear_states(x, x->next);

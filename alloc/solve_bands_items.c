@@ -1,7 +1,7 @@
 /*
- * Turns bands and groups into items; see solve_bands_items.h. A group's curve is f_k[c] = min_b f_(k-1)[c -
- * cost(b)] + D_k(b) over its bands; floors and ceilings then cut the curve. With 16 bands of 8 coordinates
- * that takes 18 000 additions per group.
+ * Turns bands and groups into items; see solve_bands_items.h. The curve of a group is, over its bands k,
+ *     f_k[c] = min_b f_(k-1)[c - cost(b)] + D_k(b).
+ * Floors and ceilings then cut the curve. With 16 bands of 8 coordinates it takes 18 000 additions per group.
  */
 #include "alloc/solve_bands_items.h"
 

@@ -1,5 +1,5 @@
-/* From a solver's heads to the bytes of a table. table_build() orders, pads and folds; this file only
- * describes the codecs to it. */
+/* From a solver's heads to the bytes of a table. This file describes the codecs to
+ * table_build(), which orders, pads and folds. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -9,8 +9,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Where each band's columns start in a fitted decoder; bands without bits have none. Returns the number of
- * columns. */
+/* Where each band's columns start in a fitted decoder; bands without bits have
+ * none. Returns the number of columns. */
 static size_t solve_build_decoder_columns(const struct head *h, size_t ret_first[TABLE_HALF_TILES_MAX])
 {
     struct stored_order order;

@@ -1,15 +1,17 @@
 /*
- * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least squared error
- * on the sampled tokens, instead of the encoder's inverse. The inverse would be optimal if codes were z. They
- * are levels, whose errors are correlated with them, and K's codes explain part of the quantisation error of
- * V.
+ * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least
+ * squared error on the sampled tokens, instead of the encoder's inverse. The inverse would be
+ * optimal if codes were z. But codes are levels: their errors are correlated with them, and K's codes
+ * explain part of the quantisation error of V.
  *
- *   e = x - mean - D c,   D' = D + Cov(e, c) (G + l I)^-1,   mean' = mean + E[e] - (D' - D) E[c]
+ *   e     = x - mean - D c
+ *   D'    = D + Cov(e, c) (G + l I)^-1
+ *   mean' = mean + E[e] - (D' - D) E[c]
  *
- * with D the inverse (of V: [P | D_V], c = [c_K ; c_V]), G the centred covariance of c and l = 1e-4 tr(G) /
- * n. Regressing the error is the textbook's Cov(x, c) (G + l I)^-1 but for the ridge, which here pulls
- * towards the inverse: where samples are few, D' stays near D. The metric M does not enter: the same D' is
- * the least-squares solution of every direction.
+ * with D the inverse (of V: [P | D_V], c = [c_K ; c_V]), G the centred covariance of c and l = 1e-4
+ * tr(G) / n. The textbook regresses x: Cov(x, c) (G + l I)^-1. Regressing the error gives the same but for
+ * the ridge, which here pulls towards the inverse: where samples are few, D' stays near D. The metric M does
+ * not enter: the same D' is the least-squares solution of every direction.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -21,10 +23,10 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define RIDGE                                                                                                \
-    1e-4 /* of G's mean variance; 1e-1 costs 2 % KL at 2 bits per number, 1e-3 and less differ by noise */
+/* Of G's mean variance. 1e-1 costs 2 % KL at 2 bits per number; 1e-3 and less differ by noise. */
+#define RIDGE 1e-4
 
-/* The K codes of one layer, in units of z: [n, cols], head h at columns first[h] on. */
+/* The K codes of one layer, in units of z: [n, cols]; those of head h begin at column first[h]. */
 struct keys {
     double *codes;
     size_t cols;
@@ -177,7 +179,7 @@ static int solve_decode_correct(struct solve_decode_fit *f, struct head *h)
     if (!change || !mean_c || !mean)
         return -ENOMEM;
 
-    /* e already lacks P c */
+    /* P c is already subtracted from e */
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) (m - f->n_pred), -1.0,
                 f->c + f->n_pred, (int) m, f->D + f->n_pred, (int) m, 1.0, f->e, (int) d);
     solve_centre(f->c, n, m, mean_c);

@@ -2,14 +2,13 @@
  * dp_solve(): a dynamic programme over the options that an optimum can contain.
  *
  * The textbook programme stores the best D for every head and every budget: n_heads * B_tot * options steps,
- * 5 s for the paper's 256 heads. Here a multiplier l of the lower convex hulls is found first. With m_h =
- * min_o (D_o
- * + l c_o), every choice within the budget B costs
- *
- *     sum D = [sum m_h - l B] + sum rho_o + l (B - sum c_o),      rho_o = D_o + l c_o - m_h >= 0,
- *
+ * 5 s for the paper's 256 heads. Here a multiplier l of the lower convex hulls is found first. With
+ *     m_h   = min_o (D_o + l c_o)
+ *     rho_o = D_o + l c_o - m_h >= 0
+ * every choice within the budget B costs
+ *     sum D = [sum m_h - l B] + sum rho_o + l (B - sum c_o),
  * where the bracket is a lower bound and the rest is not negative. A feasible choice that greedy filling
- * finds lies a gap g above the bound, so no choice with sum rho > g, and no option with rho > g, can be
+ * finds lies a gap g above the bound. So no choice with sum rho > g, and no option with rho > g, can be
  * better. The dynamic programme runs over the remaining options, by deviation from the cheapest of them. No
  * convexity is assumed: a wide gap leaves more options, at worst all.
  */
@@ -32,8 +31,8 @@ struct dp_item {
     double D, rho;
 };
 
-/* The items of one head: undominated, by ascending cost and descending D; those on the hull are numbered in
- * @hull. */
+/* The items of one head: undominated, by ascending cost and descending D;
+ * those on the hull are numbered in @hull. */
 struct head_items {
     struct dp_item *item;
     uint32_t *hull;
@@ -190,7 +189,7 @@ static void dp_reduce(struct dp_work *w)
     }
 }
 
-/* Moves the head whose item gains most and fits, until none gains: a good feasible choice. */
+/* Repeatedly takes the item with the largest gain that fits, until none gains: a good feasible choice. */
 static void dp_fill(struct dp_work *w)
 {
     for (;;) {
@@ -256,7 +255,7 @@ static uint64_t dp_gcd(uint64_t a, uint64_t b)
     return a;
 }
 
-/* Leaves only items with rho within the gap; the ones chosen by dp_fill() are among them. */
+/* Keeps the items with rho within the gap, among them those chosen by dp_fill(). */
 static void dp_keep_candidates(struct dp_work *w, struct core *c)
 {
     for (size_t h = 0; h < w->n_heads; h++) {
@@ -302,7 +301,7 @@ static int dp_core_init(struct dp_work *w, struct core *c)
     return c->now && c->next ? 0 : -ENOMEM;
 }
 
-/* next := now with one item of @head added at every total cost of [lo, hi]; remembers which. */
+/* next := now with one item of @head added at every total cost of [lo, hi]; head->back records the item. */
 static void dp_relax(struct dp_work *w, const struct core *c, struct head_items *head, uint64_t lo,
                      uint64_t hi)
 {

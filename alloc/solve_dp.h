@@ -18,8 +18,8 @@ struct dp_option {
 
 struct dp_problem {
     size_t n_heads;
-    const struct dp_option
-        *options;        /* any order; head h has options[first[h] .. first[h + 1] - 1], 1 to 65535 */
+    /* in any order; head h has options[first[h] .. first[h + 1] - 1], 1 to 65535 options */
+    const struct dp_option *options;
     const size_t *first; /* [n_heads + 1] */
     uint64_t budget_bits;
 };
@@ -33,8 +33,8 @@ struct dp_result {
 
 /**
  * dp_head_options() - every (r, b) of a head, with cost and distortion
- * @D:   [d / rank_step + 1, b_max - b_min + 1]: D(r, b) for r = 0, step, 2 step, ...; row 0 is r = 0, the
- * same in all its columns
+ * @D:   [d / rank_step + 1, b_max - b_min + 1]: D(r, b) for r = 0, step, 2 step, ...; row 0 is r = 0,
+ *       the same in all its columns
  * @ret: room for dp_options_max() of them
  *
  * Return: the number of options.
@@ -46,8 +46,8 @@ static inline size_t dp_options_max(uint32_t d, const struct paper_options *o)
     return (size_t) d / o->rank_step * (o->b_max - o->b_min + 1) + 1;
 }
 
-/* D(r, b) = sum_{i>r} w_i + q[b] sum_{i<=r} w_i for dp_head_options(): eq:drb-preview with @q [b_max + 1] for
- * q(b). */
+/* D(r, b) = sum_{i>r} w_i + q[b] sum_{i<=r} w_i for dp_head_options():
+ * eq:drb-preview with @q [b_max + 1] for q(b). */
 void dp_curve(const double *w, uint32_t d, const double *q, const struct paper_options *o, double *ret_D);
 
 /**

@@ -19,7 +19,7 @@ struct dp_curve_trial {
     size_t n, d;
     float *x;        /* [n, d] centred vectors */
     float *z;        /* [n, r] coordinates of unit variance */
-    float *error;    /* [n, r] of them, at one width */
+    float *error;    /* [n, r] errors of these coordinates at one width */
     float *back;     /* [n, d] the error by direction u_i */
     float *enc32;    /* [r, d] */
     float *rotate32; /* [r, r] H_r: rotates an error of z back to directions */

@@ -1,8 +1,8 @@
 /*
- * METHOD_DP: the paper's pipeline (one rotation, one scale, one width per head) with its exact solver in
- * place of C2: least sum of D(r, b) over the heads' keys, r b within the heads' budgets, these within the
- * total. Values take the best (r, b) within the same budget each: the paper's rule for V (appendix "What we
- * do on V"). DESIGN 3.4.
+ * METHOD_DP (DESIGN 3.4): the paper's pipeline (one rotation, one scale, one width per head) with its
+ * exact solver in place of C2. For keys it minimises the sum of D(r, b) over heads within one budget
+ * for all of them. Each head of values takes the best (r, b) within the same budget, the paper's
+ * rule for V (appendix "What we do on V").
  */
 #include <errno.h>
 #include <math.h>
@@ -63,7 +63,7 @@ static int dp_method_candidates_fill(struct solver *v, enum side side, const str
 static int dp_method_choose(enum side side, uint32_t n_heads, double bits_per_head, struct candidates *c,
                             struct dp_result *ret)
 {
-    double leeway = 1 + 1e-12; /* rounding must not cost 2 bpd of 90 heads one bit */
+    double leeway = 1 + 1e-12; /* rounding must not take one bit from 2 bpd over 90 heads */
 
     if (side == SIDE_K)
         return dp_solve(&(struct dp_problem){n_heads, c->options, c->first,

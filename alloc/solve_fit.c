@@ -1,5 +1,5 @@
-/* Transform and curve of a head-side, from covariances and vectors (DESIGN 3.2, 3.4). See
- * solve_internal.h. */
+/* Transform and curve of a head-side, from covariances and vectors
+ * (DESIGN 3.2, 3.4). See solve_internal.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -15,7 +15,9 @@
 
 /**
  * solve_fit_head() - transform and curve of one head-side from a covariance and vectors
- * @S: [d, d] covariance of x; @x: [n, d] vectors for measured curves; @mean: [d] subtracted from them
+ * @S:    [d, d] covariance of x
+ * @x:    [n, d] vectors for measured curves
+ * @mean: [d] subtracted from @x
  */
 int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, const double *mean,
                    const double *S, const float *x, size_t n, struct errmsg *e);
@@ -25,8 +27,8 @@ int solve_fit_side(struct solver *v, enum side side, struct errmsg *e);
 
 /* ---- bits (solve_allocate.c) ---- */
 
-/* Bits for every coded band within the budget of the options. Return: 0; -ERANGE: the floors exceed it;
- * -ENOMEM. */
+/* Bits for every coded band within the budget of the options. Return: 0;
+ * -ERANGE: the floors exceed it; -ENOMEM. */
 int solve_allocate(struct solver *v, struct errmsg *e);
 
 /* All steps of METHOD_BANDS but building the table. */
@@ -51,16 +53,16 @@ void solve_stored_order(const struct head *h, struct stored_order *ret);
 int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, const float *x, double *ret_c,
                 size_t stride);
 
-/* The number of K coordinates that V of (layer, head) number @head is predicted from, and their decoded
- * codes. */
+/* The number of K coordinates that V of (layer, head) number @head is
+ * predicted from, and their decoded codes. */
 size_t solve_predictors(const struct solver *v, uint32_t head);
 int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, size_t stride);
 
 /* Subtracts the column means of a [n, m]; ret_mean [m] := these means. */
 void solve_centre(double *a, size_t n, size_t m, double *ret_mean);
 
-/* ret_P [d, m] := Cov(v, c) (G + l I)^-1 from centred c [n, m] and v [n, d], l = @ridge_share of G's mean
- * variance. */
+/* ret_P [d, m] := Cov(v, c) (G + l I)^-1 from centred c [n, m] and v [n, d],
+ * l = @ridge_share of G's mean variance. */
 int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d, double ridge_share,
                   double *ret_P);
 

@@ -1,6 +1,6 @@
 /*
  * Levels fitted to the pooled unit-variance coordinates of a side, one set per width (DESIGN 3.3). Runs after
- * the allocation, since the distribution of a width depends on which coordinates have it.
+ * the allocation, since the distribution at a width depends on the coordinates that have it.
  */
 #include <errno.h>
 #include <stdlib.h>

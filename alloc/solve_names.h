@@ -1,7 +1,7 @@
 /*
- * The choices of a solve (DESIGN 3.1 to 3.4) and their names, as options of the command and provenances of
- * tables spell them. A name is part of the format of a provenance: renaming one changes the digests of
- * tables.
+ * The choices of a solve (DESIGN 3.1 to 3.4) and their names, as options of the command and
+ * provenances of tables spell them. A name is part of the format of a provenance:
+ * renaming one changes the digests of tables.
  */
 #pragma once
 

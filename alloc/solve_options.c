@@ -49,7 +49,7 @@ static int solve_options_check_budget(const struct solve_options *o, struct errm
             "separate budgets for K and V must both be above 0 and at most %d bits per number, not %g and %g",
             TABLE_BITS_MAX, o->k_bpd, o->v_bpd);
     if (!apart && !solve_options_is_bpd(o->bpd))
-        return fail(e, -EINVAL, "a budget of %g bits per number is not above 0 and at most %d", o->bpd,
+        return fail(e, -EINVAL, "a budget of %g bits per number: must be above 0 and at most %d", o->bpd,
                     TABLE_BITS_MAX);
     if (!(o->floor_bpd >= 0) || !(o->ceil_bpd >= o->floor_bpd) || o->ceil_bpd > TABLE_BITS_MAX)
         return fail(e, -EINVAL,
@@ -61,7 +61,7 @@ static int solve_options_check_budget(const struct solve_options *o, struct errm
 
 static int solve_options_check_bands(const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
-    /* four for each coefficient of the prediction of a value */
+    /* four tokens for each coefficient that predicts a value */
     size_t samples =
         4 * (size_t) s->o.geometry.d * (o->v_from == PREDICT_LAYER ? s->o.geometry.n_kv_heads : 1);
 

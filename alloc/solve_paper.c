@@ -80,9 +80,9 @@ static void solve_paper_c2_round(const struct paper_choice *choice, uint32_t n_h
         sum += B[h];
     }
 
+    /* the paper's order: renormalising after the maximum may leave a head below B_min */
     for (uint32_t h = 0; h < n_heads; h++)
-        B[h] *=
-            B_tot / sum; /* the paper's order: renormalising after the maximum may leave a head below B_min */
+        B[h] *= B_tot / sum;
 }
 
 static void solve_paper_c1_all(const double *w, uint32_t n_heads, uint32_t d, const double *B,

@@ -1,8 +1,7 @@
 /*
- * The paper's allocator: C1 (rank and bit width of one head) inside C2 (budgets across heads), and q(b).
- * Pure functions of spectra; alloc/solve.h makes codecs of the result. Letters as in the paper:
- * w spectrum or KL weight, d head dimension, r rank, b bits, B a head's budget in bits per token, D
- * distortion.
+ * The paper's allocator: C1 (rank and bit width of one head) inside C2 (budgets across heads), and q(b). Pure
+ * functions of spectra; alloc/solve.h makes codecs of the result. Letters as in the paper: w spectrum or KL
+ * weight, d head dimension, r rank, b bits, B a head's budget in bits per token, D distortion.
  */
 #pragma once
 
@@ -28,8 +27,12 @@ struct paper_options {
 };
 void paper_options_default(struct paper_options *o, double bpd);
 
-/* C1: enumerate r = step, 2 step, ..., min(d, floor(B / b_min)); b = round-half-even(B / r) clipped; smallest
- * D = sum_{i>r} w + q(b) sum_{i<=r} w; ties to the smallest r (Eq. 2, section "Per-head optimum"). @w [d]. */
+/*
+ * C1 (Eq. 2, section "Per-head optimum"): enumerates r = step, 2 step, ..., min(d, floor(B / b_min)) with
+ * b = round-half-even(B / r), clipped. Returns the choice with the smallest
+ *     D = sum_{i>r} w + q(b) sum_{i<=r} w,
+ * ties to the smallest r. @w: [d].
+ */
 struct paper_choice paper_c1(const double *w, uint32_t d, double B, const struct paper_options *o);
 
 /* C2: damped proportional update (Eq. c2-update), renormalised after the maximum, C1 once more at the end.

@@ -1,7 +1,7 @@
 /*
- * METHOD_PAPER_MSE and METHOD_PAPER_KL: the paper's codecs on our statistics. C1 in C2 on keys, C1 alone with
- * uniform budgets on values (its section "Joint K+V compression"); one rank and one width per head; a
- * rotation over all retained coordinates; one scale per head. DESIGN 3.4.
+ * METHOD_PAPER_MSE and METHOD_PAPER_KL (DESIGN 3.4): the paper's codecs on our statistics. Keys take C1
+ * inside C2, values C1 alone with uniform budgets (section "Joint K+V compression" of the paper). Each head
+ * has one rank, one width, one rotation over all retained coordinates, and one scale.
  */
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,8 @@
 /*
- * V predicted from K codes (DESIGN 3.2), of its own head or of all heads of its layer: P = Cov(v, c) (G +
- * 1e-3 tr(G)/n I)^-1 with c the decoded unit-variance K codes and G their centred covariance; V's codec codes
- * the residual v - P c - mu_V.
+ * V predicted from K codes (DESIGN 3.2), of its own head or of all heads of its layer:
+ *     P = Cov(v, c) (G + 1e-3 tr(G)/n I)^-1
+ * with c the decoded unit-variance K codes and G their centred covariance.
+ * V's codec codes the residual v - P c - mu_V.
  */
 #include <cblas.h>
 #include <errno.h>

@@ -4,14 +4,16 @@
  * Keys and values are assumed jointly normal. Then z = E (k - mu_K) is normal with covariance Z = E S_K E',
  * and the moments of a code c_i = Q(z_i) that P needs are:
  *
- *   E c_i, E c_i^2, E c_i z_i     sums over the quantiser's cells, exact, with z_i's own variance
- *   g_i = E c_i z_i / Z_ii        the gain: c_i = g_i z_i + noise that no normal variable is correlated with
- * (Bussgang) Cov(v, c_i) = g_i Cov(v, z_i)                     exact G_ii = E c_i^2 - (E c_i)^2 exact G_ij =
- * g_i g_j Z_ij                               the noises of two coordinates are assumed uncorrelated: the
- * first term of the series in their correlation, the next is of third order
+ *   E c_i, E c_i^2, E c_i z_i       sums over the quantiser's cells, exact, with z_i's own variance
+ *   g_i = E c_i z_i / Z_ii          the gain: c_i = g_i z_i + noise that is uncorrelated with every
+ *                                   normal variable (Bussgang)
+ *   Cov(v, c_i) = g_i Cov(v, z_i)   exact
+ *   G_ii = E c_i^2 - (E c_i)^2      exact
+ *   G_ij = g_i g_j Z_ij             assumes that the noises of two coordinates are uncorrelated: the first
+ *                                   term of the series in their correlation; the next is of third order
  *
  * G is positive semi-definite, since G_ii >= g_i^2 Z_ii. With these, P and mu_V are computed as in
- * solve_predict.c, and the residual's covariance is S_V - P Cov(c,v) - Cov(v,c) P' + P G P'.
+ * solve_predict.c. The covariance of the residual is S_V - P Cov(c,v) - Cov(v,c) P' + P G P'.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -52,8 +54,8 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
 
         mean += level * share;
         square += level * level * share;
-        product +=
-            level * s * (predict_moments_density(lo) - predict_moments_density(hi)); /* E[z; lo < z/s < hi] */
+        /* level E[z; lo < z/s < hi] */
+        product += level * s * (predict_moments_density(lo) - predict_moments_density(hi));
     }
 
     *ret = (struct gaussian_code){.mean = mean, .gain = product / variance, .variance = square - mean * mean};

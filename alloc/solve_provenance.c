@@ -1,6 +1,7 @@
 /*
- * Writes the provenance of a table: the statistics and options it was solved with, as JSON inside the table.
- * No time, path or host: the same statistics and options give the same bytes, and so the same digest.
+ * Writes the provenance of a table: the statistics and options it was solved with, as JSON
+ * inside the table. It contains no time, path or host, so the same statistics and options
+ * give the same bytes and the same digest.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -137,8 +138,8 @@ static void solve_provenance_set_rounded(json_t *to, const char *key, double x)
     (void) json_object_set_new(to, key, json_real(strtod(text, NULL)));
 }
 
-/* The table's errors on the samples it was solved from, in the unit of the daemon's fit; see struct
- * solve_report. */
+/* The table's errors on the samples it was solved from, in the unit of the
+ * daemon's fit; see struct solve_report. */
 static void solve_provenance_describe_expected(const struct solver *v, json_t *root)
 {
     json_t *expected = json_object(); /* owned by root once set */

@@ -10,12 +10,12 @@
 #include "base/errmsg.h"
 
 /* State of the reader, with the name of the first member that is missing or wrong. */
-struct provenance_read_reader {
+struct provenance_reader {
     const json_t *options;
     const char *bad;
 };
 
-static const json_t *provenance_read_get(struct provenance_read_reader *r, const char *key,
+static const json_t *provenance_read_get(struct provenance_reader *r, const char *key,
                                          bool right_type(const json_t *))
 {
     const json_t *x = json_object_get(r->options, key);
@@ -45,35 +45,35 @@ static bool provenance_read_is_count(const json_t *x)
     return json_is_integer(x) && json_integer_value(x) >= 0 && json_integer_value(x) <= INT32_MAX;
 }
 
-static const char *provenance_read_get_text(struct provenance_read_reader *r, const char *key)
+static const char *provenance_read_get_text(struct provenance_reader *r, const char *key)
 {
     const char *text = json_string_value(provenance_read_get(r, key, provenance_read_is_text));
 
     return text ? text : "";
 }
 
-static double provenance_read_get_double(struct provenance_read_reader *r, const char *key)
+static double provenance_read_get_double(struct provenance_reader *r, const char *key)
 {
     return json_number_value(provenance_read_get(r, key, provenance_read_is_number));
 }
 
-static bool provenance_read_get_bool(struct provenance_read_reader *r, const char *key)
+static bool provenance_read_get_bool(struct provenance_reader *r, const char *key)
 {
     return json_is_true(provenance_read_get(r, key, provenance_read_is_bool));
 }
 
-static uint32_t provenance_read_get_count(struct provenance_read_reader *r, const char *key)
+static uint32_t provenance_read_get_count(struct provenance_reader *r, const char *key)
 {
     return (uint32_t) json_integer_value(provenance_read_get(r, key, provenance_read_is_count));
 }
 
-static void provenance_read_check(struct provenance_read_reader *r, const char *key, int result)
+static void provenance_read_check(struct provenance_reader *r, const char *key, int result)
 {
     if (!r->bad && result < 0)
         r->bad = key;
 }
 
-static uint64_t provenance_read_get_seed(struct provenance_read_reader *r)
+static uint64_t provenance_read_get_seed(struct provenance_reader *r)
 {
     const char *text = provenance_read_get_text(r, "seed");
     char *end;
@@ -83,8 +83,7 @@ static uint64_t provenance_read_get_seed(struct provenance_read_reader *r)
     return x;
 }
 
-static void read_paper(struct provenance_read_reader *r, const struct solve_options *o,
-                       struct paper_options *ret)
+static void read_paper(struct provenance_reader *r, const struct solve_options *o, struct paper_options *ret)
 {
     ret->B_min = provenance_read_get_double(r, "b_min_budget");
     ret->rank_step = provenance_read_get_count(r, "rank_step");
@@ -97,7 +96,7 @@ static void read_paper(struct provenance_read_reader *r, const struct solve_opti
     ret->rounds = provenance_read_get_count(r, "rounds");
 }
 
-static void provenance_read_options(struct provenance_read_reader *r, struct solve_options *ret)
+static void provenance_read_options(struct provenance_reader *r, struct solve_options *ret)
 {
     enum method method = METHOD_BANDS;
 
@@ -141,7 +140,7 @@ int solve_options_read(const char *provenance, struct solve_options *ret,
 {
     _cleanup_(json_decrefp) json_t *root = json_loads(provenance, 0, NULL);
     const char *hex = json_string_value(json_object_get(json_object_get(root, "statistics"), "sha256"));
-    struct provenance_read_reader r = {.options = json_object_get(root, "options")};
+    struct provenance_reader r = {.options = json_object_get(root, "options")};
     uint8_t digest[DIGEST_BYTES];
     struct solve_options o;
     size_t n = 0;

@@ -62,8 +62,8 @@ static void solve_report_quantise_rows(const struct table *table, const struct c
     }
 }
 
-/* t->codes := levels of one side's codes. @pred [n, n_pred]: levels that V is predicted from, rows of
- * @stride. */
+/* t->codes := levels of one side's codes. @pred [n, n_pred]: levels that V
+ * is predicted from, rows of @stride. */
 static void solve_report_encode_rows(struct solve_report_scratch *t, const struct table *table,
                                      const struct codec *c, enum side side, const float *x, const float *pred,
                                      size_t stride)
@@ -84,7 +84,7 @@ static void solve_report_encode_rows(struct solve_report_scratch *t, const struc
     solve_report_quantise_rows(table, c, side, t->codes, n);
 }
 
-/* t->error := x - x^, with the codes that solve_report_encode_rows() left. */
+/* t->error := x - x^, from the codes in t->codes. */
 static void solve_report_decode_rows(struct solve_report_scratch *t, const struct codec *c, const float *x,
                                      const float *pred, size_t stride)
 {
@@ -144,8 +144,8 @@ static int solve_report_measure(const struct solver *v, struct solve_report_scra
     return 0;
 }
 
-/* Keys of all heads first, since values may be predicted from their codes; then values. @ret_distortion:
- * [n_kv_heads, 2] */
+/* Keys of all heads first, since values may be predicted from their codes; then values.
+ * @ret_distortion: [n_kv_heads, 2] */
 static int solve_report_measure_layer(const struct solver *v, const struct table *table,
                                       struct solve_report_scratch *t, uint32_t layer, double *ret_distortion,
                                       struct errmsg *e)

@@ -10,9 +10,9 @@ struct spectra {
     uint32_t n_heads, d;
     double *w;      /* [n_heads, d] weights factor * lambda, descending */
     double *lambda; /* [n_heads, d] eigenvalues of the centred covariance, in that order */
-    double *factor; /* [n_heads, d] distortion of a unit error in direction i: sQ_i^2 for keys under
-                       METRIC_QUERY, else 1 */
-    double *basis;  /* [n_heads, d, d] rows u_i' in that order */
+    /* [n_heads, d] distortion of a unit error in direction i: sQ_i^2 for keys under METRIC_QUERY, else 1 */
+    double *factor;
+    double *basis; /* [n_heads, d, d] rows u_i' in that order */
 };
 
 int spectra_init(struct spectra *p, uint32_t n_heads, uint32_t d);

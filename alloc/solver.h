@@ -71,6 +71,6 @@ int solver_fail(uint32_t layer, uint32_t head, enum side side, int err, struct e
 /* S = scatter / n of a head-side. */
 void solver_covariance(const struct solver *v, uint32_t head_side, double *ret_S);
 
-/* Refuses options that exclude each other or that the statistics cannot serve: -EINVAL with a sentence
- * (solve_options.c). */
+/* Refuses options that exclude each other or that the statistics cannot serve:
+ * -EINVAL with a sentence (solve_options.c). */
 int solve_options_check(const struct stats *s, const struct solve_options *o, struct errmsg *e);

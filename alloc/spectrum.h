@@ -16,8 +16,8 @@ struct stats;
  * spectrum_fill() - eigenvalues of one head-side
  * @m, @power:    the metric and its power, see metric_matrix(); @m is available
  * @ret_lambda:   [d] of the centred covariance S, descending; negative ones from rounding become 0
- * @ret_weighted: [d] of A S A with A = (M + ridge)^(1/2), DESIGN 3.2: the distortion e'Me of leaving out each
- * direction; descending
+ * @ret_weighted: [d] of A S A with A = (M + ridge)^(1/2), DESIGN 3.2, descending: the distortion e'Me that
+ *                leaving out each direction costs
  *
  * Return: 0; -ENODATA: no token was counted; -EDOM: too large for a transform; -ENOMEM.
  */

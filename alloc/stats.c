@@ -203,8 +203,12 @@ struct stats_moments {
 };
 
 /*
- * Mean and centred scatter of x [n, d]. The products are of x - c with c the mean rounded to binary32 (so
- * that the differences are the data's own); sum (x-m)(x-m)' = sum (x-c)(x-c)' - n (m-c)(m-c)'.
+ * Mean and centred scatter of x [n, d]. With m the mean, and c the mean
+ * rounded to binary32, the textbook form
+ *     sum (x-m)(x-m)'
+ * is computed as
+ *     sum (x-c)(x-c)' - n (m-c)(m-c)'
+ * because x and c are binary32 numbers: their difference has the precision of the data.
  */
 static void stats_window_moments(struct stats_moments *m, const float *x, size_t n, size_t d, size_t stride)
 {

@@ -17,8 +17,8 @@ struct atomic_file;
 struct errmsg;
 struct stats;
 
-/* Predictions and decoders are fitted to the samples: 4096 instead of 12288 cost 7 % KL at 2 bits per number
- * (alloc/README.md). */
+/* Predictions and decoders are fitted to the samples: 4096 instead of 12288 cost 7 % KL at
+ * 2 bits per number (alloc/README.md). */
 #define STATS_SAMPLES_DEFAULT 12288
 
 struct stats_options {
@@ -28,9 +28,10 @@ struct stats_options {
     uint32_t n_sink;     /* 4 */
     uint32_t n_samples;  /* tokens whose vectors are stored */
     uint32_t key_stride; /* 8: attention metric from every 8th key, seeded offset per window */
-    bool want_attention; /* attention metric; needs queries and W_O. This or want_output also gives query
-                            moments */
-    bool want_output;    /* output metric; needs queries, W_O and the residual stream's mean squares */
+    /* attention metric; needs queries and W_O. This or want_output also gives query moments */
+    bool want_attention;
+    /* output metric; needs queries, W_O and the mean squares of the residual stream */
+    bool want_output;
     uint64_t seed;
 };
 void stats_options_default(struct stats_options *o, const struct geometry *g);
@@ -59,23 +60,26 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
 
 /**
  * stats_add_layer() - one window of one layer; called for every layer of the window in ascending order
- * @document, @position: document and first position of the window; (seed, document, position) decides which
- * tokens are sampled. At position 0 a sequence starts: its first n_sink tokens are sinks and are left out
- * @q: [n, n_heads, d] pre-RoPE, may be NULL without either metric; @k, @v: [n, n_kv_heads, d]
+ * @document, @position:
+ *     document and first position of the window; (seed, document, position) decides which tokens are sampled.
+ *     At position 0 a sequence starts: its first n_sink tokens are sinks and are left out
+ * @q:        [n, n_heads, d] before RoPE; may be NULL without either metric
+ * @k, @v:    [n, n_kv_heads, d] before RoPE
  * @residual: [n] mean square of each token's residual stream after this layer's attention; may be NULL
- * without want_output
+ *            without want_output
  *
- * Attention is causal within the window; positions for RoPE are 0..n-1. A window that fails after its first
- * layer leaves part of itself in the sums: such statistics can only be freed. Return: 0; -EINVAL: NaN or
- * infinity, naming layer and head, or a residual stream of length 0; layers out of order; a token added
- * before; -ENOMEM.
+ * Attention is causal within the window; positions for RoPE are 0..n-1. If a window fails after its first
+ * layer, the sums contain a part of it: such statistics can only be freed.
+ *
+ * Return: 0; -EINVAL: NaN or infinity, naming layer and head, or a residual stream of length 0; layers
+ * out of order; a token added before; -ENOMEM.
  */
 int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
                     const float *q, const float *k, const float *v, const float *residual, struct errmsg *e);
 
-/* Adds gradients g of log p(y), y drawn from the model, by the vectors of one (layer, side): [n, n_kv_heads,
- * d]. The same n for every layer and side. Makes the `fisher` metric available. Return: 0; -EINVAL: not
- * finite; -ENOMEM. */
+/* Adds gradients g of log p(y), y drawn from the model, by the vectors of one (layer, side):
+ * [n, n_kv_heads, d]. The same n for every layer and side. Makes the `fisher` metric available.
+ * Return: 0; -EINVAL: not finite; -ENOMEM. */
 int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g,
                      struct errmsg *e);
 
@@ -88,15 +92,15 @@ uint64_t stats_fisher_bytes(const struct stats_options *o);
 /* Depth weight measurement (DESIGN 3.1): @kl in nats per token when only (layer, side) is compressed, @D the
  * mean e'Me on the same tokens, summed over its heads. */
 int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D);
-/* The mean of what was measured. Return: 0; -ENODATA: not measured. */
+/* The means of the measurements. Return: 0; -ENODATA: not measured. */
 int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, double *ret_kl, double *ret_D);
 
 /* A text that windows came from. A table's provenance lists them. */
 enum stats_source_kind {
-    SOURCE_TEXT = 0,
-    SOURCE_LINES = 1,
-    SOURCE_MODEL = 2
-}; /* raw; a document per line; written by the model */
+    SOURCE_TEXT = 0,  /* raw */
+    SOURCE_LINES = 1, /* a document per line */
+    SOURCE_MODEL = 2, /* written by the model */
+};
 struct stats_source {
     uint8_t digest[DIGEST_BYTES]; /* SHA-256 of the file's bytes, or of the ids (u32) that the model wrote */
     uint64_t bytes;               /* of the file or the ids */
@@ -109,8 +113,9 @@ struct stats_source {
  * stats_add_source() - record the text that windows came from
  *
  * A second call with the same digest, bytes, window and kind adds tokens and windows. The list is sorted, so
- * that merging in any order gives the same list. Return: 0; -EINVAL: an unknown kind, or more than
- * STATS_SOURCES_MAX; -ENOMEM.
+ * that merging in any order gives the same list.
+ *
+ * Return: 0; -EINVAL: an unknown kind, or more than STATS_SOURCES_MAX; -ENOMEM.
  */
 #define STATS_SOURCES_MAX 2048
 int stats_add_source(struct stats *s, const struct stats_source *source, struct errmsg *e);
@@ -120,7 +125,7 @@ size_t stats_sources(const struct stats *s, const struct stats_source **ret_sour
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e);
 
 int stats_save(const struct stats *s, const char *path, struct errmsg *e);
-/* Writes the same bytes into an open file: stats_file_bytes() of them. */
+/* Writes the bytes of the file, stats_file_bytes() many, into an open file. */
 int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e);
 uint64_t stats_file_bytes(const struct stats *s);
 int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e);

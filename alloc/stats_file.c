@@ -75,8 +75,8 @@ static void stats_file_make_header(const struct stats *s, struct stats_header *r
     };
     memcpy(ret->model_digest, s->o.model_digest, DIGEST_BYTES);
     geometry_digest(g, ret->geometry_digest);
-    memcpy(ret->model_name, s->o.model_name,
-           strlen(s->o.model_name) + 1); /* stats_alloc() has checked the terminator */
+    /* stats_alloc() has checked the terminator */
+    memcpy(ret->model_name, s->o.model_name, strlen(s->o.model_name) + 1);
     stats_file_lay_out(ret);
 }
 
@@ -225,30 +225,30 @@ static int stats_file_check_header(const struct stats_header *h, size_t n_bytes,
         return fail(e, -EBADMSG, "not a statistics file: it does not begin with " STATS_MAGIC);
     if (h->version != STATS_VERSION)
         return fail(e, -EBADMSG,
-                    "statistics file of version %u; this program reads version %u: calibrate again",
+                    "the statistics file has version %u; this program reads version %u: calibrate again",
                     h->version, STATS_VERSION);
     if (h->flags & ~(STATS_FLAG_ATTENTION | STATS_FLAG_FISHER | STATS_FLAG_OUTPUT))
-        return fail(e, -EBADMSG, "statistics file with unknown flags 0x%x", h->flags);
+        return fail(e, -EBADMSG, "the statistics file has unknown flags 0x%x", h->flags);
     if (h->key_order != STATS_KEY_ORDER_HALF_SPLIT)
         return fail(e, -EBADMSG, "statistics in key order %u; this program reads half-split (%u) only",
                     h->key_order, STATS_KEY_ORDER_HALF_SPLIT);
     if (h->n_held > h->n_samples || h->n_held > h->n_tokens)
-        return fail(e, -EBADMSG, "statistics file with %u samples of %llu tokens, at most %u wanted",
+        return fail(e, -EBADMSG, "the statistics file has %u samples of %llu tokens, at most %u wanted",
                     h->n_held, (unsigned long long) h->n_tokens, h->n_samples);
     if (h->n_sources > STATS_SOURCES_MAX)
-        return fail(e, -EBADMSG, "statistics file of %llu texts, at most %d are possible",
+        return fail(e, -EBADMSG, "the statistics file has %llu texts, at most %d are possible",
                     (unsigned long long) h->n_sources, STATS_SOURCES_MAX);
     if (((h->flags & STATS_FLAG_FISHER) != 0) != (h->n_fisher > 0))
-        return fail(e, -EBADMSG, "statistics file whose gradient count does not match its flags");
+        return fail(e, -EBADMSG, "the gradient count of the statistics file does not match its flags");
     if (!stats_file_all_zero(h->zero, sizeof(h->zero)))
-        return fail(e, -EBADMSG, "statistics file with bytes other than zero in reserved fields");
+        return fail(e, -EBADMSG, "the statistics file has bytes other than zero in reserved fields");
 
     stats_file_lay_out(&expected);
     if (memcmp(&expected, h, sizeof(*h)) != 0)
-        return fail(e, -EBADMSG, "statistics file whose sections are not where its header puts them");
+        return fail(e, -EBADMSG, "the sections of the statistics file are not where its header puts them");
     if (h->file_bytes != n_bytes)
         return fail(e, -EBADMSG,
-                    "statistics file of %zu bytes, its header says %llu: it is truncated or has more",
+                    "the statistics file has %zu bytes, its header says %llu: it is truncated or has more",
                     n_bytes, (unsigned long long) h->file_bytes);
 
     return 0;
@@ -261,14 +261,14 @@ static int stats_file_check_gaps(const struct stats_header *h, const uint8_t *by
     size_t name = strnlen(h->model_name, sizeof(h->model_name));
 
     if (!stats_file_all_zero((const uint8_t *) h->model_name + name, sizeof(h->model_name) - name))
-        return fail(e, -EBADMSG, "statistics file with bytes after the model's name");
+        return fail(e, -EBADMSG, "the statistics file has bytes after the model's name");
 
     for (size_t i = 0; i < N_SECTIONS; i++) {
         uint64_t end = h->sections[i].offset + h->sections[i].bytes;
         uint64_t next = i + 1 < N_SECTIONS ? h->sections[i + 1].offset : h->file_bytes - DIGEST_BYTES;
 
         if (!stats_file_all_zero(bytes + end, (size_t) (next - end)))
-            return fail(e, -EBADMSG, "statistics file with bytes between its sections");
+            return fail(e, -EBADMSG, "the statistics file has bytes between its sections");
     }
 
     return 0;
@@ -296,19 +296,19 @@ static int stats_file_read_options(const struct stats_header *h, const uint8_t *
 
     if (h->n_rot > GEOMETRY_DIM_MAX || h->d > GEOMETRY_DIM_MAX || h->n_layers > GEOMETRY_LAYERS_MAX ||
         h->n_kv_heads > GEOMETRY_HEADS_MAX)
-        return fail(e, -EBADMSG, "statistics file with an impossible geometry");
+        return fail(e, -EBADMSG, "the statistics file has an impossible geometry");
     if (!range_inside(sizeof(*h), h->n_rot / 2 * sizeof(double), (uint64_t) h->file_bytes))
-        return fail(e, -EBADMSG, "statistics file is truncated");
+        return fail(e, -EBADMSG, "the statistics file is truncated");
 
     memcpy(o.geometry.freq, bytes + sizeof(*h), h->n_rot / 2 * sizeof(double));
     memcpy(o.model_digest, h->model_digest, DIGEST_BYTES);
     memcpy(o.model_name, h->model_name, sizeof(o.model_name));
     if (geometry_validate(&o.geometry, &why) < 0)
-        return fail(e, -EBADMSG, "statistics file with an impossible geometry: %.300s", why.text);
+        return fail(e, -EBADMSG, "the statistics file has an impossible geometry: %.300s", why.text);
 
     geometry_digest(&o.geometry, digest);
     if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EBADMSG, "statistics file whose geometry does not match its digest");
+        return fail(e, -EBADMSG, "the geometry of the statistics file does not match its digest");
 
     *ret = o;
     return 0;
@@ -376,8 +376,8 @@ static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
     return 0;
 }
 
-/* Copies the sections into the arrays of @s, which have the sizes in the header, and checks their
- * contents. */
+/* Copies the sections into the arrays of @s, which have the sizes in the
+ * header, and checks their contents. */
 static int stats_file_read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
                                     struct errmsg *e)
 {

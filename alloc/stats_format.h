@@ -20,7 +20,7 @@ enum stats_section_id {
     SECTION_FREQ,    /* f64 [n_rot/2] */
     SECTION_MEAN,    /* f64 [n_hs, d] */
     SECTION_SCATTER, /* f64 [n_hs, d, d] */
-    SECTION_QUERY,   /* f64 [n_hs/2, d, d] with either of the next */
+    SECTION_QUERY,   /* f64 [n_hs/2, d, d] with METRIC or OUTPUT */
     SECTION_METRIC,  /* f64 [n_hs, d, d] */
     SECTION_OUTPUT,  /* f64 [n_hs, d, d] */
     SECTION_FISHER,  /* f64 [n_hs, d, d] */

@@ -2,8 +2,8 @@
  * The members of statistics, shared by the files that fill, merge, store and read them (stats*.c,
  * metric_sums.c, metric.c, solve*.c). Callers use stats.h.
  *
- * Sums, not averages, so that merging adds. One token count serves all: every window passes every layer and
- * head.
+ * Sums, not averages, so that merging adds. One token count serves all:
+ * every window passes every layer and head.
  */
 #pragma once
 
@@ -13,8 +13,8 @@
 
 #include "alloc/stats.h"
 
-/* A sampled token. Tokens with the smallest hashes are kept; document and position break ties and identify
- * the token. */
+/* A sampled token. Tokens with the smallest hashes are kept; document and position
+ * break ties and identify the token. */
 struct sample_id {
     uint64_t hash, document, position;
 };
@@ -53,8 +53,9 @@ struct stats {
     struct depth_sums *depth;     /* [n_layers, 2] */
     struct stats_source *sources; /* [n_sources] sorted */
     size_t n_sources;
-    double *cross; /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in statistics made of
-                      moments, which have no vectors; else NULL */
+    /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in statistics made of moments,
+     * which have no vectors; else NULL */
+    double *cross;
     struct sample_id *ids;  /* [n_slots], by slot; the first n_held are in use */
     float *samples;         /* [n_head_sides, n_slots, d] */
     size_t n_held, n_slots; /* n_slots: up to o.n_samples; after parsing, as many as the file holds */
@@ -67,7 +68,7 @@ struct stats {
     double *wo;    /* [n_layers, n_heads, d, d] W_O,h' W_O,h; NULL until the first is set */
     bool *have_wo; /* [n_layers] */
     struct window window;
-    bool spoiled; /* a window failed after its first layer: the sums hold part of it */
+    bool spoiled; /* a window failed after its first layer: the sums hold a part of it */
 };
 
 static inline bool stats_wants_queries(const struct stats *s)
@@ -100,8 +101,8 @@ int stats_grow_slots(struct stats *s, size_t n_slots);
 /* Sorted order of the held samples: @ret_slots [n_held], smallest hash first. */
 void stats_sorted_slots(const struct stats *s, size_t *ret_slots);
 
-/* -EINVAL with a sentence if a window is unfinished or failed: such sums must not be stored, merged or
- * solved. */
+/* -EINVAL with a sentence if a window is unfinished or failed: such sums
+ * must not be stored, merged or solved. */
 int stats_check_complete(const struct stats *s, struct errmsg *e);
 
 /* Mean and centred scatter of two disjoint sets, the result in a; n_a + n_b > 0. */

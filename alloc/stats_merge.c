@@ -1,6 +1,5 @@
-/* Merges statistics of disjoint texts (DESIGN 3.5): sums add up; samples are the union, truncated to the
- * smallest hashes.
- */
+/* Merges statistics of disjoint texts (DESIGN 3.5): sums add up; samples are the union,
+ * truncated to the smallest hashes. */
 #include <errno.h>
 #include <string.h>
 
@@ -81,7 +80,7 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
         return fail(e, -EINVAL, "the statistics are of %zu and %zu texts, more than %d together",
                     s->n_sources, other->n_sources, STATS_SOURCES_MAX);
 
-    r = stats_sample_merge(s, other, e); /* the last step that can fail: it leaves @s unchanged then */
+    r = stats_sample_merge(s, other, e); /* the last step that can fail; on failure @s is unchanged */
     if (r < 0)
         return r;
 

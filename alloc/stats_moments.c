@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Refuses moments and statistics of different models, with a sentence about the first difference. @s may be
- * NULL. */
+/* Refuses moments and statistics of different models, with a sentence about
+ * the first difference. @s may be NULL. */
 static int stats_moments_check_same(const struct moments_options *m, const struct stats *s, struct errmsg *e)
 {
     uint8_t geometry_m[DIGEST_BYTES], geometry_s[DIGEST_BYTES];

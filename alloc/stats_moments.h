@@ -1,6 +1,6 @@
 /*
- * Solving from moments (DESIGN 3.5): statistics that hold joint covariances of keys and values instead of
- * vectors.
+ * Solving from moments (DESIGN 3.5): statistics that hold joint covariances
+ * of keys and values instead of vectors.
  */
 #pragma once
 
@@ -12,9 +12,9 @@ struct stats;
  * stats_from_moments() - statistics for a solver, without vectors
  * @metric_from: full statistics of the same model, which give the metrics; NULL: squared error only
  *
- * Means, covariances and cross-covariances are @m's; query moments, metric sums and depth weights those of
- * @metric_from. Such statistics can be solved, by `bands` with gaussian curves and levels that are not
- * fitted; they accept no windows and cannot be merged or saved; moments and @metric_from can.
+ * Means, covariances and cross-covariances come from @m; query moments, metric sums and depth weights come
+ * from @metric_from. `bands` can solve such statistics, with gaussian curves and levels that are not fitted.
+ * They accept no windows and cannot be merged or saved; @m and @metric_from can.
  *
  * Return: 0; -EINVAL: another model, geometry or sinks than @metric_from, or a head without tokens; -ENOMEM.
  */

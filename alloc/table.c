@@ -54,8 +54,8 @@ struct table *table_unref(struct table *t)
 {
     struct table_owner *o = (struct table_owner *) t;
 
-    /* release: our reads happen before the free; acquire: the thread that frees comes after the reads of all
-     * others */
+    /* release: our reads happen before the free; acquire: the thread that frees
+     * comes after the reads of all others */
     if (o && atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
         table_owner_free(o);
     return NULL;
@@ -150,12 +150,12 @@ static int table_read_header(struct table *t, struct errmsg *e)
     const struct table_header *h = table_header(t);
 
     if (h->reserved0 != 0 || !table_all_zero(h->reserved1, sizeof(h->reserved1)))
-        return fail(e, -EBADMSG, "its header uses fields that this program does not know");
+        return fail(e, -EBADMSG, "its header uses unknown fields");
     if (h->v_from > PREDICT_LAYER)
-        return fail(e, -EBADMSG, "it predicts values by method %u, this program knows 0 to %u", h->v_from,
+        return fail(e, -EBADMSG, "it predicts values by method %u, this program reads 0 to %u", h->v_from,
                     PREDICT_LAYER);
     if (h->n_sink > TABLE_SINKS_MAX)
-        return fail(e, -EBADMSG, "it keeps %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
+        return fail(e, -EBADMSG, "it has %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
     if (h->n_golden != TABLE_GOLDEN_TOKENS || h->sections[SECTION_LEVELS].bytes != TABLE_LEVELS_BYTES)
         return fail(e, -EBADMSG, "its levels or golden vectors are not of this format");
 
@@ -172,7 +172,7 @@ static int table_parse_codecs(struct table_owner *o, struct errmsg *e)
 
     /* before the allocation: a small file must not make us allocate a large directory */
     if (table_header(&o->table)->sections[SECTION_CODECS].bytes != n * sizeof(struct table_codec_entry))
-        return fail(e, -EBADMSG, "its directory has not one codec for each of %zu head-sides", n);
+        return fail(e, -EBADMSG, "its directory does not have one codec for each of %zu head-sides", n);
 
     o->codecs = calloc(n, sizeof(*o->codecs));
     if (!o->codecs)

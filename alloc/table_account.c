@@ -92,8 +92,8 @@ static double table_account_correlation(const struct table *a, const struct tabl
         p.yy += y * y;
     }
 
-    /* equal budgets leave only the rounding of the means: a spread below a thousandth of a bit counts as
-     * none */
+    /* equal budgets leave only the rounding of the means: a spread below a
+     * thousandth of a bit counts as none */
     return p.xx > 1e-6 * n && p.yy > 1e-6 * n ? p.xy / sqrt(p.xx * p.yy) : (double) NAN;
 }
 

@@ -2,9 +2,9 @@
  * The bits that a table charges, counted as in the paper, and a comparison of two tables. Works on any table,
  * also one that another program built.
  *
- * Effective bits per number (paper, appendix "Effective bpd"): nominal r b / d plus metadata per token, of
- * which there is none here. Means, bases and levels are stored once: their share shrinks with the length of
- * the context.
+ * Effective bits per number (paper, appendix "Effective bpd"): nominal r b / d plus metadata
+ * per token, of which there is none here. Means, bases and levels are stored once: their share
+ * shrinks with the length of the context.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 /* Coordinates of a codec that are not padding: the paper's r. */
 uint32_t table_codec_rank(const struct codec *c, uint32_t d);
 
-/* Their bits per token: the paper's r b. */
+/* Code bits per token of these coordinates: the paper's r b. */
 uint32_t table_codec_nominal_bits(const struct codec *c, uint32_t d);
 
 struct table_account {
@@ -25,7 +25,7 @@ struct table_account {
 };
 void table_account(const struct table *t, struct table_account *ret);
 
-/* fixed_bytes per number of a cache of @n_tokens. The paper's contexts have 32768. */
+/* fixed_bytes as bits per number of a cache of @n_tokens. The paper's contexts have 32768. */
 double table_account_fixed_bpd(const struct table *t, const struct table_account *a, uint64_t n_tokens);
 
 #define COMPARE_PARTS 4 /* quartiles of the layers: layer l of n is in part 4 l / n */
@@ -34,10 +34,11 @@ double table_account_fixed_bpd(const struct table *t, const struct table_account
 struct table_comparison {
     uint32_t n_heads;          /* head-sides compared */
     double budget_correlation; /* of r b over heads, Pearson; NaN if either table has no spread */
-    double same_width; /* share of heads whose stored coordinates have the same mean width, to whole bits */
-    double same_half_tiles; /* share of half-tiles that have equal widths in both, among those that either
-                               table has */
-    double rank_difference; /* mean |delta r| */
+    /* share of heads whose stored coordinates have the same mean width, to whole bits */
+    double same_width;
+    /* share of half-tiles with equal widths in both tables, among those that either table has */
+    double same_half_tiles;
+    double rank_difference;       /* mean |delta r| */
     double bpd[2][COMPARE_PARTS]; /* nominal, by table and quartile */
 };
 

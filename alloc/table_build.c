@@ -1,7 +1,7 @@
 /*
- * From solved codecs to the bytes of a table: orders and pads bands, folds steps, computes golden vectors,
- * appends the digest, and parses the result before it returns. The same inputs give the same bytes. See
- * table_build.h.
+ * From solved codecs to the bytes of a table: orders and pads bands, folds steps, computes
+ * golden vectors, appends the digest, and parses the result before it returns. The same inputs
+ * give the same bytes. See table_build.h.
  */
 #include "alloc/table_build.h"
 

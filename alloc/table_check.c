@@ -1,5 +1,5 @@
-/* Checks of levels, codecs, provenance and golden vectors for table_parse(); see table_format.h. The bytes
- * are hostile. */
+/* Checks of levels, codecs, provenance and golden vectors for table_parse();
+ * see table_format.h. The bytes are hostile. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -134,7 +134,7 @@ static int check_codec(const struct table *t, struct where w, const struct table
     if (!table_check_bits_valid(entry, d))
         return table_check_bad_codec(e, w, "its bit widths are inconsistent");
     if (entry->reserved0 != 0 || entry->reserved1 != 0 || entry->reserved2 != 0)
-        return table_check_bad_codec(e, w, "its entry uses fields that this program does not know");
+        return table_check_bad_codec(e, w, "its entry uses unknown fields");
     if (entry->n_pred != n_pred)
         return table_check_bad_codec(e, w,
                                      "its number of predicting codes does not match the ranks of its keys");
@@ -192,8 +192,8 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
 /* ---- provenance ---- */
 
-/* Refuses control characters: a program that prints the provenance must not send escape sequences to a
- * terminal. */
+/* Refuses control characters: a program that prints the provenance must not
+ * send escape sequences to a terminal. */
 int table_check_provenance(struct table *t, struct errmsg *e)
 {
     size_t bytes = table_header(t)->sections[SECTION_PROVENANCE].bytes;

@@ -1,5 +1,5 @@
-/* Views of codecs, and encoding and decoding in plain C, for the reader and the builder of tables. See
- * table_format.h. */
+/* Views of codecs, and encoding and decoding in plain C, for the reader and the
+ * builder of tables. See table_format.h. */
 #include <math.h>
 
 #include "alloc/table_format.h"

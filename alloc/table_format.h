@@ -1,6 +1,6 @@
 /*
- * The bytes of a table file, for the files that write (table_build.c) and check them (table.c,
- * table_check.c). All others read struct table. alloc/README.md draws them.
+ * The bytes of a table file, for the files that write (table_build.c) and check them
+ * (table.c, table_check.c). All other files read struct table. alloc/README.md draws the bytes.
  *
  *     header | freq | levels | codecs | provenance | matrices | golden | SHA-256 of all before
  *
@@ -30,9 +30,11 @@ enum table_section {
     SECTION_LEVELS,     /* for both sides, b = 1..8: binary32 step, value[2^b], threshold[2^b - 1] */
     SECTION_CODECS,     /* struct table_codec_entry [head_side_count] */
     SECTION_PROVENANCE, /* JSON text and one NUL */
-    SECTION_MATRICES, /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
-    SECTION_GOLDEN,   /* for each layer, each token: K codes of all heads; then for each head V codes [r_V],
-                         binary32   k^ [d], v^ [d] and z of both, [r_K] and [r_V] */
+    /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
+    SECTION_MATRICES,
+    /* for each layer and token: K codes of all heads; then for each head V codes [r_V] and
+     * binary32 k^ [d], v^ [d], z of K [r_K], z of V [r_V] */
+    SECTION_GOLDEN,
     SECTION_COUNT,
 };
 
@@ -76,8 +78,8 @@ static inline uint32_t table_half_tiles_max(uint32_t d)
     return (d + 15) / 16 * 2;
 }
 
-/* Bytes of one token of one head in the golden section, without its K codes, which are stored before all
- * heads. */
+/* Bytes of one token of one head in the golden section, without its K codes,
+ * which are stored before all heads. */
 static inline size_t table_golden_head_bytes(const struct codec *k, const struct codec *v, uint32_t d)
 {
     return v->r + (2 * (size_t) d + k->r + v->r) * sizeof(float);
@@ -103,8 +105,8 @@ struct table_sums {
  * @codes_k: K codes of all heads of the layer, one head after the other; each within its width
  * @codes_v: [r_V] of @head
  *
- * @t needs geometry, v_from, levels and codecs only: the builder decodes golden codes before the table
- * exists.
+ * Only geometry, v_from, levels and codecs of @t are read: the builder decodes golden codes before it has
+ * a whole table.
  */
 void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
                        const uint8_t *codes_v, struct table_sums ret[2]);

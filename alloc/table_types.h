@@ -9,8 +9,8 @@
  *   V:  c [n_pred] = levels of the *stored* K codes of the same token, of the heads that V is predicted from
  *       z = enc (x - enc_mean) - enc_k c      x^ = mean + dec [c ; c_V]            (r_in = n_pred + r)
  *
- * Encoder and decoder are separate, since the best decoder of given codes is not the encoder's inverse. Where
- * it is, with P the prediction: enc_mean = mean, enc_k = enc P, P = dec[:, :n_pred].
+ * Encoder and decoder are separate, since the best decoder of given codes is not the encoder's inverse. If
+ * it is the inverse, with P the prediction: enc_mean = mean, enc_k = enc P, P = dec[:, :n_pred].
  *
  * z has unit variance per coordinate; thresholds are in that unit. level[][b][] for b <= 4 is an integer of
  * -127..127 whose step is folded into dec (and K's into enc_k); for b >= 5 a binary16 value, in units of z.
@@ -28,7 +28,7 @@
 #define TABLE_HALF_TILES_MAX 32 /* ceil(256 / 16) * 2 */
 #define TABLE_RANK_MAX (TABLE_HALF_TILES_MAX * 8)
 #define TABLE_SINKS_MAX 16
-/* K codes that a value may be predicted from: all codes of 32 heads of 256 dimensions */
+/* Most K codes that a value may be predicted from: all codes of 32 heads of 256 dimensions. */
 #define TABLE_PRED_MAX 8192
 #define TABLE_FILE_BYTES_MAX ((size_t) 4 << 30)
 

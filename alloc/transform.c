@@ -12,9 +12,8 @@
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 
-#define RIDGE                                                                                                \
-    1e-3 /* relative to the mean eigenvalue of M: keeps a small distortion in directions that no query reads \
-          */
+/* Relative to the mean eigenvalue of M: keeps a small distortion in directions that no query reads. */
+#define RIDGE 1e-3
 #define RANK_FLOOR 1e-12 /* relative to the largest eigenvalue: smaller ones are rounding */
 #define BLOCK_ROWS 256
 
@@ -38,8 +37,8 @@ void transform_deinit(struct transform *t)
     *t = (struct transform){.d = 0};
 }
 
-/* Rows [first, first + n) of @rows [d, d] := H times them, times @factor: the band's deviation or its
- * inverse. */
+/* Rows [first, first + n) of @rows [d, d] := H times them, times @factor:
+ * the band's deviation or its inverse. */
 static void transform_rotate_band(double *rows, size_t d, size_t first, size_t n, const double *H,
                                   double factor)
 {
@@ -58,8 +57,8 @@ static void transform_rotate_band(double *rows, size_t d, size_t first, size_t n
     }
 }
 
-/* The coordinates of a band share one scale, the square root of their mean variance, which a rotation does
- * not change. */
+/* The coordinates of a band share one scale, the square root of their mean variance,
+ * which a rotation does not change. */
 static void transform_make_bands(struct transform *t, uint64_t seed)
 {
     for (uint32_t b = 0; b < t->n_bands; b++) {

@@ -1,13 +1,13 @@
 /*
- * The transform of one head-side (DESIGN 3.2): coordinates in which the distortion e'Me is plain squared
- * error, in descending order of variance, grouped in bands of 8; each band is rotated and scaled to unit
- * variance.
+ * The transform of one head-side (DESIGN 3.2): coordinates in which the distortion e'Me is
+ * plain squared error, in descending order of variance, grouped in bands of 8; each band
+ * is rotated and scaled to unit variance.
  *
  *   A = (M + 1e-3 tr(M)/d I)^(1/2),  A S A = U diag(w) U',  w descending
  *   z = H U' A (x - mu) / scale per band,  x^ = mu + A^-1 U H' scale z^
  *
- * so that e'Me = sum over bands of scale^2 |z^ - z|^2 (up to the ridge) and leaving out the smallest w is
- * optimal.
+ * so that e'Me = sum over bands of scale^2 |z^ - z|^2 (up to the ridge) and
+ * leaving out the smallest w is optimal.
  */
 #pragma once
 
@@ -45,8 +45,10 @@ void transform_deinit(struct transform *t);
  * @S, @M: [d, d] symmetric
  * @seed:  for the signs of this head-side's rotations
  *
- * tr M = 0 or S = 0 gives rank 0. Return: 0; -EDOM: not finite or no eigenvalues (the caller names the
- * head-side); -ENOMEM. On failure @t is rank 0.
+ * tr M = 0 or S = 0 gives rank 0.
+ *
+ * Return: 0; -EDOM: not finite or no eigenvalues (the caller names the head-side);
+ * -ENOMEM. On failure @t has rank 0.
  */
 int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed);
 

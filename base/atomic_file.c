@@ -29,7 +29,7 @@ static int atomic_file_sync_folder_of(const char *path)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* A random name beside @path that no file has. */
+/* Draws a random name beside @path. No file has the name but by a collision of 64 random bits. */
 static int atomic_file_draw_name(const char *path, char **ret_name)
 {
     uint64_t unique;
@@ -40,8 +40,8 @@ static int atomic_file_draw_name(const char *path, char **ret_name)
     return asprintf(ret_name, "%s.%016" PRIx64 ".tmp", path, unique) < 0 ? -ENOMEM : 0;
 }
 
-/* Opens a file without a name, which disappears if the process ends. atomic_file_name() names it through
- * /proc. */
+/* Opens a file without a name, which disappears if the process ends.
+ * atomic_file_name() names it through /proc. */
 static int atomic_file_open_unnamed(const char *path)
 {
     _cleanup_(freep) char *copy = strdup(path);
@@ -56,7 +56,7 @@ static int atomic_file_open_unnamed(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-/* Not mkstemp(), which would make every output 0600 whatever the umask is. */
+/* Creates a file with the mode that the umask allows; mkstemp() would always use 0600. */
 static int atomic_file_open_named(const char *path, char **ret_name)
 {
     _cleanup_(freep) char *name = NULL;
@@ -146,10 +146,12 @@ void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n)
 }
 
 /*
- * Names an unnamed file. linkat() cannot replace a file: if @path exists, the new file first gets a temporary
- * name beside it. A kill between the two system calls leaves that whole file behind.
+ * Names an unnamed file. Return: 1: it is named @path; 0: it has a temporary name; a negative errno.
+ *
+ * linkat() cannot replace a file: if @path exists, the new file first gets a temporary name beside it. A kill
+ * between the two system calls leaves the whole new file under that name.
  */
-static int atomic_file_name(struct atomic_file *f) /* 1: named @path; 0: has a temporary name */
+static int atomic_file_name(struct atomic_file *f)
 {
     char from[64];
     int r;
@@ -206,7 +208,7 @@ void atomic_file_deinit(struct atomic_file *f)
 {
     int saved = errno;
 
-    if (f->temporary) /* not committed; after a failure behind rename() no file has this name */
+    if (f->temporary) /* not committed; if only the sync after rename() failed, no file has this name */
         (void) unlink(f->temporary);
     if (f->stream)
         (void) fclose(f->stream);

@@ -1,8 +1,8 @@
 /*
- * Writes files atomically: a file is written without a name (O_TMPFILE), synced, then named. A full disk, a
- * signal or a crash leaves an earlier file of that name unchanged, and no other file. On file systems without
- * unnamed files, the file has a temporary name, which a kill can leave behind. Also reads whole files with a
- * size limit.
+ * Writes files atomically: a file is written without a name (O_TMPFILE), synced, then named. A full disk,
+ * a signal or a crash leaves an earlier file of that name unchanged and leaves no other file.
+ * On file systems without unnamed files, the file has a temporary name, which a kill can leave behind.
+ * Also reads whole files with a size limit.
  */
 #pragma once
 
@@ -51,8 +51,8 @@ int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *
 /* Appends bytes, buffered. atomic_file_commit() reports errors. */
 void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n);
 
-/* Syncs the file, gives it its name and syncs the folder. Return: 0; a negative errno with a sentence: @path
- * is unchanged. */
+/* Syncs the file, gives it its name and syncs the folder. Return: 0; a negative errno
+ * with a sentence: @path is unchanged. */
 int atomic_file_commit(struct atomic_file *f, struct errmsg *e);
 
 /* Discards a file that is not committed. Works as a cleanup. */

@@ -1,7 +1,7 @@
 /*
- * Arithmetic on sizes with overflow checks, for sizes of memory and offsets. Functions return true if the
- * result is valid; else *ret is untouched. Range tests are subtractions, so that no intermediate value can
- * overflow.
+ * Arithmetic on sizes with overflow checks, for sizes of memory and offsets.
+ * Functions return true if the result is valid; else *ret is untouched. Range tests are subtractions,
+ * so that no intermediate value can overflow.
  */
 #pragma once
 

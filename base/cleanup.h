@@ -3,8 +3,8 @@
  *
  *     _cleanup_(table_unrefp) struct table *t = NULL;
  *
- * Used everywhere. Holds only the attribute, the functions that transfer ownership, and cleanups of libc
- * objects.
+ * Every folder uses this file. It contains only the attribute, the functions that transfer
+ * ownership, and cleanups of libc objects.
  */
 #pragma once
 

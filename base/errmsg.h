@@ -1,9 +1,9 @@
 /*
  * The sentence that goes with an error code: what happened, to which thing, what to do.
  *
- * Functions that can fail take a struct errmsg, or NULL if the caller needs no sentence. Public handles embed
- * one. A sentence starts in lower case, names the thing and has no final full stop: it is printed after
- * "kvcobra: ".
+ * Functions that can fail take a struct errmsg, or NULL if the caller needs no sentence.
+ * Public handles embed one. A sentence starts in lower case, names the thing and has no final
+ * full stop: it is printed after "kvcobra: ".
  */
 #pragma once
 

@@ -11,10 +11,10 @@
  * fd_pread_all() - read @bytes at @offset into @to
  *
  * Copies out of a memory object with pread(2) instead of a mapping: a hole that another process punches
- * meanwhile reads as zeros, where a load could raise SIGBUS.
+ * meanwhile reads as zeros, while a load from a mapping could raise SIGBUS.
  *
- * Return: 0; -ENODATA: the file ends inside the range; else the errno of pread(2). On failure @to may be
- * partly written.
+ * Return: 0; -ENODATA: the file ends inside the range; else the errno of pread(2).
+ * On failure @to may be partly written.
  */
 int fd_pread_all(int fd, void *to, size_t bytes, uint64_t offset);
 

@@ -1,7 +1,7 @@
 /*
- * Conversions between binary16 or bfloat16 and binary32. Round to nearest, ties to even; NaN stays NaN.
- * Integer code: the same bits on every machine. Kernels use the instructions of their instruction set
- * instead.
+ * Conversions between binary16 or bfloat16 and binary32. Round to nearest, ties to even;
+ * NaN stays NaN. Integer code: the same bits on every machine. Kernels use the
+ * instructions of their instruction set instead.
  */
 #pragma once
 

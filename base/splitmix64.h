@@ -1,7 +1,7 @@
 /*
- * splitmix64 (Steele, Lea, Flood, OOPSLA 2014): reproducible pseudo-random numbers where quality beyond equal
- * distribution does not matter: signs of rotations, synthetic vectors of benches and tests. Never for
- * secrets.
+ * splitmix64 (Steele, Lea, Flood, OOPSLA 2014): reproducible pseudo-random numbers where
+ * quality beyond equal distribution does not matter: signs of rotations, synthetic vectors
+ * of benches and tests. Never for secrets.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
  * kvcobra-mover: the one process of the service that has contexts on GPUs. kvcobrad starts it with a socket
- * and ends it by closing that; see README.md.
+ * and ends it by closing the socket; see README.md.
  */
 #include <argp.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* libnvidia-ml by dlopen; see nvml.h. Names and layouts are NVML's (its reference manual, "Device
- * Queries"). */
+/* libnvidia-ml by dlopen; see nvml.h. Names and layouts are NVML's
+ * (its reference manual, "Device Queries"). */
 #include "mover/nvml.h"
 
 #include <dlfcn.h>
@@ -108,7 +108,7 @@ bool nvml_has_mps(struct nvml *n, const struct cu_uuid *uuid)
     if (!n->mps_processes || nvml_find_device(n, uuid, &device) != NVML_SUCCESS)
         return false;
 
-    /* with room for none, the call fails if there are any, and sets their number */
+    /* without room for entries, the call fails if there are processes, and sets count */
     return n->mps_processes(device, &count, NULL) != NVML_SUCCESS && count > 0;
 }
 

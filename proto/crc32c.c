@@ -6,8 +6,8 @@
 
 uint32_t crc32c_continue(uint32_t crc, const void *data, size_t bytes)
 {
-    /* ISA-L only reads, but takes no const pointer; its lengths are int; it leaves out both inversions of the
-     * published CRC. */
+    /* ISA-L only reads, but takes no const pointer; its lengths are int; it leaves out both
+     * inversions of the published CRC. */
     unsigned char *p = (unsigned char *) data;
 
     crc = ~crc;

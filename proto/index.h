@@ -4,15 +4,16 @@
  * Layout of the object (little-endian, offsets from its start):
  *   0    struct index_head, 128 bytes
  *   128  buckets[n_buckets], 256 bytes each: sequence (u32), used bitmap (u32), then for 8 entries their keys
- * (16 bytes each), generations (u64: generation << 8 | page class), slots (u32), and 24 bytes of zero A key
- * has two homes, by the upper 32 bits x of each of its halves (little-endian): x * n_buckets >> 32. It goes
- * to the emptier one; if both are full, to one of the six behind the second. An insertion sets bit 31 of the
- * bitmap in every full bucket that it skips, and the bit stays set: a lookup continues only behind such a
- * bucket. A bucket's sequence is odd while it is written. Two choices fill buckets evenly, so that 80 % load
- * works: 40 bytes per entry then, 50 after growing by a quarter.
+ *        (16 bytes each), generations (u64: generation << 8 | page class), slots (u32), and 24 bytes of zero
  *
- * An entry is a hint: LEASE sends the slot and generation found, and the daemon compares them with its own
- * record.
+ * A key has two homes, by the upper 32 bits x of each of its halves (little-endian): x * n_buckets >> 32. It
+ * goes to the emptier home; if both are full, to one of the six buckets behind the second. An insertion sets
+ * bit 31 of the bitmap in every full bucket that it skips, and the bit stays set: a lookup continues only
+ * behind such a bucket. A bucket's sequence is odd while it is written. Two choices fill buckets evenly, so
+ * that 80 % load works: 40 bytes per entry then, 50 after growing by a quarter.
+ *
+ * An entry is a hint: LEASE sends the slot and generation found, and the
+ * daemon compares them with its own record.
  */
 #pragma once
 
@@ -41,8 +42,8 @@ enum index_result {
     INDEX_MOVED = 3, /* this object is obsolete: send OPEN_MODEL for the new one */
 };
 
-/* Reader. @object is mapped read-only, @bytes its fstat'ed size. Return: 0; -EBADMSG. Lookups make no system
- * calls. */
+/* Reader. @object is mapped read-only, @bytes its fstat'ed size. Return: 0;
+ * -EBADMSG. Lookups make no system calls. */
 struct index_reader {
     const uint8_t *object;
     size_t bytes;
@@ -62,9 +63,8 @@ struct index_writer {
 size_t index_object_bytes(uint64_t n_entries_max);     /* for that many entries at INDEX_LOAD_PERCENT */
 uint64_t index_capacity(const struct index_writer *w); /* entries at INDEX_LOAD_PERCENT */
 void index_writer_init(struct index_writer *w, void *object, size_t bytes); /* formats it empty */
-/* Return: 0; -ENOSPC: no room within INDEX_PROBE_MAX buckets: the caller builds a larger object. Replaces the
- * entry of an equal key.
- */
+/* Return: 0; -ENOSPC: no room within INDEX_PROBE_MAX buckets: the caller builds a larger object.
+ * Replaces the entry of an equal key. */
 int index_insert(struct index_writer *w, const struct chunk_key *key, const struct index_hit *hit);
 bool index_remove(struct index_writer *w, const struct chunk_key *key);
 void index_mark_moved(struct index_writer *w);

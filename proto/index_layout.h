@@ -12,8 +12,8 @@
 #define INDEX_BUCKET_ENTRIES 8
 #define INDEX_USED_MASK 0xffu
 #define INDEX_CLASS_BITS 8
-#define INDEX_OVERFLOWED                                                                                     \
-    0x80000000u /* in `used`: an insertion skipped this full bucket; lookups continue with the next */
+/* In `used`: an insertion skipped this full bucket; lookups continue with the next. */
+#define INDEX_OVERFLOWED 0x80000000u
 
 struct index_head {
     uint32_t magic;
@@ -34,7 +34,7 @@ struct index_bucket {
 };
 _Static_assert(sizeof(struct index_bucket) == 256, "index bucket");
 
-/* The bucket of probe @i of a key: one by each half of the key, then those behind the second. */
+/* The bucket of probe @i of a key: one home by each half of the key, then the buckets behind the second. */
 static inline uint64_t index_probe(const uint64_t key[2], unsigned i, uint64_t n_buckets)
 {
     uint64_t home = (key[i > 0] >> 32) * n_buckets >> 32; /* n_buckets fits 32 bits */

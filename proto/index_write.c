@@ -51,8 +51,8 @@ void index_writer_init(struct index_writer *w, void *object, size_t bytes)
 
 static void index_write_bucket_open(struct index_bucket *b)
 {
-    __atomic_store_n(&b->sequence, b->sequence + 1,
-                     __ATOMIC_RELAXED); /* odd; the release stores below keep it first */
+    /* odd; the release stores of the data words keep it first */
+    __atomic_store_n(&b->sequence, b->sequence + 1, __ATOMIC_RELAXED);
 }
 
 static void index_write_bucket_close(struct index_bucket *b)

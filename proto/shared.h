@@ -34,9 +34,9 @@ struct control_model {
 };
 
 /*
- * shadow word: share in millionths << 8 | entry + 1 in the model's digests; 0: no shadow. A share of new
- * chunks is encoded with that table too, for comparison. Placed behind the models, where older readers do not
- * look.
+ * shadow word: share in millionths << 8 | entry + 1 in the model's digests; 0: no shadow.
+ * A share of new chunks is encoded with that table too, for comparison. The words are placed after the
+ * models, where older readers do not read.
  */
 #define CONTROL_SHADOW_PPM_MAX 1000000u
 
@@ -68,7 +68,7 @@ static inline unsigned control_canary(uint64_t word)
     return (unsigned) (word >> 8 & 255);
 }
 
-/* The number of 256 new sequences that use the canary. */
+/* The number of new sequences in 256 that use the canary. */
 static inline unsigned control_canary_share(uint64_t word)
 {
     return (unsigned) (word >> 16 & 255);
@@ -80,7 +80,7 @@ static inline uint64_t control_revision(uint64_t word)
 }
 
 struct session_page {
-    _Atomic uint64_t renewals; /* every library call raises it: grants stay alive without a message */
+    _Atomic uint64_t renewals; /* every library call increments it, which renews grants without a message */
     _Atomic uint64_t chunks_hit;
     _Atomic uint64_t chunks_missed;
     uint8_t reserved[SESSION_PAGE_BYTES - 24];

@@ -14,9 +14,9 @@
 /* ---- messages ---- */
 
 /*
- * Heap that protobuf-c may take for one packet. Freed bytes still count, so that the budget bounds the work
- * too. Blocks come from malloc(), so that a message can outlive the budget and be freed with protobuf-c's own
- * allocator.
+ * Heap that protobuf-c may take for one packet. Freed bytes still count, so that the budget
+ * bounds the work too. Blocks come from malloc(), so that a message can outlive the budget and
+ * be freed with protobuf-c's own allocator.
  */
 struct budget {
     size_t left;

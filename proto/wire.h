@@ -1,7 +1,7 @@
 /*
- * One protobuf-c message per SOCK_SEQPACKET packet, with file descriptors. Client and daemon use it; the
- * flags of the socket decide whether calls block. Everything received is hostile until a function here has
- * unpacked it.
+ * One protobuf-c message per SOCK_SEQPACKET packet, with file descriptors.
+ * Client and daemon use it; the flags of the socket decide whether calls block. Everything received is
+ * hostile until a function here has unpacked it.
  */
 #pragma once
 

@@ -184,8 +184,7 @@ int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *pac
         int r;
 
         if (f->type->n_fields > FIELDS_PER_MESSAGE)
-            return -EBADMSG; /* the schema has become deeper; test_wire.c walks every message and would fail
-                              */
+            return -EBADMSG; /* the schema has grown beyond counts[]; test_wire.c would fail */
         if (f->p == f->end) {
             if (depth == 0)
                 return 0;

@@ -1,7 +1,7 @@
 #!/bin/sh
-# verify.sh SERVICE SOCKET OPERATOR_SOCKET METRICS_SOCKET KVCOBRAD GPU_DROP_IN: systemd-analyze must report nothing about
-# the units, without and with the drop-in. Works on copies that start the program of the build instead of the installed one.
-# Exit 77: systemd-analyze is missing.
+# verify.sh SERVICE SOCKET OPERATOR_SOCKET METRICS_SOCKET KVCOBRAD GPU_DROP_IN
+# Fails if systemd-analyze reports anything about the units, without or with the drop-in. Works on copies that
+# start the program of the build instead of the installed one. Exit 77: systemd-analyze is missing.
 set -eu
 command -v systemd-analyze >/dev/null 2>&1 || exit 77
 folder=$(mktemp -d)
@@ -11,7 +11,8 @@ sed "s|^ExecStart=[^ ]*|ExecStart=$program|; /^Documentation=/d" "$1" >"$folder/
 cp "$2" "$3" "$4" "$folder"
 verify() {
     report=$(systemd-analyze verify --man=no "$folder/kvcobrad.service" "$folder/kvcobrad.socket" \
-        "$folder/kvcobrad-operator.socket" "$folder/kvcobrad-metrics.socket" 2>&1 | grep -F -e kvcobra -e gpu.conf || true)
+        "$folder/kvcobrad-operator.socket" "$folder/kvcobrad-metrics.socket" 2>&1 |
+        grep -F -e kvcobra -e gpu.conf || true)
     if [ -n "$report" ]; then
         printf '%s\n' "$report"
         exit 1

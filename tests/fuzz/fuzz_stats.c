@@ -1,7 +1,7 @@
 /*
- * stats_parse() on arbitrary bytes, unchanged and with length and digest corrected. Accepted statistics are
- * stored again (the same bytes) and solved: numbers that no text produces must give a table or an error with
- * a sentence.
+ * stats_parse() on arbitrary bytes, unchanged and with length and digest corrected.
+ * Accepted statistics are stored again (the same bytes) and solved: numbers that no text produces must
+ * give a table or an error with a sentence.
  */
 #include <sodium.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /*
- * Writes the seeds of fuzz_request, fuzz_reply, fuzz_mover_*, fuzz_page_header and fuzz_index:
- * make_proto_corpus CORPUS_DIRECTORY
+ * Writes the seeds of fuzz_request, fuzz_reply, fuzz_mover_*, fuzz_page_header and
+ * fuzz_index: make_proto_corpus CORPUS_DIRECTORY
  *
  * Fills messages through their descriptors: every body, every field, two items in every repeated field.
  */

@@ -9,7 +9,7 @@
 
 enum { TOKENS = 40, D = 32 };
 
-/* Numbers that vary. */
+/* Fills @x with numbers that vary in tokens and dimensions. */
 static void fill(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -24,8 +24,8 @@ static struct {
 static void seed_case(const char *name)
 {
     const char *fixed = getenv("KVC_TEST_SEED");
-    uint64_t h =
-        0xcbf29ce484222325u; /* FNV-1a of the name: the numbers of a case do not depend on earlier cases */
+    /* FNV-1a of the name: the numbers of a case do not depend on earlier cases */
+    uint64_t h = 0xcbf29ce484222325u;
 
     for (const char *p = name; *p; p++)
         h = (h ^ (unsigned char) *p) * 0x100000001b3u;

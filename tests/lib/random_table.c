@@ -56,9 +56,8 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
     return g;
 }
 
-/* A number in [-1, 1) that depends on the arguments only, so that tables do not depend on earlier random
- * numbers of a test.
- */
+/* A number in [-1, 1) that depends on the arguments only, so that tables do not depend
+ * on earlier random numbers of a test. */
 static double noise(uint64_t seed, uint64_t i)
 {
     uint64_t at = seed * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
@@ -72,8 +71,8 @@ static double spectrum(uint32_t i)
     return 2 * pow(2, -0.5 * i);
 }
 
-/* Reverse water-filling in whole bits: always the band with most distortion left, until the budget is
- * spent. */
+/* Reverse water-filling in whole bits: always the band with most distortion
+ * left, until the budget is spent. */
 static void spread_bits(uint32_t n_bands, double bpd, struct band_spec *bands)
 {
     long left = lround(bpd * n_bands);
@@ -142,8 +141,8 @@ static size_t stored_coords(const struct geometry *g, const struct side_spec *s)
     return n;
 }
 
-/* A weak dependence of V number @i on the coordinates of its predictors, which the decoder weighs a little
- * higher. */
+/* A weak dependence of V number @i on the coordinates of its predictors, which
+ * the decoder weighs a little higher. */
 static int add_prediction(const struct geometry *g, uint64_t seed, enum prediction v_from,
                           struct side_spec *sides, uint32_t i, struct codec_spec *ret)
 {

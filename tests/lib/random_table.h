@@ -22,8 +22,7 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
 /**
  * random_table_bytes() - the bytes of a table file
  * @seed:      another seed gives another digest
- * @bpd:       code bits per number in 0..8, the same for every head-side (rounded to whole bits per band of
- * 8)
+ * @bpd:       code bits per number in 0..8, the same for every head-side, rounded to whole bits per band
  * @ret_bytes: malloc'ed, caller frees
  *
  * Return: 0; negative errno of table_build().

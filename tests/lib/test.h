@@ -36,16 +36,16 @@ extern const char test_suite[];
 /* Marks the running case as skipped for the reason @why. The case must return after it. */
 void test_skip(const char *why);
 
-/* A generator seeded from the running case's name, or from KVC_TEST_SEED; the seed is printed when a case
- * fails. */
+/* A generator seeded from the running case's name, or from KVC_TEST_SEED;
+ * the seed is printed when a case fails. */
 uint64_t test_rand(void);             /* 64 random bits */
 void test_rand_restart(void);         /* restarts the numbers of the case */
 uint64_t test_rand_below(uint64_t n); /* 0 .. n - 1 */
 double test_rand_uniform(void);       /* [0, 1) */
 double test_rand_normal(void);        /* N(0, 1) */
 
-/* Path below ../shared of the source root; NULL: it does not exist, skip the case. Borrowed until the next
- * call. */
+/* Path below ../shared of the source root; NULL: it does not exist, skip the
+ * case. Borrowed until the next call. */
 const char *test_shared_path(const char *relative);
 
 /* Path of the real model that some tests need: KVC_TEST_MODEL, or the file that tools/fetch_model.sh fetched;

@@ -1,6 +1,5 @@
-/* Writes a small random model as GGUF version 3; see tiny_gguf.h. Shares no code with the reader that it
- * tests.
- */
+/* Writes a small random model as GGUF version 3; see tiny_gguf.h.
+ * Shares no code with the reader that it tests. */
 #include "tests/lib/tiny_gguf.h"
 
 #include "base/half.h"
@@ -99,9 +98,8 @@ static void pad(struct buffer *b)
 
 /* ---- random numbers ---- */
 
-/* Sum of four uniform numbers, scaled to variance 1: nearly normal, and without functions of libm, whose last
- * bit may differ between machines.
- */
+/* Sum of four uniform numbers, scaled to variance 1: nearly normal, and without functions of libm, whose
+ * last bit may differ between machines. */
 static float normal(struct tiny_gguf *t)
 {
     double sum = -2.0;

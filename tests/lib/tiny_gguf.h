@@ -1,8 +1,10 @@
 /*
  * A small random model in a GGUF file, so that tests that run a model need no download.
  *
- *     struct tiny_gguf_options o = { .architecture = "llama", .n_layers = 2, .n_heads = 4, .n_kv_heads = 2,
- * .d = 32 }; struct tiny_gguf *t = tiny_gguf_new(&o); tiny_gguf_write(t, path); tiny_gguf_free(t);
+ *     struct tiny_gguf_options o = {.architecture = "llama", .n_layers = 2, .n_heads = 4, .d = 32};
+ *     struct tiny_gguf *t = tiny_gguf_new(&o);
+ *     tiny_gguf_write(t, path);
+ *     tiny_gguf_free(t);
  *
  * The vocabulary is the 256 bytes (token = byte) and three control tokens; there are no merges. The same
  * options give the same bytes on every machine. Oracles can read the weights, rounded to the file's type.
@@ -23,8 +25,8 @@ enum {
 
 /* 0 or NULL = the default. */
 struct tiny_gguf_options {
-    const char *architecture; /* "llama" (default), "qwen2" (with QKV bias), "qwen3" (with q and k norm), or
-                                 any other */
+    /* "llama" (default), "qwen2" (with QKV bias), "qwen3" (with q and k norm), or any other */
+    const char *architecture;
     uint32_t n_layers;        /* 2 */
     uint32_t n_heads;         /* 4 */
     uint32_t n_kv_heads;      /* 2 */
@@ -60,8 +62,8 @@ const uint8_t *tiny_gguf_bytes(const struct tiny_gguf *t, size_t *ret_bytes);
 /* Return: 0 or a negative errno. */
 int tiny_gguf_write(const struct tiny_gguf *t, const char *path);
 
-/* Weights of a tensor, row-major, exactly as the file encodes them; NULL if there is no such tensor.
- * Borrowed. */
+/* Weights of a tensor, row-major, exactly as the file encodes them;
+ * NULL if there is no such tensor. Borrowed. */
 const float *tiny_gguf_tensor(const struct tiny_gguf *t, const char *name, size_t *ret_n);
 
 /* The options with their defaults filled in. */

@@ -1,11 +1,12 @@
 /*
- * Waiting until another process has done something, by asking again and again:
+ * Waits for another process by repeating a request:
  *
  *     for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);)
- *         r = ask();
+ *         r = request();
  *
- * A test never sleeps for a fixed time: a busy machine breaks every guess. The limit here is only for what
- * never happens, so it is far above what a busy machine needs; check the result after the loop.
+ * A test never sleeps for a fixed time: a busy machine breaks every guess.
+ * The limit only ends a test whose event never happens, so it is far above the time that a busy machine
+ * needs; check the result after the loop.
  */
 #pragma once
 

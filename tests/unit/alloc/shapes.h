@@ -27,8 +27,8 @@ static inline struct geometry shape(uint32_t layers, uint32_t heads, uint32_t kv
     return g;
 }
 
-/* x [n, width]: independent normals whose deviation falls from 1 to about 0.1 over each d columns, plus an
- * offset. */
+/* x [n, width]: independent normals whose deviation falls from 1 to about 0.1
+ * over each d columns, plus an offset. */
 static inline void fill_normal(float *x, size_t n, size_t width, size_t d, double offset)
 {
     for (size_t t = 0; t < n; t++)
@@ -70,8 +70,8 @@ static inline void shape_data_deinit(struct shape_data *x)
     free(x->wo);
 }
 
-/* Statistics of @n_windows windows of vectors as of shape_data_draw(), with every token but the sinks as a
- * sample. */
+/* Statistics of @n_windows windows of vectors as of shape_data_draw(), with
+ * every token but the sinks as a sample. */
 static inline struct stats *shape_statistics(const struct geometry *g, size_t window, size_t n_windows)
 {
     struct stats_options o;

@@ -22,8 +22,8 @@ struct fixture {
     struct levels levels[2][TABLE_BITS_MAX + 1];
     struct band_spec bands[SIDES][N_BANDS];
     double mean[SIDES][D], enc[SIDES][D * D], dec[SIDES][D * D], predict[SIDES][D * 2 * D];
-    double enc_mean[SIDES][D],
-        enc_predict[SIDES][D * 2 * D]; /* of an encoder that is not the decoder's inverse */
+    /* of an encoder that is not the decoder's inverse */
+    double enc_mean[SIDES][D], enc_predict[SIDES][D * 2 * D];
     struct codec_spec codecs[SIDES];
     uint8_t model[DIGEST_BYTES];
     const char *provenance;

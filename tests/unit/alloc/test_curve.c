@@ -33,8 +33,8 @@ static void test_measured(void)
 
                 want += pow(v - (b > 0 ? nearest(&m.levels[b], b, v) : 0), 2) / N;
             }
-        /* errors at 8 bits are near those of binary32: 1e-4 of z^2 ~ 2^-16 would fail; 1e-3 relative
-         * passes */
+        /* errors at 8 bits are near those of binary32: 1e-4 of z^2 ~ 2^-16 would
+         * fail; 1e-3 relative passes */
         CU_ASSERT_DOUBLE_EQUAL(got[b], want, 1e-3 * want);
         CU_ASSERT(b == 0 || got[b] < got[b - 1]);
     }
@@ -74,9 +74,8 @@ static void test_known(void)
     CU_ASSERT_DOUBLE_EQUAL(got[3], 4.0 / 64 / 12, 1e-15);
 }
 
-/* Many normal samples: the measured curve is the gaussian one within sampling error (relative 1/sqrt(n
- * coords) times about 3).
- */
+/* Many normal samples: the measured curve is the gaussian one within sampling error
+ * (relative 1/sqrt(n coords) times about 3). */
 static void test_measured_is_gaussian(void)
 {
     enum { N = 8192, COORDS = 8 };

@@ -69,8 +69,8 @@ static void test_limits(void)
     CU_ASSERT_EQUAL(geometry_validate(&g, &e), 0);
 }
 
-/* Computed with Python: hashlib.sha256(b'KVCGEOM1' + struct.pack('<5I3d', 2,9,3,64,4,
- * .125,1.,.01)).hexdigest() */
+/* Computed with Python:
+ * hashlib.sha256(b'KVCGEOM1' + struct.pack('<5I3d', 2,9,3,64,4, .125,1.,.01)).hexdigest() */
 static void test_digest_known(void)
 {
     struct geometry g = small();

@@ -32,7 +32,7 @@ static void test_quantise_counts_thresholds(void)
 static void test_stored_form(void)
 {
     double v[16] = {-1.0, 0.245, 0.5, 2.54};
-    struct levels l, keep;
+    struct levels l, before;
 
     CU_ASSERT_EQUAL_FATAL(levels_from_values(v, 2, &l), 0);
     CU_ASSERT_EQUAL(l.step, (float) (2.54 / 127));
@@ -43,7 +43,7 @@ static void test_stored_form(void)
     CU_ASSERT_DOUBLE_EQUAL((double) l.threshold[2], (25 + 127) * 0.5 * 0.02, 1e-6);
     CU_ASSERT(levels_valid(&l, 2));
 
-    keep = l;
+    before = l;
     v[1] = -0.999; /* rounds onto its neighbour */
     CU_ASSERT_EQUAL(levels_from_values(v, 2, &l), -EINVAL);
     v[1] = NAN;
@@ -52,7 +52,7 @@ static void test_stored_form(void)
     CU_ASSERT_EQUAL(levels_from_values(v, 2, &l), -EINVAL);
     v[0] = -1e300, v[1] = 0, v[2] = 1, v[3] = 1e300; /* the step is infinite in binary32 */
     CU_ASSERT_EQUAL(levels_from_values(v, 2, &l), -EINVAL);
-    CU_ASSERT_EQUAL(memcmp(&keep, &l, sizeof(l)), 0);
+    CU_ASSERT_EQUAL(memcmp(&before, &l, sizeof(l)), 0);
 
     l.threshold[1] = nextafterf(l.threshold[1], 9);
     CU_ASSERT_FALSE(levels_valid(&l, 2));

@@ -18,8 +18,8 @@ static double sample_mse(const struct levels *l, unsigned b, const float *x, siz
     return sum / (double) n;
 }
 
-/* Laplacian samples: the optimal 2-bit levels are known, +-0.4198 and +-1.8340 at unit variance, error
- * 0.1762. */
+/* Laplacian samples: the optimal 2-bit levels are known, +-0.4198 and
+ * +-1.8340 at unit variance, error 0.1762. */
 static void test_fit_laplace(void)
 {
     enum { N = 400000 };

@@ -27,8 +27,8 @@ static void test_lloyd_max_levels(void)
         half_step = 0.5 * (double) l.step;
         CU_ASSERT_EQUAL(l.value_i8[2 * m - 1], 127);
         CU_ASSERT_EQUAL(l.value_i8[0], -127);
-        CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 2 * m - 1), lloyd_max[b][m - 1],
-                               1e-6); /* the largest is not rounded */
+        /* the largest is not rounded */
+        CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 2 * m - 1), lloyd_max[b][m - 1], 1e-6);
         for (unsigned i = 0; i < m; i++) {
             CU_ASSERT_DOUBLE_EQUAL(level_z(&l, m + i), lloyd_max[b][i], half_step + 1e-6);
             CU_ASSERT_EQUAL(l.value[m + i], -l.value[m - 1 - i]);
@@ -59,8 +59,8 @@ static void test_lloyd_max_error(void)
     }
 }
 
-/* Optimality, independent of any table: every level is the mean of its cell. Checked on 8 bits by
- * quadrature. */
+/* Optimality, independent of any table: every level is the mean of its cell.
+ * Checked on 8 bits by quadrature. */
 static void test_lloyd_max_is_centroid(void)
 {
     struct levels l;
@@ -81,8 +81,8 @@ static void test_lloyd_max_is_centroid(void)
     }
 }
 
-/* DESIGN 3.3 gives about 1.22, 2.10, 2.40, 2.70, 3.02, 3.34, 3.64, 3.94; these are its values to two
- * decimals. */
+/* DESIGN 3.3 gives about 1.22, 2.10, 2.40, 2.70, 3.02, 3.34, 3.64, 3.94;
+ * these are its values to two decimals. */
 static void test_midtread_loading(void)
 {
     static const double want[9] = {0, 1.22, 2.10, 2.41, 2.71, 3.02, 3.33, 3.64, 3.94};
@@ -119,8 +119,8 @@ static void test_uniform_midrise(void)
     }
 }
 
-/* The closed form against a sum over a fine grid: a midpoint rule of step h errs by h^2/24 times a curvature
- * of 1. */
+/* The closed form against a sum over a fine grid: a midpoint rule of step h
+ * errs by h^2/24 times a curvature of 1. */
 static void test_mse_against_quadrature(void)
 {
     for (int q = QUANT_LLOYD_MAX; q <= QUANT_UNIFORM_MIDTREAD; q++)

@@ -32,7 +32,7 @@ static struct moments *make(void)
     return m;
 }
 
-/* Keys far from their mean of 900, values linked to them: [layer][side]. */
+/* Keys with a mean of 900, and values that depend on them: [layer][side]. */
 static float *draw(void)
 {
     float *x = calloc((size_t) LAYERS * 2 * TOKENS * WIDTH, sizeof(*x));
@@ -107,7 +107,7 @@ static void test_against_two_passes(void)
     check(m, x, 1, 2, 0, TOKENS);
 }
 
-/* Merges in any order and grouping, with an empty part. */
+/* Parts merge in any order and grouping, with an empty part. */
 static void test_merge(void)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
@@ -139,8 +139,8 @@ static void test_ranges_of_heads(void)
     struct errmsg e = {""};
 
     assert(some);
-    for (size_t t = 0; t < TOKENS;
-         t++) /* heads 1 and 2 of layer 0 side by side, as the process that holds them has them */
+    /* heads 1 and 2 of layer 0 side by side, like in the process that holds them */
+    for (size_t t = 0; t < TOKENS; t++)
         for (size_t i = 0; i < 2 * D; i++) {
             some[t * 2 * D + i] = side_of(x, 0, 0)[t * WIDTH + D + i];
             some[(TOKENS + t) * 2 * D + i] = side_of(x, 0, 1)[t * WIDTH + D + i];
@@ -236,8 +236,8 @@ static void test_hostile_file(void)
     CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, 3.25, &e), 0);
     CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, NAN, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, scatter, -1, &e), -EBADMSG); /* a variance */
-    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, 1e6, &e),
-                    -EBADMSG); /* a covariance above its variances */
+    /* a covariance above its variances */
+    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, 1e6, &e), -EBADMSG);
     CU_ASSERT_STRING_EQUAL(e.text, "moments file: no tokens have the moments of layer 0, head 0");
     CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, INFINITY, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, n - DIGEST_BYTES - 8, 1, &e), -EBADMSG); /* padding */

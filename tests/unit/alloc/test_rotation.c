@@ -9,8 +9,8 @@ enum { N_MAX = 256 };
 
 static double m[N_MAX * N_MAX], m2[N_MAX * N_MAX];
 
-/* R'R = RR' = I. Entries are sums of n products of magnitude <= 2/n, each with a few ulps: 8 n eps (2/n) = 16
- * eps. */
+/* R'R = RR' = I. Entries are sums of n products of magnitude <= 2/n, each with
+ * a few ulps: 8 n eps (2/n) = 16 eps. */
 static void test_orthogonal(void)
 {
     static const size_t orders[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 31, 64, 80, 96, 100, 128, 256};
@@ -34,8 +34,8 @@ static void test_orthogonal(void)
     }
 }
 
-/* Sylvester entries have one magnitude: a diagonal covariance comes out with equal variances (paper, app.
- * A.1). */
+/* Sylvester entries have one magnitude: a diagonal covariance comes out with
+ * equal variances (paper, app. A.1). */
 static void test_power_of_two_flattens(void)
 {
     double want = 0;
@@ -54,8 +54,8 @@ static void test_power_of_two_flattens(void)
     }
 }
 
-/* By hand, signs divided out: the first row of both kinds is constant; Hartley of order 3 has cas(2 pi/3),
- * cas(4 pi/3). */
+/* By hand, signs divided out: the first row of both kinds is constant; Hartley of
+ * order 3 has cas(2 pi/3), cas(4 pi/3). */
 static void test_known(void)
 {
     double a = (-0.5 + sqrt(3) / 2) / sqrt(3), b = (-0.5 - sqrt(3) / 2) / sqrt(3);

@@ -45,10 +45,10 @@ static double mean(const double *x, size_t n)
     return sum / (double) n;
 }
 
-/* N(0,1) stays N(0,1) under any rotation. Excess kurtosis of n normals scatters by sqrt(24 / n); a mean over
- * 32 nearly independent ones by 1/sqrt(32) of it: 0.0135. Five of these. Quantiles scatter by
- * sqrt(p(1-p)/n)/density: at most 0.0016 for 131 k numbers at the median, 0.007 at 2.5; a bin is 0.0039 wide.
- */
+/* N(0,1) stays N(0,1) under any rotation. Excess kurtosis of n normals scatters by sqrt(24 / n);
+ * a mean over 32 nearly independent ones by 1/sqrt(32) of it: 0.0135. Five of these.
+ * Quantiles scatter by sqrt(p(1-p)/n)/density: at most 0.0016 for 131 k numbers at the median,
+ * 0.007 at 2.5; a bin is 0.0039 wide. */
 static void test_normal(void)
 {
     _cleanup_(stats_freep) struct stats *s = make_stats(test_rand_normal, N);
@@ -84,8 +84,7 @@ static void test_signs(void)
         squares += pow(0.8, 2 * i);
         fourths += pow(0.8, 4 * i);
     }
-    /* the estimated eigenvectors mix neighbours of nearly equal size, by about 1/sqrt(n) over the
-     * gap */
+    /* the estimated eigenvectors mix neighbours of nearly equal size, by about 1/sqrt(n) over the gap */
     CU_ASSERT_DOUBLE_EQUAL(mean(shape.kurtosis[SHAPE_EIGEN], D), -2, 0.05);
     CU_ASSERT_DOUBLE_EQUAL(mean(shape.kurtosis[SHAPE_ROTATED], D), -2 * fourths / (squares * squares), 0.03);
     squares = fourths = 0;

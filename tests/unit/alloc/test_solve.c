@@ -1,5 +1,5 @@
-/* Solving: budgets, prediction, levels, degenerate heads, the paper's methods, on statistics of known
- * structure. */
+/* Solving: budgets, prediction, levels, degenerate heads, the paper's methods,
+ * on statistics of known structure. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,7 +101,7 @@ static struct solved solve(const struct stats *s, const struct solve_options *o)
     return ret;
 }
 
-/* Stays within the budget; the remainder is below the 8 bits of the cheapest step. */
+/* The table stays within the budget; the remainder is below the 8 bits of the cheapest step. */
 static void test_budget(void)
 {
     struct geometry g = shape(2, 4, 2, 32, 32);
@@ -169,8 +169,8 @@ static void test_estimate(void)
     (void) stats_free(s);
 }
 
-/* V a linear map of K: the K codes of the head predict most of it. V independent of K: prediction does not
- * raise the distortion. */
+/* If V is a linear map of K, the K codes of the head predict most of V. If V is independent of K,
+ * prediction does not raise the distortion. */
 static void test_v_from_k(void)
 {
     struct geometry g = shape(2, 4, 2, 32, 32);
@@ -222,7 +222,7 @@ static void test_fitted_levels(void)
     (void) stats_free(s);
 }
 
-/* Constant and singular heads: rank 0 or a small rank, finite matrices, no wasted bits. */
+/* Constant and singular heads get rank 0 or a small rank, finite matrices and no wasted bits. */
 static void test_degenerate_heads(void)
 {
     struct geometry g = shape(2, 4, 2, 32, 32);
@@ -235,8 +235,8 @@ static void test_degenerate_heads(void)
     CU_ASSERT_EQUAL(table_codec(t.table, 0, 0, SIDE_K)->r, 0);
     CU_ASSERT_EQUAL(table_codec(t.table, 0, 1, SIDE_V)->r, 0);
     CU_ASSERT_DOUBLE_EQUAL((double) table_codec(t.table, 0, 0, SIDE_K)->mean[7], 0.5, 1e-6);
-    CU_ASSERT(table_codec(t.table, 0, 1, SIDE_K)->r <=
-              16); /* 5 coordinates: one half-tile and its neighbour */
+    /* 5 coordinates: one half-tile and its neighbour */
+    CU_ASSERT(table_codec(t.table, 0, 1, SIDE_K)->r <= 16);
     CU_ASSERT(isfinite(t.report.distortion));
     CU_ASSERT(t.report.bpd_code <= 3);
     solved_deinit(&t);
@@ -264,7 +264,8 @@ static void test_shapes(void)
     }
 }
 
-/* The same statistics and options: the same bytes. Another seed: another table, equally good. */
+/* The same statistics and options give the same bytes. Another seed gives
+ * another table, which is equally good. */
 static void test_deterministic(void)
 {
     struct geometry g = shape(2, 4, 2, 32, 32);
@@ -290,7 +291,8 @@ static void test_deterministic(void)
     (void) stats_free(s);
 }
 
-/* Stays within the nominal budget, one width per head; `bands` at the same cost has less distortion. */
+/* The paper's tables stay within the nominal budget and have one width per head; `bands`
+ * at the same cost has less distortion. */
 static void test_paper(void)
 {
     struct geometry g = shape(2, 4, 2, 64, 64);
@@ -442,7 +444,7 @@ static void test_refuses(void)
     (void) stats_free(s);
 }
 
-/* A metric too large for binary32 matrices: an error that names the head-side. */
+/* A metric that is too large for binary32 matrices gives an error that names the head-side. */
 static void test_not_finite_in_binary32(void)
 {
     struct geometry g = shape(1, 2, 1, 32, 32);
@@ -459,8 +461,8 @@ static void test_not_finite_in_binary32(void)
     (void) stats_free(s);
 }
 
-/* One layer and head, metric I: the distortion is the mean of |e|^2, and the error is that over the spread of
- * the samples. */
+/* One layer and head, metric I: the distortion is the mean of |e|^2, and the error is
+ * that over the spread of the samples. */
 static void test_expected_errors(void)
 {
     struct geometry g = shape(1, 2, 1, 32, 32);
@@ -481,8 +483,8 @@ static void test_expected_errors(void)
 
         for (size_t i = 0; i < s->n_held * g.d; i++)
             spread += pow((double) x[i] - (double) mean[i % g.d], 2) / (double) s->n_held;
-        CU_ASSERT_DOUBLE_EQUAL(error, distortion / spread,
-                               1e-4 * error); /* the distortion is summed in binary32 */
+        /* the distortion is summed in binary32 */
+        CU_ASSERT_DOUBLE_EQUAL(error, distortion / spread, 1e-4 * error);
         CU_ASSERT(error > 0 && error < 1);
     }
     (void) snprintf(want, sizeof(want), "\"expected\":{\"error_k\":%.4g", t.report.error_k);

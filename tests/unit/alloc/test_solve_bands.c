@@ -61,9 +61,10 @@ static void check_result(const struct bands_problem *p, const uint8_t *b, const 
 }
 
 /*
- * Two bands, distortions 64, 16, 4, 1, .25 and 8, 2, .5, .125: with 8 coordinates a band-bit costs 8 bits.
- * Gains per bit width: 48, 12, 3, .75 against 6, 1.5, .375. In order: 48, 12, 6, 3, 1.5, ... so 24 bits buy
- * {2, 1}: 4 + 2.
+ * Two bands of 8 coordinates, so one more bit of width costs 8 bits.
+ *     distortions  64, 16, 4, 1, .25  and  8, 2, .5, .125
+ *     gains        48, 12, 3, .75     and  6, 1.5, .375
+ * In the order of gain: 48, 12, 6, 3, 1.5, ... So 24 bits buy the widths {2, 1}: 4 + 2.
  */
 static void test_known(void)
 {
@@ -182,8 +183,8 @@ static void test_against_brute_force(void)
     }
 }
 
-/* Larger problems: the contract is 1 %; unless the core is full, the remainder is exact and the optimum the
- * same. */
+/* Larger problems: the contract is 1 %; unless the core is full, the remainder
+ * is exact and the optimum the same. */
 static void test_against_oracle(void)
 {
     static const unsigned spreads[] = {30, 2, 0};
@@ -208,8 +209,8 @@ static void test_against_oracle(void)
     }
 }
 
-/* Greedy choices alone are not optimal: one unit is left, and only giving up a two-unit step makes room for a
- * three-unit step. */
+/* Greedy choices alone are not optimal: one unit is left, and only giving up a two-unit
+ * step makes room for a three-unit step. */
 static void test_remainder_by_exchange(void)
 {
     struct bands_problem p = problem(3, 24);

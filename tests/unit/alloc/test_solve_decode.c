@@ -1,7 +1,7 @@
 /*
  * Least-squares decoders, and values predicted from all heads of a layer. Codes of the finished table are
- * recomputed in binary64 by the formulas of alloc/table.h; the normal equations show whether another linear
- * decoder of these codes would have a smaller error.
+ * recomputed in binary64 by the formulas of alloc/table_types.h; the normal equations show whether another
+ * linear decoder of these codes would have a smaller error.
  */
 #include <errno.h>
 
@@ -207,8 +207,8 @@ static void test_normal_equations(void)
             measure(s, t, sums[decoder]);
             for (unsigned hs = 0; hs < 2 * HEADS; hs++)
                 distortion += sums[decoder][hs].distortion;
-            CU_ASSERT_DOUBLE_EQUAL(report.distortion, distortion,
-                                   1e-3 * distortion); /* the same table, computed in another way */
+            /* the same table, computed in another way */
+            CU_ASSERT_DOUBLE_EQUAL(report.distortion, distortion, 1e-3 * distortion);
         }
         for (unsigned hs = 0; hs < 2 * HEADS; hs++) {
             const struct normal *fitted = &sums[DECODER_LEAST_SQUARES][hs],
@@ -223,8 +223,8 @@ static void test_normal_equations(void)
     }
 }
 
-/* Values that are the keys of the other head: their own head's keys predict nothing, those of the layer
- * almost everything. */
+/* Values that are the keys of the other head: their own head's keys predict nothing,
+ * those of the layer almost everything. */
 static void test_prediction_from_layer(void)
 {
     struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
@@ -253,8 +253,8 @@ static void test_prediction_from_layer(void)
     CU_ASSERT(distortion[PREDICT_LAYER] < 0.4 * distortion[PREDICT_HEAD]);
 }
 
-/* Constant keys, values of rank 5, budgets that leave heads without codes: finite tables, never worse than
- * the inverse. */
+/* Constant keys, values of rank 5 and budgets that leave heads without codes give finite tables,
+ * which are never worse than the inverse. */
 static void test_degenerate(void)
 {
     static const double bpds[] = {0.1, 0.5, 3};

@@ -1,5 +1,5 @@
-/* The exact programme over one (r, b) per head: by hand, against every combination, against the textbook
- * programme. */
+/* The exact programme over one (r, b) per head: by hand, against every combination,
+ * against the textbook programme. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -96,9 +96,16 @@ static double solved(const struct dp_problem *p)
 }
 
 /*
- * Two heads, by hand. A: nothing 10, 4 bits 9, 6 bits 1. B: nothing 8, 4 bits 3, 6 bits 2.
- * 4 bits: B, 13. 6: A, 9 (greedy by gain per bit agrees: 9/6 > 5/4). 8: no pair fits but 4 + 4: 12, so A
- * alone: 9. 10: A 6 and B 4: 4. 12: 3. The options with 4 bits of A are above the hull and never of use here.
+ * Two heads, by hand. Distortion by cost:
+ *           nothing  4 bits  6 bits
+ *     A       10       9       1
+ *     B        8       3       2
+ * Budget 4: B takes 4; total 13.
+ * Budget 6: A takes 6; total 9 (greedy by gain per bit agrees: 9/6 > 5/4).
+ * Budget 8: 4 + 4 gives 12, A alone gives 9.
+ * Budget 10: A takes 6 and B takes 4; total 4.
+ * Budget 12: both take 6; total 3.
+ * The option of 4 bits of A is above the hull and never of use here.
  */
 static void test_by_hand(void)
 {
@@ -195,8 +202,8 @@ static void test_against_the_textbook(void)
     }
 }
 
-/* Realistic curves: spectra and q(b) with the noise of measuring, and equal heads, whose hulls tie
- * everywhere. */
+/* Realistic curves: spectra and q(b) with the noise of measuring, and equal
+ * heads, whose hulls tie everywhere. */
 static void test_real_curves(void)
 {
     enum { D = 32, N = 24 };
@@ -261,7 +268,7 @@ static void test_options_of_a_head(void)
     CU_ASSERT_DOUBLE_EQUAL(got[1].D, 1 + 14.0 / 192, 1e-15);
 }
 
-/* Never worse than C1 and C2 at the bits that they spend, on the model that both use. */
+/* dp_solve() is never worse than C1 and C2 at the bits that they spend, on the model that both use. */
 static void test_never_worse_than_c2(void)
 {
     enum { D = 64, N = 32 };

@@ -88,8 +88,8 @@ static double nominal_bits(const struct table *t, enum side side)
     return sum;
 }
 
-/* r b within the budget: of all keys together, of each head's values alone; one width per head; budgets
- * differ. */
+/* The sum of r b stays within the budget of all keys together, and r b within that of each head of values.
+ * Each head has one width; budgets differ between heads. */
 static void test_budget(void)
 {
     struct geometry g = shape(1, 4, 2, 64, 64);
@@ -105,8 +105,8 @@ static void test_budget(void)
         o.curve = i % 2 ? CURVE_BENNETT : CURVE_MEASURED;
         t = solve(s, &o);
         CU_ASSERT(nominal_bits(t.table, SIDE_K) <= bpd * keys + 1e-6);
-        CU_ASSERT(nominal_bits(t.table, SIDE_K) >
-                  bpd * keys - 16); /* 2 ranks at 8 bits more would exceed the budget */
+        /* 2 ranks at 8 bits more would exceed the budget */
+        CU_ASSERT(nominal_bits(t.table, SIDE_K) > bpd * keys - 16);
         CU_ASSERT(t.report.bpd_nominal <= bpd + 1e-9);
         for (uint32_t hs = 0; hs < head_side_count(&g); hs++) {
             const struct codec *c = &t.table->codecs[hs];
@@ -200,8 +200,8 @@ static void test_paper_parameters(void)
         o.paper.b_min = 3;
         o.paper.b_max = 4;
         t = solve(s, &o);
-        CU_ASSERT_DOUBLE_EQUAL(t.report.bpd_nominal, t.report.bpd_code,
-                               1e-12); /* whole half-tiles: no padding */
+        /* whole half-tiles: no padding */
+        CU_ASSERT_DOUBLE_EQUAL(t.report.bpd_nominal, t.report.bpd_code, 1e-12);
         for (uint32_t hs = 0; hs < head_side_count(&g); hs++)
             CU_ASSERT(t.table->codecs[hs].r == 0 || t.table->codecs[hs].bits[0] == 3 ||
                       t.table->codecs[hs].bits[0] == 4);

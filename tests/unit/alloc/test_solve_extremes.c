@@ -124,10 +124,10 @@ static double key_error(const struct stats *s, const struct table *t)
 }
 
 /*
- * A bias of norm 900 on keys of deviation 1: what is coded is the difference to the mean. With 64 dimensions
- * a coordinate has 112, whose last place in binary32 is 2^-17 = 8e-6, and the transform's products add some
- * ten of those; the error of 2 bits is 0.1 of a deviation. So the error with the bias is that without it up
- * to 1 %. New random vectors would differ by more: both use the same.
+ * A bias of norm 900 on keys of deviation 1: codecs code the difference to the mean. With 64 dimensions
+ * a coordinate of the bias is 112, whose last place in binary32 is 2^-17 = 8e-6, and the products of the
+ * transform add some ten of those. The error of 2 bits is 0.1 of a deviation. So the errors with and without
+ * the bias agree to 1 %. Both runs use the same random vectors, since new ones would differ by more.
  */
 static void test_huge_bias(void)
 {
@@ -150,8 +150,8 @@ static void test_huge_bias(void)
         a = solve(m, METRIC_MSE, 2);
         from_moments[i] = key_error(s.stats, a.table);
         (void) table_unref(a.table);
-        if (i == 1) /* softmax of scores in the hundreds: metrics have few large entries, and solving still
-                       works */
+        /* softmax of scores in the hundreds: metrics have few large entries, and solving still works */
+        if (i == 1)
             for (int metric = METRIC_QUERY; metric <= METRIC_OUTPUT; metric++)
                 if (metric != METRIC_FISHER)
                     (void) table_unref(solve(s.stats, (enum metric) metric, 2).table);
@@ -179,8 +179,8 @@ static void test_dimensions(void)
             struct answer moments = solve(m, metrics[j], 2);
 
             CU_ASSERT_EQUAL(two.table->geometry.d, dims[i]);
-            CU_ASSERT(four.report.distortion <
-                      two.report.distortion / 4); /* two bits: a sixteenth, if all were normal */
+            /* two bits: a sixteenth, if all were normal */
+            CU_ASSERT(four.report.distortion < two.report.distortion / 4);
             CU_ASSERT(moments.report.distortion_estimated > 0);
             (void) table_unref(two.table);
             (void) table_unref(four.table);
@@ -211,7 +211,8 @@ static void test_tiny_budgets(void)
     (void) table_unref(two.table);
 }
 
-/* Keys of rank 5 beside a constant: no bits for constant directions; directions that vary are coded. */
+/* For keys of rank 5 beside a constant, constant directions get no bits,
+ * and directions that vary are coded. */
 static void test_degenerate(void)
 {
     static const enum metric metrics[] = {METRIC_MSE, METRIC_QUERY, METRIC_ATTENTION, METRIC_OUTPUT};

@@ -34,8 +34,8 @@ static void test_bennett(void)
 
 /*
  * By hand, d = 4, B = 8, so r is 2 (b = 4) or 4 (b = 2).
- * w = 8 4 2 1:       r = 2: 3 + 12/3072 = 3.0039; r = 4: 15/192 = 0.078125.
- * w = 100 100 .01 .01: r = 2: 0.02 + 200/3072 = 0.0851; r = 4: 200.02/192 = 1.0418.
+ *     w = 8 4 2 1:         r = 2: 3 + 12/3072 = 3.0039;    r = 4: 15/192 = 0.078125
+ *     w = 100 100 .01 .01: r = 2: 0.02 + 200/3072 = 0.0851; r = 4: 200.02/192 = 1.0418
  */
 static void test_c1_by_hand(void)
 {
@@ -63,8 +63,8 @@ static void test_c1_by_hand(void)
     CU_ASSERT_EQUAL(c.b, 8);
 }
 
-/* round(B / r) with r = 4: 2.5 and 4.5 go down, 3.5 goes up; the sum r b may then exceed B, as in the
- * paper. */
+/* round(B / r) with r = 4: 2.5 and 4.5 go down, 3.5 goes up; the sum r b
+ * may then exceed B, as in the paper. */
 static void test_c1_rounds_half_to_even(void)
 {
     static const double flat[4] = {1, 1, 1, 1};
@@ -141,8 +141,8 @@ static void test_c2_one_round_by_hand(void)
     CU_ASSERT_EQUAL(c[1].b, 7);
 }
 
-/* B_min holds before the renormalisation: a head with no distortion falls to 8 bits and is then scaled with
- * the rest. */
+/* B_min holds before the renormalisation: a head with no distortion falls to 8
+ * bits and is then scaled with the rest. */
 static void test_c2_minimum(void)
 {
     struct paper_options o = options(1);

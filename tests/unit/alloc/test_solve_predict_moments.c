@@ -1,5 +1,5 @@
-/* Solving from moments: the normal model of codes against sampling; P and tables against those from
- * vectors. */
+/* Solving from moments: the normal model of codes against sampling;
+ * P and tables against those from vectors. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,8 +34,8 @@ static void check_code(enum quantiser q, unsigned b, double variance)
         product += weight * c * s * x;
         square += weight * c * c;
     }
-    /* the sum is off by half a step at each of the 2^b - 1 thresholds; jumps of c shrink as their number
-     * grows */
+    /* the sum is off by half a step at each of the 2^b - 1 thresholds;
+     * jumps of c shrink as their number grows */
     CU_ASSERT_DOUBLE_EQUAL(code.mean, mean, 1e-3);
     CU_ASSERT_DOUBLE_EQUAL(code.gain, product / variance, 1e-3);
     CU_ASSERT_DOUBLE_EQUAL(code.variance, square - mean * mean, 1e-3);
@@ -176,8 +176,8 @@ static void test_prediction(void)
                     0);
     CU_ASSERT_EQUAL(solve_fit_side(&b, SIDE_K, &e) | solve_fit_side(&b, SIDE_V, &e) | solve_allocate(&b, &e),
                     0);
-    for (uint32_t hs = 0; hs < a.n_heads;
-         hs++) /* equal up to rounding of the covariances; make it exactly equal */
+    /* the bits agree up to rounding of the covariances; make them exactly equal */
+    for (uint32_t hs = 0; hs < a.n_heads; hs++)
         memcpy(b.heads[hs].bits, a.heads[hs].bits, sizeof(a.heads[hs].bits));
     CU_ASSERT_EQUAL(solve_predict_head(&a, 1, 1, u, S_a, &e), 0);
     CU_ASSERT_EQUAL(solve_predict_head(&b, 1, 1, NULL, S_b, &e), 0);
@@ -221,8 +221,8 @@ static void test_levels_from_a_table(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "without vectors"));
     o.curve = CURVE_GAUSSIAN;
     o.levels_from = first;
-    CU_ASSERT_EQUAL(solve_table(s, &o, &again, &n, &report, &e),
-                    -EINVAL); /* levels from a table and fitted levels */
+    /* levels from a table and fitted levels */
+    CU_ASSERT_EQUAL(solve_table(s, &o, &again, &n, &report, &e), -EINVAL);
     o.fit_levels = false;
     o.decoder = DECODER_INVERSE;
     CU_ASSERT_EQUAL_FATAL(solve_table(s, &o, &again, &n, &report, &e), 0);

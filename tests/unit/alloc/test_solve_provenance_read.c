@@ -9,8 +9,8 @@
 
 enum { WINDOW = 100, WINDOWS = 6 };
 
-/* Solving again with the options in a table's provenance gives the same table, for every method and some odd
- * options. */
+/* Solving again with the options in a table's provenance gives the same table,
+ * for every method and some odd options. */
 static void test_options_read_back(void)
 {
     struct geometry g = shape(1, 4, 2, 32, 32);

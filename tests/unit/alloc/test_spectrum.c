@@ -23,8 +23,8 @@ static struct stats *plain_stats(uint64_t n_tokens)
     return s;
 }
 
-/* S = Q diag(lambda) Q' / 10 tokens with a reflection Q = I - 2 v v' / |v|^2: known eigenvalues, no diagonal
- * matrix. */
+/* S = Q diag(lambda) Q' / 10 tokens with a reflection Q = I - 2 v v' / |v|^2:
+ * known eigenvalues, no diagonal matrix. */
 static void set_scatter(struct stats *s, const double *lambda)
 {
     double v[D], norm = 0, Q[D][D];
@@ -56,8 +56,8 @@ static void test_eigenvalues(void)
     set_scatter(s, lambda);
     CU_ASSERT_EQUAL(spectrum_fill(s, METRIC_MSE, 1, 0, 0, SIDE_K, got, weighted), 0);
     for (int i = 0; i < D; i++) {
-        CU_ASSERT_DOUBLE_EQUAL(got[i], lambda[i],
-                               1e-12); /* 32 operations of 2^-53 each, some tens of times */
+        /* 32 operations of 2^-53 each, some tens of times */
+        CU_ASSERT_DOUBLE_EQUAL(got[i], lambda[i], 1e-12);
         CU_ASSERT_DOUBLE_EQUAL(weighted[i], 1.001 * lambda[i], 1e-12); /* identity with its ridge of 1e-3 */
     }
     CU_ASSERT_DOUBLE_EQUAL(spectrum_power_law(got, D), 1.5, 1e-9);

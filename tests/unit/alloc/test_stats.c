@@ -105,8 +105,8 @@ static void test_moments(void)
         }
     CU_ASSERT_EQUAL(stats_tokens(s), total);
     CU_ASSERT_EQUAL(total, 300 + 5 + 70 - 3 * n_sink);
-    /* binary32 products of at most 256 rows: relative error below 256 * 2^-24 = 1.5e-5 of the largest
-     * entry */
+    /* binary32 products of at most 256 rows: relative error below
+     * 256 * 2^-24 = 1.5e-5 of the largest entry */
     for (size_t i = 0; i < D; i++) {
         size_t hs = head_side_index(&g, 1, 1, SIDE_V);
 
@@ -241,8 +241,8 @@ static void *image_of(const struct stats *s, size_t *ret_n)
     return bytes;
 }
 
-/* Two halves merged in either order have the samples of the whole, bit for bit, and its moments up to
- * rounding. */
+/* Two halves merged in either order have the samples of the whole, bit for
+ * bit, and its moments up to rounding. */
 static void test_merge(void)
 {
     struct stats *whole = make_stats(40, true), *a = make_stats(40, true), *b = make_stats(40, true),

@@ -35,7 +35,8 @@ static double relative(const double *a, const double *b, size_t n)
     return sqrt(error / size);
 }
 
-/* Samples, mean and scatter of rotated keys: each sample rotated by its position. binary32 samples: 1e-6. */
+/* Samples, mean and scatter are those of keys that are each rotated by its
+ * position. Samples are binary32: 1e-6. */
 static void test_keys(void)
 {
     enum { D = 32 };
@@ -64,8 +65,8 @@ static void test_keys(void)
                     scatter[i] += (x[i / D] - mean[i / D]) * (x[i % D] - mean[i % D]);
             }
         CU_ASSERT(relative(r->mean + hs * D, mean, D) < 1e-5);
-        CU_ASSERT(relative(r->scatter + hs * D * D, scatter, D * D) <
-                  1e-5); /* every token is a sample: no scaling */
+        /* every token is a sample: no scaling */
+        CU_ASSERT(relative(r->scatter + hs * D * D, scatter, D * D) < 1e-5);
         /* values are unchanged */
         CU_ASSERT_EQUAL(memcmp(r->scatter + (hs + 1) * D * D, s->scatter + (hs + 1) * D * D, sizeof(scatter)),
                         0);
@@ -128,7 +129,7 @@ static void test_metrics(void)
     (void) stats_free(r);
 }
 
-/* No rotary dimensions: rotated keys equal the keys. */
+/* Without rotary dimensions, rotated keys equal the keys. */
 static void test_without_rope(void)
 {
     struct geometry g = shape(1, 2, 1, 32, 0);

@@ -57,9 +57,9 @@ static void test_view(void)
     for (unsigned j = 0; j < D; j++) {
         CU_ASSERT_EQUAL(k->mean[j], (float) f.mean[0][j]);
         CU_ASSERT_EQUAL(k->enc_mean[j], (float) f.mean[0][j]); /* the spec has no other mean */
-        CU_ASSERT_EQUAL(k->enc[3 * D + j],
-                        (float) f.bands[0][4].enc[3 * D + j]); /* the short band is first */
-        CU_ASSERT_EQUAL(k->enc[4 * D + j], 0.0f);              /* its padding */
+        /* the short band is first */
+        CU_ASSERT_EQUAL(k->enc[3 * D + j], (float) f.bands[0][4].enc[3 * D + j]);
+        CU_ASSERT_EQUAL(k->enc[4 * D + j], 0.0f); /* its padding */
         CU_ASSERT_EQUAL(k->dec[j * 32 + 4], 0.0f);
         CU_ASSERT_EQUAL(k->enc[(8 + 7) * D + j], (float) f.bands[0][2].enc[7 * D + j]); /* then 4 bits */
         CU_ASSERT_EQUAL(k->dec[j * 32 + 8],
@@ -67,8 +67,8 @@ static void test_view(void)
     }
 }
 
-/* Random codes of a codec and their values in units of z, without padding. Returns the number of
- * coordinates. */
+/* Random codes of a codec and their values in units of z, without padding.
+ * Returns the number of coordinates. */
 static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_codes, double *ret_z)
 {
     uint32_t order[N_BANDS], stored = table_band_order(&f->codecs[hs], order);
@@ -85,8 +85,8 @@ static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_
     return n;
 }
 
-/* mean + sum over stored bands of dec z, from the spec's own matrices; + predict c for V, @n coordinates of
- * c */
+/* mean + sum over stored bands of dec z, from the spec's own matrices; + predict
+ * c for V, @n coordinates of c */
 static void spec_decode(const struct fixture *f, unsigned hs, const double *z, const double *c, unsigned n_c,
                         double *ret_x)
 {
@@ -129,10 +129,10 @@ static double spec_encode(const struct fixture *f, unsigned hs, unsigned k, unsi
 }
 
 /*
- * The formulas of table.h, computed from the spec, against the view. Matrix entries are rounded to binary32
- * after steps are folded in (2^-24 of each term, and of the mean): 2^-23 of the magnitudes. Encoding
- * multiplies enc and P in binary64 beforehand, which is the same sum in another order; its magnitude lacks
- * what cancels inside enc P: 2^-20.
+ * The formulas of table_types.h, computed from the spec, against the view. Matrix entries are rounded to
+ * binary32 after steps are folded in (2^-24 of each term, and of the mean): 2^-23 of the magnitudes. Encoding
+ * multiplies enc and P in binary64 beforehand, which is the same sum in another order. Its magnitude does not
+ * include the terms that cancel inside enc P: 2^-20.
  */
 static void check_formulas(enum prediction v_from, bool apart)
 {
@@ -151,14 +151,14 @@ static void check_formulas(enum prediction v_from, bool apart)
     CU_ASSERT_EQUAL_FATAL(fixture_build(&f, &bytes, &n, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, NULL), 0);
     CU_ASSERT_EQUAL(t->v_from, v_from);
-    CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->n_pred,
-                    32 * (unsigned) v_from); /* none, one head, two heads */
+    /* none, one head, two heads */
+    CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->n_pred, 32 * (unsigned) v_from);
     for (unsigned head = 0; head < f.g.n_kv_heads; head++) {
         unsigned first = n_c;
 
         n_c += random_codes(&f, 2 * head, codes_k + at, c + n_c);
-        memcpy(z[SIDE_K], c + first,
-               (n_c - first) * sizeof(*c)); /* of the last head, which is checked below */
+        /* of the last head, which is checked below */
+        memcpy(z[SIDE_K], c + first, (n_c - first) * sizeof(*c));
         at += 32;
     }
     CU_ASSERT_EQUAL(n_c, 28 * f.g.n_kv_heads);
@@ -209,8 +209,8 @@ static void test_rank_zero(void)
     CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->mean[5], (float) f.mean[1][5]);
 }
 
-/* The same inputs give the same bytes; the digest is the SHA-256 of all other bytes; other inputs give
- * another digest. */
+/* The same inputs give the same bytes; the digest is the SHA-256 of all other bytes;
+ * other inputs give another digest. */
 static void test_identity(void)
 {
     _cleanup_(freep) void *a = NULL;

@@ -140,15 +140,15 @@ static void test_hostile_levels(void)
     _cleanup_(hostile_deinit) struct hostile x;
 
     hostile_init(&x);
-    HOSTILE(x.bad[x.h->sections[SECTION_LEVELS].off - 1] = 1,
-            "where it must be"); /* a gap that is not zero */
+    /* a gap that is not zero */
+    HOSTILE(x.bad[x.h->sections[SECTION_LEVELS].off - 1] = 1, "where it must be");
     HOSTILE(x.levels[0] = 0, "1-bit levels of side K");
     HOSTILE(x.levels[0] = NAN, "1-bit levels");
     HOSTILE(x.levels[1] = 127, "1-bit levels");
     HOSTILE(x.levels[1] = -126.5f, "1-bit levels");
     HOSTILE(x.levels[3] = nextafterf(x.levels[3], 9), "1-bit levels");
-    HOSTILE(x.levels[510] = 0,
-            "8-bit levels of side K"); /* between the first value and the last threshold of width 8 */
+    /* between the first value and the last threshold of width 8 */
+    HOSTILE(x.levels[510] = 0, "8-bit levels of side K");
 }
 
 static void test_hostile_codecs(void)

@@ -7,8 +7,8 @@
 
 #define D_MAX 256
 
-/* A random symmetric positive matrix of condition number about 10^4: the transform must keep all d
- * coordinates. */
+/* A random symmetric positive matrix of condition number about 10^4:
+ * the transform must keep all d coordinates. */
 static void draw_positive(size_t d, double *S)
 {
     double *B = calloc(d * d, sizeof(*B));
@@ -72,8 +72,8 @@ static void test_identities(void)
     check_identities(128);
 }
 
-/* Coordinates have unit variance on average over each band, exactly so with Hadamard, and the bands
- * descend. */
+/* Coordinates have unit variance on average over each band, exactly so
+ * with Hadamard, and the bands descend. */
 static void test_unit_variance(void)
 {
     size_t d = 44;

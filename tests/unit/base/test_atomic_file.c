@@ -1,5 +1,5 @@
-/* Atomic writes: in pieces and at once, over existing files, without leftover files; and reads of whole
- * files. */
+/* Atomic writes: in pieces and at once, over existing files, without leftover
+ * files; and reads of whole files. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>

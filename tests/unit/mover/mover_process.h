@@ -1,5 +1,5 @@
-/* Starts the real kvcobra-mover, sends requests as the daemon does and waits for the replies, for tests of
- * mover/. */
+/* Starts the real kvcobra-mover, sends requests as the daemon does and waits
+ * for the replies, for tests of mover/. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,14 +28,15 @@ int mover_process_wait(struct mover_process *o);
 Kvcobra__MoverReply *mover_process_ask(struct mover_process *o, Kvcobra__MoverRequest *m, const int *fds,
                                        size_t n_fds, int *ret_fd);
 
-/* ---- requests to the mover of the test; they return the errno of the reply, or -ENOTCONN if it has exited
- * ---- */
+/* ---- requests to the mover ---- */
 
 #define MIB ((size_t) 1 << 20)
 #define EXTENT_BYTES (4 * MIB) /* a multiple of the granularity of real devices */
 
 extern struct mover_process mover;
 extern char reply_message[WIRE_TEXT_BYTES_MAX + 1]; /* message of the last reply_err() */
+
+/* These functions return the errno of the reply, or -ENOTCONN if the mover has exited. */
 
 int reply_err(Kvcobra__MoverReply *reply); /* frees the reply */
 void start_open(void);                     /* starts the mover and opens device 0 for EXTENT_BYTES */

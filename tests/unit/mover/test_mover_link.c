@@ -35,7 +35,7 @@ static void end(void)
     t.ev = ev_free(t.ev);
 }
 
-static void on_answer(void *ctx, struct mover_reply *reply)
+static void on_reply(void *ctx, struct mover_reply *reply)
 {
     (void) ctx;
     t.err = reply->err;
@@ -51,14 +51,14 @@ static void on_tick(void *ctx)
     ev_stop(t.ev);
 }
 
-/* Retries a request until it is accepted, as callers do while a mover restarts. Returns the errno of the
- * reply. */
+/* Retries a request until it is accepted, as callers do while a mover restarts.
+ * Returns the errno of the reply. */
 static int ask(Kvcobra__MoverRequest *m)
 {
     int r;
 
     ev_tick_every(t.ev, 10, on_tick, NULL);
-    while ((r = mover_ask(t.mover, m, NULL, 0, TIMEOUT_MS, on_answer, NULL)) == -EAGAIN)
+    while ((r = mover_ask(t.mover, m, NULL, 0, TIMEOUT_MS, on_reply, NULL)) == -EAGAIN)
         CU_ASSERT_EQUAL_FATAL(ev_run(t.ev), 0);
     ev_tick_every(t.ev, 0, NULL, NULL);
     CU_ASSERT_EQUAL_FATAL(r, 0);
@@ -101,8 +101,8 @@ static uint64_t restarts(pid_t *ret_pid)
     return n;
 }
 
-/* A request that loses the context gets a reply; a new process, with the same devices open, serves the
- * next. */
+/* A request that loses the context gets a reply; a new process, with the
+ * same devices open, serves the next. */
 static void test_lost_gpu(void)
 {
     pid_t pid;
@@ -121,7 +121,7 @@ static void test_lost_gpu(void)
     end();
 }
 
-/* Killed between two replies or during work: a retried request is served. */
+/* After the mover is killed between two replies or during work, a retried request is served. */
 static void test_killed(void)
 {
     begin();

@@ -1,7 +1,7 @@
 /*
- * Requests to kvcobra-mover: opening, creating, checking, copying and listing. The driver is the stand-in of
- * tests/standin; with TEST_GPU=1 in the environment it is the real one (tests/gpu/run.sh), of which tests
- * know fewer numbers.
+ * Requests to kvcobra-mover: opening, creating, checking, copying and listing. The driver is the stand-in
+ * of tests/standin. With TEST_GPU=1 in the environment it is the real one (tests/gpu/run.sh), and checks of
+ * sizes, UUIDs and failures of the stand-in are skipped.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -124,8 +124,8 @@ static void test_creating(void)
     CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES + 1, NULL), -EINVAL);
     CU_ASSERT_EQUAL(ask_create(0, NULL), -EINVAL);
     if (!on_real_gpu()) {
-        CU_ASSERT_EQUAL(ask_create(64 * MIB, NULL),
-                        -ENOMEM); /* the stand-in has 64 MiB, less the extents in use */
+        /* the stand-in has 64 MiB, less the extents in use */
+        CU_ASSERT_EQUAL(ask_create(64 * MIB, NULL), -ENOMEM);
         CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "GPU memory"));
     }
     CU_ASSERT_EQUAL(ask_create(UINT64_MAX & ~(uint64_t) (EXTENT_BYTES - 1), NULL), -ENOMEM);
@@ -181,8 +181,8 @@ static void test_checking(void)
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, NULL, 0, crc), 0);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, beyond, 2, crc), -EINVAL);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, wrapped, 1, crc), -EINVAL);
-    CU_ASSERT_EQUAL(ask_check(&fd, 1, 2 * EXTENT_BYTES, ranges, 1, crc),
-                    -ENOSPC); /* more than the device was opened for */
+    /* more than the device was opened for */
+    CU_ASSERT_EQUAL(ask_check(&fd, 1, 2 * EXTENT_BYTES, ranges, 1, crc), -ENOSPC);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES - 1, NULL, 0, crc), -EINVAL);
     if (!on_real_gpu()) /* the error of a real driver for other descriptors is not documented */
         CU_ASSERT_EQUAL(ask_check(&foreign, 1, EXTENT_BYTES, ranges, 1, crc), -EBADMSG);
@@ -268,8 +268,8 @@ static void test_partition(void)
     CU_ASSERT_EQUAL(unsetenv("STANDIN_MIG"), 0);
 }
 
-/* Processes that the driver still lists, and more processes than a reply can hold: an error instead of a
- * partial list. */
+/* Processes that the driver still lists are in the reply. More processes than a reply can hold
+ * give an error instead of a partial list. */
 static void test_long_lists(void)
 {
     char path[] = "/tmp/kvc-test-listed-XXXXXX";
@@ -294,7 +294,7 @@ static void test_long_lists(void)
     (void) unlink(path);
 }
 
-/* An MPS server, another PID namespace, a library that fails: an error instead of a wrong list. */
+/* An MPS server, another PID namespace or a library that fails gives an error instead of a wrong list. */
 static void test_no_list(void)
 {
     static const char *const reasons[][2] = {

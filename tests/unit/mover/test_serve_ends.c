@@ -1,5 +1,5 @@
-/* kvcobra-mover without a driver, with hostile packets, after the loss of its context, and after the exit of
- * the daemon. */
+/* kvcobra-mover without a driver, with hostile packets, after the loss of its context,
+ * and after the exit of the daemon. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,9 +13,9 @@
 #include "tests/lib/test.h"
 #include "tests/unit/mover/mover_process.h"
 
-/* Puts a file with the name of a library into a folder that is searched first: a link to @target, or a
- * text. */
-static void library_path(char *folder, const char *name, const char *target)
+/* Puts a file with the name of a library into @folder, which the loader then searches
+ * first: a link to @target, or a text if @target is NULL. */
+static void put_library(char *folder, const char *name, const char *target)
 {
     char path[400], value[800];
 
@@ -39,20 +39,20 @@ static void test_broken_libraries(void)
 
     (void) snprintf(before, sizeof(before), "%s", getenv("LD_LIBRARY_PATH"));
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
-    library_path(folder, "libnvidia-ml.so.1", NULL);
-    library_path(folder, "libcuda.so.1", NULL);
+    put_library(folder, "libnvidia-ml.so.1", NULL);
+    put_library(folder, "libcuda.so.1", NULL);
     mover_process_start(&mover);
     CU_ASSERT_EQUAL(reply_err(ask_open(0, "", EXTENT_BYTES)), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "no usable NVIDIA driver"));
     (void) snprintf(path, sizeof(path), "%s/libcuda.so.1", folder);
     CU_ASSERT_EQUAL(unlink(path), 0);
-    library_path(folder, "libcuda.so.1", STANDIN_CUDA_OLD "/libcuda.so.1");
+    put_library(folder, "libcuda.so.1", STANDIN_CUDA_OLD "/libcuda.so.1");
     CU_ASSERT_EQUAL(reply_err(ask_open(0, "", EXTENT_BYTES)), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "too old"));
     CU_ASSERT_EQUAL(unlink(path), 0);
-    library_path(folder, "libcuda.so.1", STANDIN_CUDA "/libcuda.so.1");
-    reply = ask_open(0, "",
-                     EXTENT_BYTES); /* the driver is installed now; the library that lists processes is not */
+    put_library(folder, "libcuda.so.1", STANDIN_CUDA "/libcuda.so.1");
+    /* the driver is installed now; the library that lists processes is not */
+    reply = ask_open(0, "", EXTENT_BYTES);
     CU_ASSERT_FATAL(reply && reply->err == 0);
     CU_ASSERT_FALSE(reply->open->lists_processes);
     mover_reply_free(reply);
@@ -81,8 +81,8 @@ static void test_hostile_packets(void)
         CU_ASSERT_EQUAL(mover_process_wait(&mover), 1);
     }
     mover_process_start(&mover);
-    CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &nothing, NULL, 0, NULL)),
-                    -EOPNOTSUPP); /* a request of a newer daemon gets a reply */
+    /* a request of a newer daemon gets a reply */
+    CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &nothing, NULL, 0, NULL)), -EOPNOTSUPP);
     CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &nothing, (int[]){0, 1, 2, 0}, 4, NULL)),
                     -EOPNOTSUPP);
     CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
@@ -123,8 +123,8 @@ static void test_locked_down(void)
     start_open(); /* locking down comes before the first reply */
     CU_ASSERT_TRUE(line_in("status", "NoNewPrivs:\t1"));
     CU_ASSERT_TRUE(line_in("limits", "Max core file size        1                    1 "));
-    (void) snprintf(path, sizeof(path), "/proc/%d/fd/77",
-                    (int) mover.pid); /* mover_process_start() left it open */
+    /* mover_process_start() left it open */
+    (void) snprintf(path, sizeof(path), "/proc/%d/fd/77", (int) mover.pid);
     CU_ASSERT_EQUAL(access(path, F_OK), -1);
     CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
 }

@@ -50,8 +50,8 @@ static struct chunk_key random_key(unsigned i)
     return key_of(splitmix64_seed(1, i), splitmix64_seed(2, i));
 }
 
-/* At its full load of random keys, every key is inserted and found, and memory is little more than 40 bytes
- * per key. */
+/* At its full load of random keys, every key is inserted and found, and memory
+ * is little more than 40 bytes per key. */
 static void test_load(void)
 {
     enum { N = 200000 };

@@ -79,7 +79,8 @@ static void test_every_flipped_bit_is_refused(void)
     CU_ASSERT_EQUAL(back.n_tokens, 0x5a5a5a5a); /* untouched */
 }
 
-/* Another version, reserved bytes that are not zero: refused although the checksum matches. */
+/* A header with another version, or with reserved bytes that are not zero, is
+ * refused although its checksum matches. */
 static void test_wrong_fields_under_a_right_checksum_are_refused(void)
 {
     struct page_header h = sample(), back;

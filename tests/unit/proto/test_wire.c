@@ -1,5 +1,5 @@
-/* Packets and messages: worst cases below the cap, limits at limit and limit + 1, hostile bytes,
- * descriptors. */
+/* Packets and messages: worst cases below the cap, limits at limit and
+ * limit + 1, hostile bytes, descriptors. */
 #include "proto/wire.h"
 
 #include <dirent.h>
@@ -347,8 +347,8 @@ static void test_budget(void)
     for (n = 0; n + 3 <= WIRE_PACKET_BYTES_MAX; n += 3)
         memcpy(packet + n, "\xa0\x06\x01", 3); /* field 100, varint 1 */
     CU_ASSERT_EQUAL(wire_request_unpack(packet, n, &m), -ENOMEM);
-    CU_ASSERT_EQUAL(wire_request_unpack(packet, 300, &m),
-                    0); /* a few unknown fields of a newer client pass */
+    /* a few unknown fields of a newer client pass */
+    CU_ASSERT_EQUAL(wire_request_unpack(packet, 300, &m), 0);
     CU_ASSERT_EQUAL(m->body_case, KVCOBRA__REQUEST__BODY__NOT_SET);
     wire_request_free(m);
 }
