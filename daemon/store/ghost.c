@@ -8,7 +8,7 @@
 
 /*
  * Half a key is enough: a wrong match gives a wrong reason once in 2^64. Keys are uniform, so they are
- * their own hash.
+ * hashes.
  */
 struct ghost {
     uint64_t tag;
