@@ -106,8 +106,7 @@ static void server_on_tick(void *ctx)
     server_update_tick(s);
 }
 
-/* Runs the timer fast while connections, sessions, draining tables or monitoring need it, else for the
- * watchdog only. */
+/* Runs the timer fast while connections, sessions, draining tables or monitoring need ticks, else slowly. */
 static void server_update_tick(struct server *s)
 {
     uint64_t shortest =

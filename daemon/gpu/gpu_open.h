@@ -21,9 +21,7 @@ struct persist;
 
 /* Callbacks to the sessions, which are in a room above. They concern the memory of dead processes. */
 struct gpu_sessions {
-    /*
-     * Ends the session of a dead process. @retired: its extents take no new pages; else they are used again.
-     */
+    /* Ends the session of a dead process. @retired: its extents take no new pages; else they may. */
     void (*end)(void *ctx, uint32_t session, bool retired);
     /* Slots that the session holds or has reserved. */
     uint64_t (*count_slots)(void *ctx, uint32_t session);

@@ -26,10 +26,8 @@
 
 struct errmsg;
 
-struct quarantine_owner {
-    /*
-     * Ends the session's reservations and holds; their memory may be used again. The entry is removed before.
-     */
+struct quarantine_owner { /* an entry is removed before its callback is called */
+    /* Ends the session's reservations and holds; their memory may be used again. */
     void (*release)(void *ctx, uint32_t session);
     /* Ends them, too, but the memory must not be used again. @why: a sentence. */
     void (*retire)(void *ctx, uint32_t session, const char *why);
@@ -60,9 +58,7 @@ void quarantine_deinit(struct quarantine *q); /* calls nothing */
 /* The process of @session is gone. Its memory is retired at once if there is no room for an entry. */
 void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t now_ms);
 
-/*
- * Whether a list of processes is needed now. After the caller requested one, it calls quarantine_requested().
- */
+/* Whether a list of processes is needed now. The caller requests one, then calls quarantine_requested(). */
 bool quarantine_needs_list(const struct quarantine *q);
 void quarantine_requested(struct quarantine *q);
 

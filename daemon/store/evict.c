@@ -9,9 +9,7 @@
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 
-/*
- * Pages of a table that is being retired go first, then the page written first: generations grow with time.
- */
+/* Pages of a table that is being retired go first, then the oldest page: generations grow with time. */
 static bool evict_goes_before(const struct pool *p, uint32_t a, uint32_t b)
 {
     bool a_first = pool_slot_span(p, a)->group->space->leaves_first;

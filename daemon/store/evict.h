@@ -1,7 +1,6 @@
 /*
  * Eviction: drops unheld pages to make room. evict_queue.h chooses the victim of a group. Among the victims
- * of a tenant's groups, pages of a table that is being retired go first, then the page that was written
- * first.
+ * of a tenant's groups, pages of a table that is being retired go first, then the oldest page.
  */
 #pragma once
 
@@ -14,10 +13,7 @@ struct pool_extent;
 struct store;
 struct tenant;
 
-/*
- * Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: all pages left are
- * held.
- */
+/* Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: the rest is held. */
 bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
 
 /**

@@ -106,9 +106,7 @@ int journal_new(struct journal *j, struct errmsg *e);
 int journal_adopt(struct journal *j, int fd, struct errmsg *e);
 void journal_deinit(struct journal *j);
 
-/*
- * Makes later writes private to this process, so that the cleanup at exit does not change the stored journal.
- */
+/* Makes later writes private to this process: its cleanup at exit does not change the stored journal. */
 int journal_freeze(struct journal *j);
 
 /* The device's number; PLACE_NONE: nothing of it is stored. @uuid: shorter than JOURNAL_UUID_BYTES. */

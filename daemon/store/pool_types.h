@@ -72,8 +72,7 @@ struct pool_extent {
     uint32_t *span_of_unit; /* [n_units] number of the span; UINT32_MAX: none */
     uint32_t n_units, n_units_used;
     bool reclaimed; /* reclaimed for a lender (share.h): takes no new page */
-    bool
-        retired; /* never takes a page again: a dead process may still write to it (quarantine.h); recorded */
+    bool retired;   /* never takes a page again: a dead process may still write to it (quarantine.h) */
 };
 
 static inline bool pool_extent_is_gone(const struct pool_extent *x)
@@ -129,8 +128,7 @@ struct span_owner {
     uint32_t first_head, n_heads, uid;
     uint32_t place; /* of the device in the journal */
     uint32_t session;
-    pid_t
-        pid; /* 0: use no external memory; else none of this process's other sessions: no process can open its
-                  own handle */
+    /* 0: use no external memory; else none of this process's other sessions: it cannot open its own handle */
+    pid_t pid;
     bool may_grow;
 };

@@ -29,9 +29,7 @@ struct tenant;
 /* Extents of a guarantee of @bytes. */
 uint64_t share_extents(const struct pool *p, uint64_t bytes);
 
-/*
- * Whether all guarantees fit the pool if @t's is @bytes and @n_unseen further tenants get @unseen_bytes each.
- */
+/* Whether all guarantees fit the pool, with @bytes for @t and @unseen_bytes for @n_unseen new tenants. */
 bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen,
                 uint64_t unseen_bytes);
 
@@ -53,9 +51,7 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of);
 /* Destroys a retired extent without pages. False: there is none. */
 bool share_destroy_retired(struct store *st);
 
-/*
- * Begins to reclaim an extent for @t, which found no room. False: @t is no lender, or no extent is borrowed.
- */
+/* Begins to reclaim an extent for @t, which found no room. False: @t is no lender, or none is borrowed. */
 bool share_reclaim(struct store *st, struct tenant *t);
 
 /* Bytes that are held or reserved in the extent that is being reclaimed for @t; 0: none. */

@@ -33,7 +33,5 @@ void span_file(struct span *s);
 /* Any other state -> FREE. The slot is not held and in no list. Frees the span with its last used slot. */
 void span_slot_give(struct pool *p, struct span *s, uint32_t number);
 
-/*
- * Calls @visit for every slot of @g that is not FREE. @visit may give the slot back, but then must give all.
- */
+/* Calls @visit for each slot of @g that is not FREE. @visit gives back all of these slots, or none. */
 void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx);

@@ -188,9 +188,7 @@ static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct
         };
         int r = 0;
 
-        /*
-         * a page that is being added or removed is not in the present index: the caller changes both indexes
-         */
+        /* a page that is being added or removed is not in the present index: the caller changes both */
         if (slot->state == SLOT_COMMITTED && tenant_index_find(t, p, &slot->key) == hit.slot)
             r = index_insert(&t->next_index, &slot->key, &hit);
         if (r < 0)

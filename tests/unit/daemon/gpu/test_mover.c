@@ -267,9 +267,7 @@ static void test_death_while_idle(void)
     end();
 }
 
-/*
- * The next mover cannot open a device that was open: the OPEN is sent again before a request for that device.
- */
+/* The next mover cannot open a device: the OPEN is sent again before a request for that device. */
 static void test_device_that_opens_again(void)
 {
     uint64_t restarts, began;

@@ -203,9 +203,7 @@ static void test_free_in_callback(void)
     on_both(body_free_in_callback);
 }
 
-/*
- * A peer does not read: packets fill the socket's buffer, then the queue; then -ENOBUFS. All arrive in order.
- */
+/* A peer does not read: packets fill the socket, then the queue; then -ENOBUFS. All arrive in order. */
 static void body_bounded_queue(void)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
@@ -350,10 +348,7 @@ static void on_alarm(void *ctx)
     count();
 }
 
-/*
- * In the callback of an event that ends a sleep, ev_now_ms() is the time of the event, not of the sleep's
- * start.
- */
+/* In the callback of an event that ends a sleep, ev_now_ms() is not the time at which the sleep began. */
 static void late_alarm(void)
 {
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

@@ -106,9 +106,7 @@ static void test_models_are_limited(void)
     (void) tenant_free(t);
 }
 
-/*
- * When the list of digests is full, a new page with the active tables is created and the old page is marked.
- */
+/* When the list of digests is full, a new page replaces the old one, which is marked as moved. */
 static void test_full_list_builds_a_new_page(void)
 {
     struct tenant *t = make_tenant();

@@ -138,9 +138,7 @@ static void test_it_counts_in_the_pool(void)
     teardown();
 }
 
-/*
- * External memory cannot be reclaimed, so it may not use even the lendable part of other tenants' guarantees.
- */
+/* External memory, which cannot be reclaimed, may not use even the lendable part of other guarantees. */
 static void test_guarantees_of_others_stay(void)
 {
     struct pool_extent *x = NULL;

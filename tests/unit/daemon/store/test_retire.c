@@ -69,9 +69,7 @@ static struct group *group_of(unsigned tenant)
     return store_fixture_group(&f, tenant, 0, 1);
 }
 
-/*
- * Publishes @n pages of a tenant, from slots[@first] on, with one hold each. Return: 0; errno of a failure.
- */
+/* Publishes @n pages of a tenant, from slots[@first] on, with one hold each. Return: 0; errno. */
 static int fill(unsigned tenant, unsigned first, unsigned n)
 {
     int r = 0;
@@ -161,9 +159,7 @@ static void test_a_full_device_is_a_full_pool(void)
     teardown();
 }
 
-/*
- * As on the host, a lender takes an idle extent of a borrower. Here, its memory must then be created again.
- */
+/* As on the host, a lender takes an idle extent of a borrower; then its memory must be created again. */
 static void test_lender_takes_an_extent_and_waits_for_its_own(void)
 {
     uint32_t slot;
@@ -200,10 +196,7 @@ static void test_held_borrower_is_reclaimed(void)
     teardown();
 }
 
-/*
- * At retirement the unheld pages are evicted; the held ones follow when released, then the extent is
- * destroyed.
- */
+/* Unheld pages are evicted at once, held pages when they are released; then the extent is destroyed. */
 static void test_retired_extent_is_destroyed_when_empty(void)
 {
     struct pool_extent *x;

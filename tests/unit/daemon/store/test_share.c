@@ -36,10 +36,7 @@ static void valid(void)
         CU_FAIL_FATAL(e.text);
 }
 
-/*
- * Publishes up to @n pages of a tenant, each with one hold. Return: how many; *ret_err: errno of the next
- * one.
- */
+/* Publishes up to @n pages of a tenant, with one hold each. Return: how many; *ret_err: errno of the next. */
 static unsigned fill(unsigned tenant, unsigned n, int *ret_err)
 {
     *ret_err = 0;

@@ -77,9 +77,7 @@ static void test_growth(void)
         /* at most 1 % of the keys above the load limit are inserted while the next index is filled */
         if (t->n_pages > 4096)
             CU_ASSERT(t->n_pages < index_capacity(&t->index) + index_capacity(&t->index) / 50);
-        /*
-         * indexes from 65536 entries on grow by a quarter: 32 / 0.64 bytes per page, and some dropped pages
-         */
+        /* from 65536 entries on, indexes grow by a quarter: 32 / 0.64 bytes per page, and dropped pages */
         if (t->n_pages > 70000)
             CU_ASSERT(extent_bytes(t->index_memory) < t->n_pages * 53);
     }
