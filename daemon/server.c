@@ -106,7 +106,7 @@ static void server_on_tick(void *ctx)
     server_update_tick(s);
 }
 
-/* Runs the timer fast while connections, sessions, draining tables or monitoring need ticks, else slowly. */
+/* Sets the timer for connections, sessions, draining tables and monitoring; else for the watchdog only. */
 static void server_update_tick(struct server *s)
 {
     uint64_t shortest =

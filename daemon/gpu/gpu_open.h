@@ -28,7 +28,7 @@ struct gpu_sessions {
     void *ctx;
 };
 
-/* What the GPUs of a daemon share. All pointers are borrowed. */
+/* The parts of the daemon that all GPUs use. All pointers are borrowed. */
 struct gpus {
     const struct config *config;
     struct ev *ev;

@@ -3,8 +3,8 @@
  * configuration. Each device has its own store: pool, tenants, accounts. A session is bound to one device, so
  * a tenant is one uid on one device.
  *
- * A device's number and name follow the configuration. What is stored over restarts names its place in the
- * journal instead (struct journal_place), which stays with the UUID.
+ * A device's number and name follow the configuration. Data that is stored over restarts has the device's
+ * place in the journal instead (struct journal_place), which stays with the UUID.
  */
 #pragma once
 

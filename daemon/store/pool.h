@@ -73,5 +73,5 @@ uint64_t pool_group_room(const struct pool *p, const struct group *g);
 /* Bytes of spans that hold no page: the remainder at their ends, and their free slots. */
 uint64_t pool_waste_bytes(const struct pool *p);
 
-/* Checks all records and lists of the pool. Tests call it after every step. False: @e says what is wrong. */
+/* Checks all records and lists of the pool. Tests call it after every step. False: @e has the reason. */
 bool pool_is_valid(const struct pool *p, struct errmsg *e);
