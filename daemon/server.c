@@ -72,15 +72,14 @@ static bool server_is_sane(const struct server *s)
            s->persist.journal.head->generation == s->devices.serials.generation;
 }
 
-/* Called from the loop only: the watchdog must notice a loop that stands still. */
+/* Called from the event loop only, so that the watchdog detects a loop that hangs. */
 static void server_feed_watchdog(struct server *s, uint64_t now)
 {
     if (s->watchdog_ms == 0 || now - s->fed_ms < s->watchdog_ms / 3)
         return;
     if (!server_is_sane(s)) {
         log_event(LOG_CRIT, "self-check-failed",
-                  "message=\"accounts do not agree: waiting for the supervisor to restart "
-                  "kvcobrad\"");
+                  "message=\"accounts do not agree: waiting for the supervisor to restart kvcobrad\"");
         return;
     }
     s->fed_ms = now;
@@ -107,8 +106,7 @@ static void server_on_tick(void *ctx)
     server_update_tick(s);
 }
 
-/* Runs the timer fast while connections, sessions, draining tables or monitoring need it, else for the
- * watchdog only. */
+/* Sets the timer for connections, sessions, draining tables and monitoring; else for the watchdog only. */
 static void server_update_tick(struct server *s)
 {
     uint64_t shortest =
@@ -197,8 +195,8 @@ static void server_on_operator(void *ctx, int fd)
 }
 
 /*
- * Sockets from systemd: FileDescriptorName=operator is for operators, metrics for monitoring, any other
- * name for clients.
+ * Takes the sockets that systemd passed: the name (FileDescriptorName=) "operator" is for operators,
+ * "metrics" for monitoring, every other name for clients.
  */
 static void server_take_sockets(struct server *s, int *client_fd, int *operator_fd, int *metrics_fd)
 {
@@ -216,7 +214,7 @@ static void server_take_sockets(struct server *s, int *client_fd, int *operator_
     }
 }
 
-/* @fd: passed by systemd; -1: the configuration says where, if metrics are served. */
+/* @fd: a socket that systemd passed; -1: the configuration has a path or an address, or serves no metrics. */
 static int server_open_metrics(struct server *s, int fd, struct errmsg *e)
 {
     const struct config *c = s->config;
@@ -280,9 +278,9 @@ static int server_open_sockets(struct server *s, struct errmsg *e)
     return r;
 }
 
-/* ---- limits of the process, secrets ---- */
+/* ---- limit of descriptors, secret ---- */
 
-/* Raises the limit of descriptors to what all connections and extents may need. */
+/* Raises the limit of open descriptors to the number that all connections, tables and extents can need. */
 static void server_fit_descriptors(const struct devices *d, const struct config *c)
 {
     uint64_t need = FDS_RESERVED + (uint64_t) c->connections_max * FDS_PER_SESSION + c->tables_max;
@@ -300,14 +298,14 @@ static void server_fit_descriptors(const struct devices *d, const struct config 
 
     if (limit.rlim_cur < need)
         log_event(LOG_WARNING, "few-descriptors",
-                  "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit get "
-                  "EAGAIN: raise LimitNOFILE or lower --connections\"",
+                  "limit=%llu wanted=%" PRIu64
+                  " message=\"clients above the limit get EAGAIN: raise LimitNOFILE or lower --connections\"",
                   (unsigned long long) limit.rlim_cur, need);
 }
 
 /*
- * Stored in the state folder, so that keys stay the same over restarts; operators may copy it to other
- * hosts to share keys.
+ * Reads the secret of the index keys from the state folder, or creates it there. Keys so stay the same over
+ * restarts. Operators may copy the file to other hosts, which then derive the same keys.
  */
 static int server_load_secret(struct server *s, struct errmsg *e)
 {
@@ -344,7 +342,7 @@ static int server_load_secret(struct server *s, struct errmsg *e)
     return r;
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static int server_start_loop(struct server *s, struct errmsg *e)
 {
@@ -360,7 +358,7 @@ static int server_start_loop(struct server *s, struct errmsg *e)
     return 0;
 }
 
-/* Gives the rooms below the parts that they work on. */
+/* Sets the pointers and callbacks that the rooms below get. */
 static void server_connect_rooms(struct server *s)
 {
     s->gpus = (struct gpus){
@@ -402,7 +400,7 @@ static int server_start_gpus(struct server *s, struct errmsg *e)
     return 0;
 }
 
-/* Everything that must exist before the pages of an earlier process are restored. */
+/* Creates everything that must exist before the pages of an earlier process are restored. */
 static int server_start(struct server *s, struct errmsg *e)
 {
     int r = server_start_loop(s, e);
@@ -489,10 +487,7 @@ int server_run(struct server *s, struct errmsg *e)
     return r < 0 ? fail(e, r, "the event loop failed: %s", strerror(-r)) : 0;
 }
 
-/*
- * The memory of pages is freed with the pools: only spaces and groups must agree with the tables until
- * then.
- */
+/* Drops pages, groups and tenants, which refer to the tables. The pools free the memory of pages later. */
 static void server_drop_pages(struct server *s, struct store *st)
 {
     for (struct table_entry *t = s->tables.entries; t; t = t->next)

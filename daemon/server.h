@@ -1,11 +1,14 @@
-/* The life of a kvcobrad: parse the configuration, server_new(), server_run(), server_free(). */
+/*
+ * The server: one kvcobrad from start to end. main.c reads the configuration, then calls server_new(),
+ * server_run() and server_free().
+ */
 #pragma once
 
 #include "daemon/requests/state.h"
 
 /*
- * @config: borrowed, checked; SIGHUP replaces what may change with what @reload returns. The sockets listen
- * when it returns. Return: 0; errno with a sentence.
+ * @config: borrowed, checked. SIGHUP calls @reload and copies the settings that may change. The sockets
+ * listen when server_new() returns. Return: 0; errno with a sentence.
  */
 int server_new(struct config *config, config_reload_fn reload, struct server **ret, struct errmsg *e);
 

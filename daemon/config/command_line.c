@@ -36,10 +36,14 @@ static const struct argp_option command_line_only[] = {
 enum { N_ONLY = sizeof(command_line_only) / sizeof(command_line_only[0]) };
 
 static const char doc[] =
-    "Serve compressed key-value caches of language models to the processes of this host.\vkvcobrad runs in "
-    "the foreground until SIGTERM or SIGINT and logs to standard error. Under systemd it reports when it is "
-    "ready, and uses the sockets that systemd passes instead of paths; the socket named \"operator\" is the "
-    "operator socket. \"kvcobra table\" manages tables, \"kvcobra status\" prints the state of the daemon.";
+    "Serve compressed key-value caches of language models to the processes of this host.\v"
+    "kvcobrad runs in the foreground until SIGTERM or SIGINT and logs to standard error. Under systemd, "
+    "kvcobrad "
+    "reports when it is ready, and sockets that systemd passes replace the configured paths; the socket "
+    "named "
+    "\"operator\" is the operator socket. \"kvcobra table\" manages tables, \"kvcobra status\" prints the "
+    "state of "
+    "the daemon.";
 
 /* ---- options ---- */
 
@@ -92,7 +96,7 @@ const struct argp_option *command_line_options(void)
     return options;
 }
 
-/* argp's hook for the text of an option; argp frees what is returned, unless it is @text. */
+/* Called by argp for the help text of an option. argp frees the result, unless it is @text. */
 static char *command_line_help(int key, const char *text, void *input)
 {
     const struct setting *s = command_line_setting_of_key(key);
@@ -112,7 +116,7 @@ static char *command_line_help(int key, const char *text, void *input)
 struct command_line_input {
     struct config *config;
     const char *file, *check;
-    bool applies_settings; /* the second time, after those of the file */
+    bool applies_settings; /* false: only find the file; true: the file was read, options override it */
 };
 
 static int command_line_descriptor(struct argp_state *state, const char *arg)
@@ -120,7 +124,7 @@ static int command_line_descriptor(struct argp_state *state, const char *arg)
     uint64_t v;
 
     if (config_parse_bytes(arg, &v) < 0 || v < 3 || v > 1u << 20)
-        argp_error(state, "\"%s\" is not the number of a descriptor that was passed", arg);
+        argp_error(state, "\"%s\" is not the number of a passed descriptor (3 or more)", arg);
     return (int) v;
 }
 

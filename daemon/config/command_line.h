@@ -1,9 +1,9 @@
 /*
- * The command line of kvcobrad, on argp: an option for every setting of the table (settings.h), and those
- * below that are no settings: --config, --check-config, descriptors, --no-operator-socket.
+ * The command line of kvcobrad, on argp: an option for every setting of the table (settings.h), and options
+ * that are not settings: --config, --check-config, --no-operator-socket, and those that pass descriptors.
  *
- * Used by main.c, and by the program that writes the man pages. Defaults are overridden by the file, the file
- * by the command line; SIGHUP reads both again.
+ * Used by main.c, and by the program that writes the man pages. The file overrides the defaults, the command
+ * line overrides the file. SIGHUP reads both again.
  */
 #pragma once
 
@@ -20,9 +20,9 @@ struct command_line {
 enum { EXIT_USAGE = 2 };
 
 /**
- * command_line_load() - the configuration that the command line and its file ask for
+ * command_line_load() - read the configuration from the command line and its file
  * @c:          filled, also on failure: the caller calls config_deinit()
- * @ret_check:  the file of --check-config, which was read instead of other settings; NULL: there is none
+ * @ret_check:  the file of --check-config, from which alone @c was read; NULL: the option was not given
  *
  * Exits with EXIT_USAGE and a sentence if the command line is wrong, and after --help.
  * Return: 0; errno of config_load() and config_check() with a sentence.
@@ -30,9 +30,11 @@ enum { EXIT_USAGE = 2 };
 int command_line_load(const struct command_line *l, struct config *c, const char **ret_check,
                       struct errmsg *e);
 
-/* All options in the order of the table of settings, as argp takes them; a row without name is a heading.
- * Ends with an empty row. Help sentences are without defaults. */
+/*
+ * All options for argp, in the order of the table of settings. A row without name is a heading; an empty row
+ * ends the list. Help sentences do not contain the defaults.
+ */
 const struct argp_option *command_line_options(void);
 
-/* The setting of an option; NULL: it is none. */
+/* The setting of an option; NULL: the option is not a setting. */
 const struct setting *command_line_setting(const struct argp_option *o);

@@ -47,16 +47,16 @@ struct config_pool_keys {
     uint64_t pool_bytes, extent_bytes, span_bytes, quota_bytes, guarantee_bytes;
 };
 
-static int config_check_pool_bytes(const struct config_pool_keys *k, const char *what, uint64_t bytes,
+static int config_check_pool_bytes(const struct config_pool_keys *k, const char *key, uint64_t bytes,
                                    uint64_t unit, uint64_t max, struct errmsg *e)
 {
     char option[32];
 
-    (void) snprintf(option, sizeof(option), "%s%s", k->prefix, what);
+    (void) snprintf(option, sizeof(option), "%s%s", k->prefix, key);
     return config_check_bytes(option, bytes, unit, max, e);
 }
 
-/* A guarantee takes whole extents, and those of all tenants together fit the pool. */
+/* A guarantee takes whole extents. The guarantees of all tenants together must fit the pool. */
 static int config_check_guarantee(const struct config *c, const struct config_pool_keys *k, struct errmsg *e)
 {
     uint64_t n_extents = k->pool_bytes / k->extent_bytes;
@@ -118,7 +118,7 @@ static int config_check_memory(const struct config *c, struct errmsg *e)
     return 0;
 }
 
-/* Also without a GPU: a mistake is reported now, not when the host gets its first GPU. */
+/* Checked without a GPU, too: a mistake is reported now, not when the host gets its first GPU. */
 static int config_check_gpus(const struct config *c, struct errmsg *e)
 {
     const struct config_pool_keys gpu = {
@@ -140,13 +140,13 @@ static int config_check_gpus(const struct config *c, struct errmsg *e)
     if (gpu_uuid_list(c->gpu, CONFIG_GPUS_MAX, uuids, &n, &why) < 0)
         return fail(e, -EINVAL, "--gpu: %s", why.text);
     if (n > 0 && !c->mover_path)
-        return fail(e, -EINVAL, "--gpu needs kvcobra-mover, and --mover is none: give its path");
+        return fail(e, -EINVAL,
+                    "--gpu needs kvcobra-mover, and --mover is none: give the path of kvcobra-mover");
 
     if (c->gpu_lend && c->gpu_extent_bytes % EXTERNAL_MEMORY_UNIT != 0)
-        return fail(
-            e, -EINVAL,
-            "--gpu-lend yes: external memory comes in multiples of %d bytes, --gpu-extent-bytes is %" PRIu64,
-            EXTERNAL_MEMORY_UNIT, c->gpu_extent_bytes);
+        return fail(e, -EINVAL,
+                    "--gpu-lend yes: --gpu-extent-bytes must be a multiple of %d bytes, not %" PRIu64,
+                    EXTERNAL_MEMORY_UNIT, c->gpu_extent_bytes);
 
     if (c->pool_bytes / c->extent_bytes + n * (c->gpu_pool_bytes / c->gpu_extent_bytes) > JOURNAL_EXTENTS_MAX)
         return fail(e, -EINVAL,
@@ -189,7 +189,7 @@ static int config_check_sockets(const struct config *c, struct errmsg *e)
     return config_check_metrics(c, e);
 }
 
-/* ---- pages over a restart, ranges ---- */
+/* ---- restart, ranges ---- */
 
 static int config_check_keep(const struct config *c, struct errmsg *e)
 {
@@ -197,7 +197,7 @@ static int config_check_keep(const struct config *c, struct errmsg *e)
         return 0;
     if (!c->state_dir)
         return fail(e, -EINVAL,
-                    "--keep-pool yes needs --state-dir: pages cannot be read without their tables and keys");
+                    "--keep-pool yes needs --state-dir: without tables and keys, pages cannot be read");
 #ifndef HAVE_SYSTEMD
     return fail(e, -EOPNOTSUPP, "--keep-pool yes: this kvcobrad was built without libsystemd");
 #else

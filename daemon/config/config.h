@@ -68,13 +68,13 @@ struct config {
     size_t n_owned;
 };
 
-/* Every setting has its default. */
+/* Sets every setting to its default. */
 void config_init(struct config *c);
 
-/* A quota of 0 becomes the size of its pool, the default where a person sets none. */
+/* Replaces a quota of 0, which means not set, by its default, the size of its pool. */
 void config_fill_quotas(struct config *c);
 
-/* Return: 0; -EINVAL with a sentence that names the option and what it must be. */
+/* Return: 0; -EINVAL with a sentence that has the option and its permitted values. */
 int config_check(const struct config *c, struct errmsg *e);
 
 /* "65536", "64K", "64M", "2G" (powers of 1024). Return: 0; -EINVAL; -ERANGE. */

@@ -30,7 +30,7 @@ static int config_keys_set_text(struct config *c, const struct setting *k, const
     }
 
     if (k->kind == SETTING_PATH && value[0] != '/' && value[0] != '.' && !strchr(value, '/'))
-        return fail(e, -EINVAL, "%s: \"%s\" is not a path with a folder in it, nor \"none\"", k->name, value);
+        return fail(e, -EINVAL, "%s: \"%s\" is neither \"none\" nor a path that has a \"/\"", k->name, value);
 
     copy = strdup(value);
     owned = copy ? reallocarray(c->owned, c->n_owned + 1, sizeof(*owned)) : NULL;
@@ -96,7 +96,7 @@ static int config_keys_fail_choice(const struct setting *k, const char *value, s
 
     for (size_t i = 0; k->choices[i] && n < sizeof(list); i++)
         n += (size_t) snprintf(list + n, sizeof(list) - n, "%s%s", i > 0 ? ", " : "", k->choices[i]);
-    return fail(e, -EINVAL, "%s: \"%s\" is none of %s", k->name, value, list);
+    return fail(e, -EINVAL, "%s: \"%s\" is not one of %s", k->name, value, list);
 }
 
 static int config_keys_set_choice(struct config *c, const struct setting *k, const char *value,
@@ -156,7 +156,7 @@ struct config_keys_reading {
     int r;
 };
 
-/* inih calls this for every line, also after a failure, which is 0: the first error is kept. */
+/* inih calls this for every line, also after a failure; the first error is kept. Return: 1; 0: failure. */
 static int config_keys_on_line(void *user, const char *section, const char *name, const char *value)
 {
     struct config_keys_reading *f = user;
@@ -166,7 +166,7 @@ static int config_keys_on_line(void *user, const char *section, const char *name
         return 0;
 
     if (section[0] != '\0')
-        f->r = fail(&f->error, -EINVAL, "there are no sections in this file, so no [%.60s]", section);
+        f->r = fail(&f->error, -EINVAL, "[%.60s]: there are no sections in this file", section);
     else if (k && f->seen[k - settings])
         f->r = fail(&f->error, -EINVAL, "%s is set a second time", name);
     else
@@ -190,7 +190,7 @@ int config_load(struct config *c, const char *path, struct errmsg *e)
         return fail(e, errno ? -errno : -EIO, "cannot read %s: %s", path, strerror(errno ? errno : EIO));
     if (line > 0)
         return fail(e, f.r < 0 ? f.r : -EINVAL, "%s, line %d: %.300s", path, line,
-                    f.error.text[0] ? f.error.text : "this is not \"key = value\"");
+                    f.error.text[0] ? f.error.text : "the line is not \"key = value\"");
     return 0;
 }
 

@@ -12,7 +12,7 @@
 struct config;
 struct errmsg;
 
-/* Return: 0; -ENOENT: no such setting; -EINVAL; with a sentence that names key and value; -ENOMEM. */
+/* Sets one setting. Return: 0; -ENOENT: no such setting; -EINVAL: @e names key and value; -ENOMEM. */
 int config_set(struct config *c, const char *key, const char *value, struct errmsg *e);
 
 /**
@@ -23,8 +23,7 @@ int config_set(struct config *c, const char *key, const char *value, struct errm
  */
 int config_load(struct config *c, const char *path, struct errmsg *e);
 
-/* Copies the settings that may change while the daemon runs. Logs each change, and each difference that needs
- * a restart. */
+/* Copies the settings that SIGHUP may change from @fresh. Logs them, and changes that need a restart. */
 void config_reload(struct config *c, const struct config *fresh);
 
 /* Frees the texts that config_set() copied. */

@@ -1,13 +1,13 @@
 /*
- * Limits of the formats, against which the configuration is checked: how a slot number is made up, what the
- * journal has room for, what fits the wire. The rooms above build their structures from them; nothing here
+ * Limits of the formats: the bits of a slot number, the capacity of the journal, sizes on the wire. The
+ * configuration is checked against them, and the rooms above build their structures from them. None of them
  * can be configured.
  */
 #pragma once
 
 #include <stdint.h>
 
-#define SLOT_ALIGN 128    /* slots start at multiples; the smallest slot */
+#define SLOT_ALIGN 128    /* bytes; slots start at multiples, and the smallest slot has this size */
 #define POOL_SLOT_BITS 14 /* of a slot number: the slot in its span, since 2 MiB / SLOT_ALIGN is 1 << 14 */
 #define POOL_SLOTS_PER_SPAN_MAX (1u << POOL_SLOT_BITS)
 #define POOL_SPANS_MAX ((UINT64_C(1) << (32 - POOL_SLOT_BITS)) - 1) /* UINT32_MAX is no slot */
@@ -21,5 +21,5 @@
 
 #define PREALLOCATED_MAX 16 /* extents of a GPU that exist before a tenant needs them */
 
-/* External memory comes in multiples of this: smaller allocations share a block of the driver with others. */
+/* External memory is a multiple of this: smaller allocations share a block of the driver with others. */
 #define EXTERNAL_MEMORY_UNIT (2 << 20)

@@ -1,8 +1,7 @@
 /*
  * TCP addresses of this host's loopback interface, in the form of the setting metrics-address:
- * "127.0.0.1:9110" or
- * "[::1]:9110". Metrics contain the names of all tenants, so every address that another machine could reach
- * is refused.
+ * "127.0.0.1:9110" or "[::1]:9110". Metrics contain the names of all tenants, so every address that another
+ * machine could reach is refused.
  *
  * Used by config_check() and metrics_http.c. It never looks up names.
  */

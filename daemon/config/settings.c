@@ -19,7 +19,7 @@ const char *settings_group_title(enum setting_group group)
 {
     static const char *const titles[SETTINGS_N_GROUPS] = {
         [SETTINGS_SOCKETS] = "Sockets and files",
-        [SETTINGS_MEMORY] = "Memory (65536, 64K, 64M, 2G)",
+        [SETTINGS_MEMORY] = "Memory (sizes such as 65536, 64K, 2G)",
         [SETTINGS_GPUS] = "GPUs",
         [SETTINGS_TIME] = "Time (milliseconds)",
         [SETTINGS_COUNTS] = "Counts",

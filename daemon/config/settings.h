@@ -51,7 +51,7 @@ struct setting {
     uint64_t min, max;          /* of numbers and modes */
     uint64_t number;            /* the default of numbers, modes and choices */
     const char *text;           /* the default of paths and texts; NULL: none */
-    const char *default_from;   /* the setting whose value is the default; NULL: @number or @text is */
+    const char *default_from;   /* the setting whose value is the default; NULL: @number or @text */
     const char *help;           /* one sentence without its full stop */
     const char *details;        /* further sentences for kvcobrad.conf(5); NULL: none */
 };
@@ -64,7 +64,7 @@ extern const size_t settings_n;
 /* NULL: there is no such setting. */
 const struct setting *settings_find(const char *name);
 
-/* "Memory (65536, 64K, 64M, 2G)". */
+/* "Memory (sizes such as 65536, 64K, 2G)". */
 const char *settings_group_title(enum setting_group group);
 
 /* Whether the setting is a number with a maximum, which config_check() and the man page mention. */
@@ -72,8 +72,7 @@ bool settings_has_range(const struct setting *s);
 
 #define SETTINGS_VALUE_BYTES 128
 
-/* The default as a person writes it: "4G", "0660", "auto", "none", or the name in @default_from. Returns
- * @ret. */
+/* The default as a person writes it: "4G", "0660", "auto", "none", or @default_from. Returns @ret. */
 const char *settings_default(const struct setting *s, char ret[static SETTINGS_VALUE_BYTES]);
 
 /* A number as a person writes it: "64K" for a setting in bytes, else "65536". Returns @ret. */

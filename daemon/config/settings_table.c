@@ -1,5 +1,4 @@
-/* The rows of the table of settings; see settings.h. Paragraphs of the man pages have the order of the
- * rows. */
+/* The rows of the table of settings, in the order of the man pages; see settings.h. */
 #include "daemon/config/settings.h"
 
 #include "daemon/config/config.h"
@@ -76,10 +75,11 @@ const struct setting settings[] = {
         .group = SETTINGS_SOCKETS,
         MEMBER(const char *, metrics_address),
         .argument = "ADDRESS",
-        .help = "Loopback address that serves metrics over HTTP instead of a socket, such as 127.0.0.1:9110 "
-                "or [::1]:9110",
-        .details =
-            "Every user of the host can read metrics there. Addresses that are not loopback are refused.",
+        .help =
+            "Loopback address that serves metrics over HTTP, such as 127.0.0.1:9110 or [::1]:9110; excludes "
+            "metrics-socket",
+        .details = "Every user of the host can read the metrics at this address. Addresses that are not "
+                   "loopback are refused.",
     },
     {
         .name = "state-dir",
@@ -88,8 +88,9 @@ const struct setting settings[] = {
         .group = SETTINGS_SOCKETS,
         MEMBER(const char *, state_dir),
         .argument = "DIR",
-        .help =
-            "Folder for tables, the active set and the secret of the keys; without one they are lost at exit",
+        .help = "Folder for tables, the active set and the secret of the keys; without a folder, kvcobrad "
+                "loses them "
+                "when it exits",
     },
     {
         .name = "keep-pool",
@@ -101,7 +102,9 @@ const struct setting settings[] = {
         .choices = keep_names,
         .number = KEEP_AUTO,
         .help = "Persist pages over a restart in the descriptor store of systemd: auto, yes or no",
-        .details = "Needs state-dir. auto is yes if $FDSTORE, which systemd sets, is above 0, else no.",
+        .details = "Pages are persisted only if state-dir is set. auto means yes if systemd sets $FDSTORE to "
+                   "more than 0, "
+                   "else no.",
     },
     /* ---- memory ---- */
     {
@@ -114,7 +117,8 @@ const struct setting settings[] = {
         .max = UINT64_MAX,
         .number = 4 * GIB,
         .help = "Maximum bytes of the pool of pages in host memory",
-        .details = "A multiple of extent-bytes. A persisted pool grows at a restart and does not shrink.",
+        .details =
+            "Must be a multiple of extent-bytes. At a restart, a persisted pool can grow, but not shrink.",
     },
     {
         .name = "extent-bytes",
@@ -126,7 +130,7 @@ const struct setting settings[] = {
         .max = UINT64_MAX,
         .number = 64 * MIB,
         .help = "Bytes of an extent, the memory object that the pool grows by",
-        .details = "A multiple of span-bytes. A persisted pool is lost if this value changes.",
+        .details = "Must be a multiple of span-bytes. A persisted pool is lost if this value changes.",
     },
     {
         .name = "span-bytes",
@@ -138,7 +142,7 @@ const struct setting settings[] = {
         .max = UINT64_MAX,
         .number = 2 * MIB,
         .help = "Bytes of a span, the unit that extents are divided into",
-        .details = "A multiple of 4096. A persisted pool is lost if this value changes.",
+        .details = "Must be a multiple of 4096. A persisted pool is lost if this value changes.",
     },
     {
         .name = "arena-bytes",
@@ -149,8 +153,8 @@ const struct setting settings[] = {
         .min = 1,
         .max = UINT64_MAX,
         .number = 64 * MIB,
-        .help = "Bytes of the arena that each client writes its pages in",
-        .details = "A multiple of 4096.",
+        .help = "Bytes of each client's arena, the memory that the client writes new pages to",
+        .details = "Must be a multiple of 4096.",
     },
     {
         .name = "quota-bytes",
@@ -172,9 +176,10 @@ const struct setting settings[] = {
         MEMBER(uint64_t, guarantee_bytes),
         .argument = "SIZE",
         .max = UINT64_C(1) << 50,
-        .help = "Bytes of the pool that each tenant can always have",
-        .details = "Rounded up to whole extents. The guarantees of as many tenants as tenants allows must "
-                   "fit the pool.",
+        .help = "Bytes of the pool that are guaranteed to each tenant",
+        .details = "The value is rounded up to whole extents. The guarantees of the maximum number of "
+                   "tenants together "
+                   "must fit the pool: see tenants.",
     },
     {
         .name = "lendable",
@@ -197,7 +202,7 @@ const struct setting settings[] = {
         .max = UINT64_MAX,
         .help = "Maximum bytes of the second moments of live keys and values that clients may report; 0 "
                 "refuses them",
-        .details = "kvcobra(1) solves tables from them.",
+        .details = "\"kvcobra recalibrate\" solves a table from these moments.",
     },
     {
         .name = "ghosts",
@@ -208,7 +213,7 @@ const struct setting settings[] = {
         .min = 16,
         .max = 1u << 24,
         .number = 16384,
-        .help = "Keys of evicted chunks remembered per tenant",
+        .help = "Number of evicted pages per tenant whose keys are remembered",
     },
     {
         .name = "table-bytes",
@@ -229,9 +234,11 @@ const struct setting settings[] = {
         .group = SETTINGS_GPUS,
         MEMBER(const char *, gpu),
         .argument = "UUIDS",
-        .help = "GPUs with a pool of their own: up to 16 UUIDs separated by commas, or first",
-        .details = "\"nvidia-smi -L\" prints UUIDs. first is the GPU that the driver lists first. Persisted "
-                   "pages of a GPU that is not in the list are lost.",
+        .help = "GPUs that get a pool: up to 16 UUIDs separated by commas, or \"first\", which is the GPU "
+                "that the "
+                "driver lists first",
+        .details =
+            "\"nvidia-smi -L\" prints UUIDs. Persisted pages of a GPU that is not in the list are lost.",
     },
     {
         .name = "gpu-pool-bytes",
@@ -242,9 +249,10 @@ const struct setting settings[] = {
         .min = 1,
         .max = UINT64_MAX,
         .number = 1 * GIB,
-        .help = "Maximum bytes of the pool on each GPU",
-        .details = "A multiple of gpu-extent-bytes. The memory that models and their own caches need must "
-                   "fit beside it.",
+        .help = "Maximum bytes of the pool of pages on each GPU",
+        .details = "Must be a multiple of gpu-extent-bytes. The GPU must have enough other memory for the "
+                   "models and "
+                   "their own caches.",
     },
     {
         .name = "gpu-extent-bytes",
@@ -256,8 +264,9 @@ const struct setting settings[] = {
         .max = UINT64_MAX,
         .number = 64 * MIB,
         .help = "Bytes of an extent of GPU memory",
-        .details = "A multiple of gpu-span-bytes and of the unit in which the driver shares memory, 2M on "
-                   "most GPUs.",
+        .details =
+            "Must be a multiple of gpu-span-bytes and of the unit in which the driver shares memory, 2M on "
+            "most GPUs.",
     },
     {
         .name = "gpu-span-bytes",
@@ -269,7 +278,7 @@ const struct setting settings[] = {
         .max = UINT64_MAX,
         .number = 2 * MIB,
         .help = "Bytes of a span, the unit that extents of GPU memory are divided into",
-        .details = "A multiple of 4096.",
+        .details = "Must be a multiple of 4096.",
     },
     {
         .name = "gpu-quota-bytes",
@@ -292,8 +301,8 @@ const struct setting settings[] = {
         MEMBER(uint64_t, gpu_guarantee_bytes),
         .argument = "SIZE",
         .max = UINT64_C(1) << 50,
-        .help = "Bytes of each GPU's pool that each tenant can always have",
-        .details = "Rounded up to whole extents, as guarantee-bytes.",
+        .help = "Bytes of each GPU's pool that are guaranteed to each tenant",
+        .details = "The value is rounded up to whole extents, as guarantee-bytes is.",
     },
     {
         .name = "gpu-spare-extents",
@@ -303,7 +312,7 @@ const struct setting settings[] = {
         .argument = "N",
         .max = PREALLOCATED_MAX,
         .number = 1,
-        .help = "Extents preallocated on each GPU",
+        .help = "Number of extents that are preallocated on each GPU",
         .details = "A client that needs an extent while none is preallocated gets EAGAIN and retries.",
     },
     {
@@ -312,12 +321,14 @@ const struct setting settings[] = {
         .group = SETTINGS_GPUS,
         .reloads = true,
         MEMBER(bool, gpu_lend),
-        .argument = "YES",
-        .help = "Accept external memory: GPU memory that clients allocated and registered for the pool, yes "
-                "or no",
-        .details = "Clients register memory with kvc_client_lend(). Pages in external memory are lost when "
-                   "the client that registered it exits, and when kvcobrad exits; a client that reads them "
-                   "at that moment reads undefined data. yes needs gpu-extent-bytes to be a multiple of 2M.",
+        .argument = "YES|NO",
+        .help = "Whether clients may register GPU memory that they allocated as external memory of the pool: "
+                "yes or no",
+        .details =
+            "Clients register memory with kvc_client_lend(). Pages in external memory are lost when the "
+            "client "
+            "that registered it exits, and when kvcobrad exits; a client that reads such a page at that "
+            "moment reads undefined data. With yes, gpu-extent-bytes must be a multiple of 2M.",
     },
     {
         .name = "gpu-reuse-ms",
@@ -327,8 +338,9 @@ const struct setting settings[] = {
         .argument = "MS",
         .max = DAY_MS,
         .number = 2000,
-        .help = "Delay before GPU memory of an exited process is reused, counted from when the driver stops "
-                "listing the process",
+        .help = "Delay before GPU memory of an exited process is reused; it begins when the driver no longer "
+                "lists "
+                "the process",
         .details = "Kernels of a process may still run, and write, after the process has exited.",
     },
     {
@@ -374,7 +386,8 @@ const struct setting settings[] = {
         .argument = "MS",
         .max = 365 * DAY_MS,
         .number = 600000,
-        .help = "Time during which a replaced table still takes pages and can be rolled back to",
+        .help = "Time after the replacement of a table during which it still accepts pages and a rollback "
+                "can restore it",
     },
     /* ---- counts ---- */
     {
@@ -409,7 +422,8 @@ const struct setting settings[] = {
         .min = 1,
         .max = 1u << 20,
         .number = 1024,
-        .help = "Maximum number of sessions per tenant, with disconnected ones that still hold pages",
+        .help =
+            "Maximum number of sessions per tenant, including disconnected sessions that still hold pages",
     },
     {
         .name = "tenants",
@@ -493,7 +507,7 @@ const struct setting settings[] = {
         .choices = ev_backend_names,
         .number = EV_AUTO,
         .help = "Kernel interface of the event loop: auto, io_uring or epoll",
-        .details = "auto is io_uring where the kernel allows it, else epoll.",
+        .details = "auto means io_uring if the kernel allows it, else epoll.",
     },
     {
         .name = "work-threads",
@@ -504,7 +518,7 @@ const struct setting settings[] = {
         .min = 1,
         .max = 64,
         .number = 2,
-        .help = "Worker threads, which copy and check pages and tables beside the event loop",
+        .help = "Number of worker threads, which copy and check pages and tables",
     },
     {
         .name = "work-queue",
@@ -515,7 +529,8 @@ const struct setting settings[] = {
         .min = 1,
         .max = 1u << 16,
         .number = 256,
-        .help = "Maximum number of requests queued for or running on worker threads; more get EAGAIN",
+        .help =
+            "Maximum number of requests that wait for or run on worker threads; further requests get EAGAIN",
     },
     {
         .name = "work-inline-bytes",
@@ -538,7 +553,7 @@ const struct setting settings[] = {
         .argument = "N",
         .max = 7,
         .number = 6,
-        .help = "Most verbose level that is logged: 3 errors, 4 warnings, 5 notices, 6 events, 7 debugging",
+        .help = "Most detailed level that is logged: 3 errors, 4 warnings, 5 notices, 6 events, 7 debugging",
     },
 };
 

@@ -15,7 +15,7 @@
 
 enum {
     OPEN_MS = 60000, /* the driver's first context on a machine with eight GPUs takes more than ten seconds */
-    PASSING_MS = 4000, /* pauses up to this length: clients wait that long */
+    PASSING_MS = 4000, /* clients get EAGAIN instead of ENODEV during pauses up to this length */
 };
 
 __attribute__((format(printf, 2, 3))) static void gpu_open_unavailable(struct device *d, const char *fmt, ...)
@@ -36,8 +36,8 @@ __attribute__((format(printf, 2, 3))) static void gpu_open_unavailable(struct de
 }
 
 /*
- * The mover ended for whatever reason: a new one may open the device. If movers end again and again, the
- * device is unavailable.
+ * Called when the mover ended. A new mover may open the device, so clients get EAGAIN. After several movers
+ * in a row they get ENODEV.
  */
 static void gpu_open_mover_ended(struct device *d, const char *why)
 {
@@ -47,13 +47,13 @@ static void gpu_open_mover_ended(struct device *d, const char *why)
     d->is_passing = is_passing;
 }
 
-/* Whether the device can have the configured sizes; if not it becomes UNAVAILABLE. */
+/* Whether the configured sizes fit the device; if not, the device becomes UNAVAILABLE. */
 static bool gpu_open_fits(struct device *d, const Kvcobra__MoverOpened *m)
 {
     if (m->granularity == 0 || d->extent_bytes % m->granularity != 0)
         gpu_open_unavailable(d,
-                             "extents of %" PRIu64 " bytes are no multiple of the %" PRIu64
-                             " bytes that %.60s shares memory in: change --gpu-extent-bytes",
+                             "extents of %" PRIu64 " bytes are not a multiple of %" PRIu64
+                             " bytes, the unit in which %.60s shares memory: change --gpu-extent-bytes",
                              d->extent_bytes, m->granularity, m->name);
     else if (d->store.pool.pool_bytes > m->bytes)
         gpu_open_unavailable(d,
@@ -94,15 +94,15 @@ static void gpu_open_on_opened(void *ctx, struct mover_reply *reply)
     m = reply->body->open;
     if (!gpu_open_fits(d, m))
         return;
-    if (d->uuid[0] == '\0' &&
-        gpu_uuid_read(m->uuid, d->uuid) == 0) { /* from now on "first" is this GPU, for every later mover */
+    if (d->uuid[0] == '\0' && gpu_uuid_read(m->uuid, d->uuid) == 0) {
+        /* from now on, "first" is this GPU, for every later mover */
         persist_write_places(d->gpus->persist);
         gpu_open_begin(d);
         return;
     }
 
     if (!gpu_uuid_equal(d->uuid, m->uuid)) {
-        gpu_open_unavailable(d, "kvcobra-mover opened %.60s instead", m->uuid);
+        gpu_open_unavailable(d, "kvcobra-mover opened %.60s instead of %s", m->uuid, d->uuid);
         return;
     }
 
@@ -133,8 +133,8 @@ static void gpu_open_begin(struct device *d)
     if (r == -EAGAIN)
         gpu_open_mover_ended(d, "kvcobra-mover ended or could not be started, and will be started again");
     else if (r < 0)
-        gpu_open_unavailable(d, "cannot start %s, which uses the GPUs' driver: %s",
-                             d->gpus->config->mover_path, strerror(-r));
+        gpu_open_unavailable(d, "cannot start %s, which uses the GPU driver: %s", d->gpus->config->mover_path,
+                             strerror(-r));
 }
 
 void gpu_open_all(struct gpus *gpus)

@@ -65,7 +65,7 @@ static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CREATE;
     request.create = &create;
     r = mover_ask(d->gpus->mover, &request, NULL, 0, GPU_CREATE_MS, gpu_pool_on_created, g);
-    return r < 0 ? fail(e, r, "kvcobra-mover cannot be asked now: %s", strerror(-r)) : 0;
+    return r < 0 ? fail(e, r, "cannot send a request to kvcobra-mover: %s", strerror(-r)) : 0;
 }
 
 static int gpu_pool_take_extent(void *ctx, int *ret_fd, struct errmsg *e)
@@ -77,7 +77,10 @@ static int gpu_pool_take_extent(void *ctx, int *ret_fd, struct errmsg *e)
 
 /* ---- dead processes ---- */
 
-/* Holds are found by their cells in the journal, also orphaned ones. Rare, so the whole list is searched. */
+/*
+ * Retires the extents of all pages that @session holds. The cells of the journal have all holds, orphaned
+ * ones too. This is rare, so the whole list is searched.
+ */
 static void gpu_pool_retire_held(const struct journal *j, struct store *st, uint32_t session)
 {
     for (uint64_t i = 0; i < j->head->n_holds; i++) {
@@ -94,8 +97,7 @@ void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *w
     struct store *st = &g->device->store;
 
     log_event(LOG_WARNING, "memory-retired",
-              "device=%s session=%" PRIu32 " message=\"%s: extents that its process used take no "
-              "new pages\"",
+              "device=%s session=%" PRIu32 " message=\"%s: extents that its process used take no new pages\"",
               g->device->name, session, why);
     retire_reserved(st, session);
     gpu_pool_retire_held(&g->device->gpus->persist->journal, st, session);
@@ -171,7 +173,7 @@ static void gpu_pool_end_delay(struct gpu_pool *g, uint64_t now_ms)
     store_discard_reserved(&g->device->store, SLOT_WITHOUT_SESSION);
 }
 
-/* ---- life ---- */
+/* ---- creation, tick, metrics ---- */
 
 int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, struct errmsg *e)
 {

@@ -1,7 +1,7 @@
 /*
- * What a pool on a GPU needs beside its store: the mover creates its extents (preallocated.h) and lists the
- * processes that use the device, so that memory of dead processes can be used again (quarantine.h).
- * Requests to the mover are answered later, on the loop.
+ * The part of a GPU's pool beside its store. The mover creates the extents (preallocated.h) and lists the
+ * processes that use the device, so that memory of dead processes can be used again (quarantine.h). The
+ * mover's answers arrive later, through the event loop.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ struct gpu_pool {
     struct preallocated preallocated;
     struct quarantine quarantine;
     uint64_t reuse_ms;
-    uint64_t delay_until_ms; /* until then, slots without a session are not used; 0: there are none */
+    uint64_t delay_until_ms; /* slots without a session are not used before; 0: no such slots */
 };
 
 enum {
@@ -40,20 +40,20 @@ int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, str
 struct gpu_pool *gpu_pool_free(struct gpu_pool *g);
 
 /*
- * The process of @session is gone. What it reserved and held stays until gpu_sessions.end(), which this
- * function or a tick calls.
+ * Called when the process of @session is gone. Its reservations and holds stay until gpu_sessions.end(),
+ * which this function or a tick calls.
  */
 void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid);
 
 /*
- * After a restart with slots without a session: the mover of the earlier process may still write there. It
- * ended with that process, so they are free after the same delay as slots of clients.
+ * Called after a restart that found slots without a session. The mover of the earlier process may still write
+ * to them. That mover ended with its process, so the slots are free after the same delay as slots of clients.
  */
 void gpu_pool_delay_reuse(struct gpu_pool *g);
 
 /*
- * Retires all extents in which @session reserved or holds a slot: its process may write there, and its end
- * cannot be observed.
+ * Retires all extents in which @session reserved or holds a slot, because its process may write to them and
+ * the end of its kernels cannot be observed.
  */
 void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *why);
 

@@ -1,9 +1,10 @@
 /*
  * See mover.h.
  *
- * Requests form one queue, of which only the head is with the mover. So a death costs little, a timeout
- * counts from when the work began, and answers come in one order. The mover is trusted with GPU memory, not
- * with this process: if an answer does not fit its request, the mover is killed.
+ * Requests form one queue, and only its head is sent to the mover. So a mover that dies loses the work of one
+ * request, a timeout counts from the start of the work, and answers arrive in the order of requests. The
+ * mover is trusted with GPU memory, not with this process: if an answer does not fit its request, the mover
+ * is killed.
  */
 #include "daemon/gpu/mover.h"
 
@@ -21,7 +22,10 @@
 #include "daemon/gpu/mover_process.h"
 #include "daemon/loop/log.h"
 
-enum { DEVICES_MAX = 16 /* whose OPEN is recorded */, REOPEN_MS = 1000 };
+enum {
+    DEVICES_MAX = 16, /* devices whose OPEN is recorded */
+    REOPEN_MS = 1000,
+};
 
 struct mover_request {
     struct mover_request *next;
@@ -38,8 +42,8 @@ struct mover_request {
 
 struct mover_open { /* as it was sent; the mover ignores the id */
     uint32_t device;
-    bool is_lost;    /* the present mover could not open it */
-    uint64_t try_ms; /* then: not tried again before */
+    bool is_closed;    /* the present mover could not open the device */
+    uint64_t retry_ms; /* if is_closed: the OPEN is not sent again before */
     uint64_t timeout_ms;
     size_t bytes;
     uint8_t *packet;
@@ -53,9 +57,9 @@ struct mover {
     struct ev_source *death;  /* NULL: no process */
     struct ev_source *alarm;
     int timer;
-    struct mover_request *queue, **queue_end; /* the head is with the mover when `asked` */
+    struct mover_request *queue, **queue_end; /* the head is with the mover if head_sent */
     size_t n_queue;
-    bool asked;
+    bool head_sent;
     struct mover_open opens[DEVICES_MAX];
     size_t n_opens;
     uint64_t next_id, n_starts, started_ms, may_start_ms;
@@ -64,7 +68,7 @@ struct mover {
 
 /* ---- requests ---- */
 
-static struct mover_request *mover_drop_request(struct mover_request *q)
+static struct mover_request *mover_request_drop(struct mover_request *q)
 {
     for (size_t i = 0; q && i < q->n_fds; i++)
         (void) close(q->fds[i]);
@@ -74,7 +78,7 @@ static struct mover_request *mover_drop_request(struct mover_request *q)
 
 static void mover_request_freep(struct mover_request **q)
 {
-    *q = mover_drop_request(*q);
+    *q = mover_request_drop(*q);
 }
 
 static void mover_append(struct mover *m, struct mover_request *q)
@@ -127,15 +131,15 @@ static void mover_send_next(struct mover *m)
     struct mover_request *q = m->queue;
     size_t n_fds;
 
-    if (m->asked || !q || !m->stream)
+    if (m->head_sent || !q || !m->stream)
         return;
 
     n_fds = q->n_fds;
     q->n_fds = 0; /* transferred, also on failure */
-    m->asked = true;
+    m->head_sent = true;
     mover_set_timer(m, q->timeout_ms > 0 ? q->timeout_ms : 1);
     if (ev_stream_send(m->stream, q->packet, q->bytes, q->fds, n_fds) < 0)
-        mover_set_timer(m, 1); /* Fail from the timer, not here: the caller has not returned yet */
+        mover_set_timer(m, 1); /* fail from the timer, not here: the caller has not returned yet */
 }
 
 /* ---- disconnecting ---- */
@@ -160,7 +164,7 @@ static void mover_disconnect(struct mover *m, const char *why)
     struct errmsg e;
 
     m->stream = ev_source_free(m->stream);
-    m->asked = false;
+    m->head_sent = false;
     mover_set_timer(m, 0);
     mover_process_kill(&m->process);
     mover_note_gone(m);
@@ -206,8 +210,8 @@ static void mover_remember_open(struct mover *m, const struct mover_request *q)
 }
 
 /*
- * A device that an earlier mover had open and this one cannot open: it is opened again with the next
- * request for it.
+ * This mover cannot open a device that an earlier mover had open. The next request for the device sends the
+ * OPEN again.
  */
 static void mover_note_closed(struct mover *m, const struct mover_request *q, const char *why)
 {
@@ -217,8 +221,8 @@ static void mover_note_closed(struct mover *m, const struct mover_request *q, co
     if (!o)
         return;
 
-    o->is_lost = true;
-    o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
+    o->is_closed = true;
+    o->retry_ms = ev_now_ms(m->ev) + REOPEN_MS;
 }
 
 /* Whether the answer fits the head of the queue. */
@@ -237,7 +241,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
     Kvcobra__MoverReply *body = NULL;
     int r = mover_reply_unpack(data, p->bytes, &body);
 
-    if (r < 0 || !m->asked || !mover_fits(m->queue, body, p)) {
+    if (r < 0 || !m->head_sent || !mover_fits(m->queue, body, p)) {
         mover_reply_free(body);
         wire_packet_close_fds(p);
         mover_disconnect(m, "its answer did not fit the request");
@@ -251,7 +255,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
                                     .fd = p->n_fds > 0 ? p->fds[0] : -1,
                                     .body = body->err == 0 ? body : NULL};
 
-        m->asked = false;
+        m->head_sent = false;
         mover_set_timer(m, 0);
         if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && body->err == 0)
             mover_remember_open(m, q);
@@ -268,11 +272,11 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
 
 static void mover_on_end(void *ctx, int err)
 {
-    mover_disconnect(ctx,
-                     err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err) : "the log says how");
+    mover_disconnect(ctx, err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err)
+                                                                         : "the log has the reason");
 }
 
-/* Its last answers may still be unread: the stream ends by itself. */
+/* The mover's last answers may still be unread, so the stream stays until it ends by itself. */
 static void mover_on_death(void *ctx)
 {
     struct mover *m = ctx;
@@ -287,7 +291,7 @@ static void mover_on_alarm(void *ctx)
     struct mover *m = ctx;
     uint64_t n_times;
 
-    if (read(m->timer, &n_times, sizeof(n_times)) != sizeof(n_times) || !m->asked)
+    if (read(m->timer, &n_times, sizeof(n_times)) != sizeof(n_times) || !m->head_sent)
         return; /* the timer was set again meanwhile */
 
     log_event(LOG_ERR, "mover-slow",
@@ -322,7 +326,7 @@ static int mover_queue_open(struct mover *m, const struct mover_open *o)
     if (r == 0)
         r = mover_request_unpack(o->packet, o->bytes, &request);
     if (r < 0) {
-        (void) mover_drop_request(q);
+        (void) mover_request_drop(q);
         return r;
     }
 
@@ -342,7 +346,7 @@ static int mover_queue_opens(struct mover *m)
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < m->n_opens; i++) {
-        m->opens[i].is_lost = false;
+        m->opens[i].is_closed = false;
         r = mover_queue_open(m, &m->opens[i]);
     }
     return r;
@@ -447,15 +451,15 @@ static uint32_t mover_device_of(const Kvcobra__MoverRequest *m)
     }
 }
 
-/* Opens a device again that this mover could not open. */
+/* Queues the OPEN of a device that this mover could not open. */
 static int mover_open_again(struct mover *m, uint32_t device)
 {
     struct mover_open *o = mover_find_open(m, device);
 
-    if (!o || !o->is_lost || ev_now_ms(m->ev) < o->try_ms)
+    if (!o || !o->is_closed || ev_now_ms(m->ev) < o->retry_ms)
         return 0;
 
-    o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
+    o->retry_ms = ev_now_ms(m->ev) + REOPEN_MS;
     return mover_queue_open(m, o);
 }
 

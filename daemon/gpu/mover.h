@@ -1,8 +1,8 @@
 /*
  * The daemon's link to kvcobra-mover, the process that uses the GPUs' driver (mover/README.md). Requests go
- * to it over a socket pair and are answered from the event loop, which never waits. One request is with the
- * mover at a time; the others wait in a queue here. The mover may die at any moment: it has no state that
- * matters, and the next request starts another one.
+ * to it over a socket pair, and the event loop, which never waits, delivers the answers. The mover has one
+ * request at a time; the others wait in a queue. The mover may die at any moment: a later mover needs none of
+ * its state, and the next request starts one.
  */
 #pragma once
 
@@ -48,21 +48,20 @@ static inline void mover_freep(struct mover **m)
  * @request:    packed before this returns; its id is set here
  * @fds:        [n_fds] borrowed: copied
  * @timeout_ms: from when it is sent; a mover that takes longer is killed
- * @done:       called exactly once, after this returned 0, from the event loop, mover_free() or another
- * callback
+ * @done:       called exactly once after this returned 0, by the event loop, mover_free() or another callback
  *
  * Successful OPEN requests are recorded and sent to each new mover before all others. If a new mover cannot
  * open a device, the OPEN is sent again, at most once a second, before a request for that device. When the
  * mover dies, unanswered requests fail with -ECONNRESET.
  *
- * Return: 0; -EAGAIN: MOVER_REQUESTS_MAX wait, or it died and may not be started yet; -ENOSPC: more than 16
- * devices; -EMSGSIZE, -ENOMEM; errno of starting it or of copying descriptors.
+ * Return: 0; -EAGAIN: MOVER_REQUESTS_MAX requests wait, or the mover died and may not be started yet;
+ * -ENOSPC: more than 16 devices; -EMSGSIZE, -ENOMEM; errno of starting the mover or of copying descriptors.
  */
 int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, size_t n_fds,
               uint64_t timeout_ms, mover_done done, void *ctx);
 
-/* @ctx becomes invalid: its callbacks are not called, descriptors of its answers are closed. */
+/* For a @ctx that becomes invalid: its callbacks are not called, descriptors of its answers are closed. */
 void mover_cancel_callbacks(struct mover *m, const void *ctx);
 
-/* @ret_pid: 0: none is running; @ret_restarts: starts after the first */
+/* @ret_pid: 0: no mover runs; @ret_restarts: starts after the first */
 void mover_get_info(const struct mover *m, pid_t *ret_pid, uint64_t *ret_restarts);

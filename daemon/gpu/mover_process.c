@@ -91,9 +91,8 @@ int mover_process_start(const char *path, struct mover_process *ret_process, int
     if (r < 0)
         return r;
 
-    p.pidfd =
-        (int) syscall(SYS_pidfd_open, p.pid,
-                      0); /* close-on-exec; the child is not collected yet, so the pid is still its own */
+    /* close-on-exec; the child is not collected yet, so the pid is still its own */
+    p.pidfd = (int) syscall(SYS_pidfd_open, p.pid, 0);
     if (p.pidfd < 0) {
         r = -errno;
         (void) kill(p.pid, SIGKILL);
@@ -116,7 +115,7 @@ void mover_process_kill(struct mover_process *p)
     (void) syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
 }
 
-/* A warning, unless the daemon ended it. */
+/* Logs the end, as a warning unless the daemon killed the process or its status is 0. */
 static void mover_process_log_end(const struct mover_process *p, int status)
 {
     int level = p->killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0) ? LOG_INFO : LOG_WARNING;

@@ -1,4 +1,4 @@
-/* Starts kvcobra-mover, and collects it when it ended. For mover.c. */
+/* Starts kvcobra-mover, and collects it after it ended. Used by mover.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,8 +7,8 @@
 struct errmsg;
 
 struct mover_process {
-    pid_t pid;   /* 0: none, or it was collected */
-    int pidfd;   /* readable once it ended; -1: none */
+    pid_t pid;   /* 0: no process, or it was collected */
+    int pidfd;   /* readable once the process ended; -1: none */
     bool killed; /* by mover_process_kill() */
 };
 
@@ -27,7 +27,7 @@ int mover_process_start(const char *path, struct mover_process *ret_process, int
 void mover_process_kill(struct mover_process *p);
 
 /*
- * Collects the process and logs how it ended; kills it first if it runs. If the driver keeps it longer than
- * a second, it is left to the process that collects orphans of this one.
+ * Collects the process and logs how it ended; kills it first if it runs. If the driver delays the end by more
+ * than a second, the process is not collected here: init collects it after kvcobrad has exited.
  */
 void mover_process_end(struct mover_process *p);

@@ -1,10 +1,10 @@
 /*
  * Preallocated extents of a GPU. The event loop never waits for the mover, so a short queue of descriptors
- * is filled in advance, one at a time; they belong to no tenant until a pool takes one. struct
- * preallocated_maker hides who creates them.
+ * is filled in advance, one at a time. They belong to no tenant until a pool takes one. The callback in
+ * struct preallocated_maker creates them.
  *
- * They count with the extents of the pool: together they never exceed what the pool may have. When creating
- * one fails, the next try waits longer each time, and its error is the answer until one succeeds.
+ * Preallocated extents and those of the pool together never exceed the pool's maximum. Each time a creation
+ * fails, the pause before the next try doubles. preallocated_take() returns the error until one succeeds.
  */
 #pragma once
 
@@ -21,8 +21,8 @@ enum {
 
 struct preallocated_maker {
     /*
-     * Begins to create one: preallocated_add() or preallocated_fail() is called once, later. Return: 0;
-     * errno: not now.
+     * Begins to create an extent; preallocated_add() or preallocated_fail() is called once, later.
+     * Return: 0; errno with a sentence: a failure, as reported by preallocated_fail().
      */
     int (*begin)(void *ctx, struct errmsg *e);
     void *ctx;
@@ -43,7 +43,8 @@ struct preallocated {
 
 /* @n_wanted: at most PREALLOCATED_MAX. @maker: copied; its context outlives the queue. */
 void preallocated_init(struct preallocated *s, const struct preallocated_maker *maker, uint32_t n_wanted);
-/* closes them; none is being created, or its callback was cancelled */
+
+/* Closes the extents. None is being created, or the callback was cancelled. */
 void preallocated_deinit(struct preallocated *s);
 
 /**
@@ -51,14 +52,14 @@ void preallocated_deinit(struct preallocated *s);
  * @room:   extents that the pool may still add
  * @ret_fd: the caller's
  *
- * Also begins to create another one. Return: 0; -EAGAIN: one is being created, or creating one failed and
- * will be tried again; -ENOMEM: the device has no memory left, which is tried again too.
+ * Also begins to create another extent. Return: 0; -EAGAIN: an extent is being created, or the last creation
+ * failed and will be tried again; -ENOMEM: the device has no memory left, and creation will be tried again.
  */
 int preallocated_take(struct preallocated *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e);
 
 /*
- * At each tick: begins to create one if fewer exist than wanted, @room allows it, and no pause is on.
- * Closes those that @room does not allow.
+ * At each tick: begins to create an extent if fewer exist than wanted, @room allows one, and no pause runs.
+ * Closes the extents that @room does not allow.
  */
 void preallocated_tick(struct preallocated *s, uint32_t room, uint64_t now_ms);
 

@@ -25,7 +25,7 @@ void quarantine_deinit(struct quarantine *q)
     *q = (struct quarantine){0};
 }
 
-/* Removed first: the callback may look at the list. The last entry takes its place. */
+/* The entry is removed before the callback, which may read the list. The last entry takes its place. */
 static void quarantine_retire(struct quarantine *q, uint32_t i, const char *why)
 {
     uint32_t session = q->entries[i].session;
@@ -78,7 +78,7 @@ void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uin
 
         x->was_gone = false;
         if (quarantine_is_listed(pids, n, x->pid))
-            x->since_ms = now_ms; /* the driver answered: the patience begins again */
+            x->since_ms = now_ms; /* the driver answered: the time limit of patience_ms starts again */
         else
             x->unlisted_ms = now_ms > 0 ? now_ms : 1;
     }
@@ -100,8 +100,8 @@ void quarantine_retire_all(struct quarantine *q, const char *why)
 
 void quarantine_tick(struct quarantine *q, uint64_t now_ms)
 {
-    for (uint32_t i = q->n;
-         i-- > 0;) { /* from the end: a removed entry is replaced by one that was checked already */
+    /* from the end, so that a removed entry is replaced by one that was checked already */
+    for (uint32_t i = q->n; i-- > 0;) {
         const struct quarantined *x = &q->entries[i];
         uint32_t session = x->session;
 

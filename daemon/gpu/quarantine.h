@@ -10,12 +10,12 @@
  * needed, never shorter.
  *
  * All slots of a process are released together, so an entry is a process; its slots are found through its
- * session. If no list can be had (this machine has none, an MPS server, no answer within the patience, too
+ * session. If no list is available (this machine has none, an MPS server, no answer within patience_ms, too
  * many dead processes at once), all memory that the process could access is *retired* instead: it never
  * takes a page again.
  *
- * Knows neither mover nor pool: two callbacks report what to do. Time is the caller's. Bounded: @n_max
- * entries.
+ * This file calls neither mover nor pool: two callbacks of struct quarantine_owner release and retire. The
+ * caller passes the time. The number of entries is at most @n_max.
  */
 #pragma once
 
@@ -26,13 +26,10 @@
 
 struct errmsg;
 
-struct quarantine_owner {
-    /*
-     * The session's reservations and holds end, their memory may be used again. The entry is removed before
-     * the call.
-     */
+struct quarantine_owner { /* an entry is removed before its callback is called */
+    /* Ends the session's reservations and holds; their memory may be used again. */
     void (*release)(void *ctx, uint32_t session);
-    /* The same, but the memory must not be used again: @why is a sentence. */
+    /* Ends them, too, but the memory must not be used again. @why: a sentence. */
     void (*retire)(void *ctx, uint32_t session, const char *why);
     void *ctx;
 };
@@ -42,7 +39,7 @@ struct quarantined {
     pid_t pid;
     uint64_t since_ms;    /* of its exit, or of the last list that names it */
     uint64_t unlisted_ms; /* 0: not known to be unlisted */
-    bool was_gone;        /* it was gone when the pending list was requested */
+    bool was_gone;        /* the process was gone when the pending list was requested */
 };
 
 struct quarantine {
@@ -61,24 +58,21 @@ void quarantine_deinit(struct quarantine *q); /* calls nothing */
 /* The process of @session is gone. Its memory is retired at once if there is no room for an entry. */
 void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t now_ms);
 
-/*
- * Whether a list of processes is needed now. The caller reports with quarantine_requested() that it requested
- * one.
- */
+/* Whether a list of processes is needed now. The caller requests one, then calls quarantine_requested(). */
 bool quarantine_needs_list(const struct quarantine *q);
 void quarantine_requested(struct quarantine *q);
 
 /*
- * The answer: the processes that use the device. Those that were gone before the request and are not in it
- * are UNLISTED.
+ * The list has arrived: the processes that use the device. An entry whose process was gone before the request
+ * and is not in @pids becomes UNLISTED.
  */
 void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uint64_t now_ms);
 
-/* There was no answer: the list is requested again while the patience lasts. */
+/* No list has arrived: quarantine_needs_list() requests another one until patience_ms have passed. */
 void quarantine_unanswered(struct quarantine *q);
 
-/* No list is possible: everything retires. */
+/* No list is possible: retires the memory of all entries. */
 void quarantine_retire_all(struct quarantine *q, const char *why);
 
-/* At each tick: releases and retires what is due. */
+/* At each tick: releases and retires the entries that are due. */
 void quarantine_tick(struct quarantine *q, uint64_t now_ms);

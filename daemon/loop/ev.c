@@ -182,7 +182,7 @@ int ev_run(struct ev *ev)
         }
     }
 
-    ev->stopping = false; /* it may run again */
+    ev->stopping = false; /* ev_run() may be called again */
     return 0;
 }
 
@@ -373,7 +373,7 @@ int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const in
     *s->out_end = o;
     s->out_end = &o->next;
     s->n_out++;
-    if (!s->sending && !s->ended) /* one packet at a time in the kernel keeps their order */
+    if (!s->sending && !s->ended) /* packets keep their order: only one is in the kernel */
         return s->ev->ops->send(s);
 
     return 0;

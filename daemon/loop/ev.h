@@ -1,9 +1,9 @@
 /*
  * The event loop of kvcobrad: one thread, two backends behind one interface.
  *
- * It works in terms of the daemon: a connection or a packet (with credentials and descriptors) arrived,
- * send a packet, a descriptor is readable, a deadline passed. io_uring (polled accept, multishot receive,
- * provided buffers) is used where the kernel allows it, else epoll.
+ * Its events are those of the daemon: a connection was made, a packet (with credentials and descriptors)
+ * arrived, a descriptor is readable, the timer expired. It sends packets. io_uring (polled accept, multishot
+ * receive, provided buffers) is used where the kernel allows it, else epoll.
  *
  * A source is one descriptor that the loop watches. It may be freed at any time, also from its own
  * callback; no callback runs after that.
@@ -38,8 +38,9 @@ int ev_backend_from_name(const char *name, enum ev_backend *ret);
  * Return: 0; errno of the backend, with a sentence.
  */
 int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, struct errmsg *e);
-struct ev *ev_free(
-    struct ev *ev); /* every source was freed; waits for operations that the kernel has not finished */
+
+/* All sources were freed before. Waits for operations that the kernel has not finished. */
+struct ev *ev_free(struct ev *ev);
 static inline void ev_freep(struct ev **ev)
 {
     *ev = ev_free(*ev);
@@ -66,16 +67,13 @@ struct ev_stream_callbacks {
     /* One packet. The callee owns the descriptors in @p; @data lives until the callback returns. */
     void (*on_packet)(void *ctx, const void *data, struct wire_packet *p);
     /*
-     * No more packets: 0: the peer closed; -EBADMSG: data or control was truncated; other errno of the
+     * No packet follows. @err: 0: the peer closed; -EBADMSG: data or control was truncated; else errno of the
      * socket. The callee frees the source.
      */
     void (*on_end)(void *ctx, int err);
 };
 
-/*
- * @fd: a connected socket, owned by the source from now on, also on failure. @cb: borrowed while the source
- * lives.
- */
+/* @fd: a connected socket, owned by the source from now on, also on failure. @cb: borrowed by the source. */
 int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, void *ctx,
                   struct ev_source **ret);
 
@@ -84,8 +82,8 @@ int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, v
  * @data: [bytes], copied
  * @fds:  [n_fds], transferred: closed once sent, also on failure
  *
- * Return: 0; -ENOBUFS: the peer does not read and EV_SEND_QUEUE_MAX packets wait; -ENOMEM. Errors of the
- * socket arrive as on_end().
+ * Return: 0; -ENOBUFS: the peer does not read and EV_SEND_QUEUE_MAX packets wait; -ENOMEM. on_end() reports
+ * errors of the socket.
  */
 int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const int *fds, size_t n_fds);
 #define EV_SEND_QUEUE_MAX 16
@@ -97,7 +95,7 @@ bool ev_stream_drained(const struct ev_source *s);
 typedef void (*ev_readable_fn)(void *ctx);
 int ev_watch(struct ev *ev, int fd, ev_readable_fn on_readable, void *ctx, struct ev_source **ret);
 
-/* Drops a stream's queued packets. NULL is allowed; returns NULL. */
+/* A stream's queued packets are dropped. NULL is allowed; returns NULL. */
 struct ev_source *ev_source_free(struct ev_source *s);
 
 /* ---- the timer ---- */
@@ -107,8 +105,9 @@ typedef void (*ev_tick_fn)(void *ctx);
 void ev_tick_every(struct ev *ev, uint64_t period_ms, ev_tick_fn on_tick, void *ctx);
 
 /*
- * For code that does not know the period: ev_tick_demand() sets the demand period, if that is shorter than
- * the present one. At the next tick, on_tick() decides with ev_tick_every() whether it stays.
+ * For code that needs ticks and has no access to the configured period. ev_tick_set_demand() stores a period.
+ * ev_tick_demand() starts it, unless a shorter one runs. At the next tick, on_tick() may set another period
+ * with ev_tick_every().
  */
 void ev_tick_set_demand(struct ev *ev, uint64_t period_ms);
 void ev_tick_demand(struct ev *ev);

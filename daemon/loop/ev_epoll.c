@@ -11,7 +11,7 @@
 
 enum {
     EVENTS_PER_WAIT = 64,
-    PACKETS_PER_EVENT = 8, /* then other clients are served, even if this one sends without end */
+    PACKETS_PER_EVENT = 8, /* so that one busy client does not block the others */
     ACCEPTS_PER_EVENT = 16,
     WAIT_MS_MAX = 1000000, /* fits an int */
 };
@@ -186,7 +186,7 @@ static int epoll_wait_events(struct ev *ev, int64_t timeout_ms)
         return errno == EINTR ? 0 : -errno;
 
     ev_read_clock(ev);
-    /* A callback may free any source of this batch: keeps all of them alive until the batch is done. */
+    /* A callback may free any source of this batch, so all of them are held until the batch is done. */
     for (int i = 0; i < n; i++)
         ev_source_hold(events[i].data.ptr);
     for (int i = 0; i < n; i++) {

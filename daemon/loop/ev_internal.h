@@ -1,4 +1,4 @@
-/* What the two backends of the event loop share. For ev*.c only. */
+/* The interface between ev.c and its two backends. Only ev*.c includes this file. */
 #pragma once
 
 #include <sys/socket.h>
@@ -22,7 +22,7 @@ struct ev_source {
     enum ev_kind kind;
     int fd;
     bool dead;     /* freed by its owner: no callback runs */
-    bool ended;    /* on_end was called, or will not be: nothing is sent or received */
+    bool ended;    /* nothing more is sent or received; on_end() was called if the source is a stream */
     unsigned busy; /* callbacks on the stack and operations in the kernel; the memory lives while non-zero */
     void *ctx;
     ev_accept_fn on_accept;
@@ -43,8 +43,8 @@ struct ev_ops {
     int (*send)(struct ev_source *s);    /* sends the head of the queue; called when !sending */
     int (*resume)(struct ev_source *s);  /* a listener that was paused */
     void (*remove)(struct ev_source *s); /* ends every operation of a dead source */
-    int (*wait)(struct ev *ev,
-                int64_t timeout_ms); /* < 0: without limit; reads the clock, dispatches events */
+    /* Reads the clock and dispatches events. @timeout_ms: negative: no limit. */
+    int (*wait)(struct ev *ev, int64_t timeout_ms);
 };
 
 struct ev {
@@ -55,7 +55,7 @@ struct ev {
     unsigned n_sources;
     struct ev_source *paused;
     uint64_t now_ms, period_ms, next_tick_ms;
-    uint64_t demand_ms; /* period that ev_tick_demand() begins; 0: none */
+    uint64_t demand_ms; /* period that ev_tick_demand() starts; 0: none */
     ev_tick_fn on_tick;
     void *tick_ctx;
 };
@@ -63,7 +63,7 @@ struct ev {
 extern const struct ev_ops ev_uring_ops, ev_epoll_ops;
 
 /*
- * Called after the kernel's wait and before any callback: else events after a long sleep, and deadlines
+ * Called after the kernel's wait and before any callback. Otherwise events after a long sleep, and deadlines
  * counted from them, would have the time at which the sleep began.
  */
 void ev_read_clock(struct ev *ev);
@@ -75,8 +75,8 @@ void ev_deliver_end(struct ev_source *s, int err);
 void ev_deliver_readable(struct ev_source *s);
 
 /*
- * No descriptor is left to accept with: tries again in EV_PAUSE_MS instead of spinning. The backend stopped
- * listening.
+ * accept() failed because no descriptor or memory is left, and the backend stopped listening on @s. The loop
+ * resumes it after EV_PAUSE_MS, so that it does not spin.
  */
 enum { EV_PAUSE_MS = 100 };
 void ev_pause_accept(struct ev_source *s);

@@ -24,19 +24,19 @@ enum {
     CQ_ENTRIES = 4096,
     BUFFERS = 32, /* a power of two */
     BUFFER_GROUP = 0,
-    ACCEPTS_PER_TURN = 64,
+    ACCEPTS_PER_EVENT = 64,
     CONTROL_BYTES = CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(WIRE_FDS_MAX * sizeof(int)),
     BUFFER_BYTES = (int) sizeof(struct io_uring_recvmsg_out) + CONTROL_BYTES + WIRE_PACKET_BYTES_MAX,
 };
 
-/* Which operation of a source a completion belongs to; in the low bits of user_data. */
+/* The operation of a source that has completed, in the low bits of user_data. */
 enum { OP_RECEIVE = 1, OP_SEND = 2, OP_CANCEL = 3, OP_MASK = 3 };
 
 struct uring_backend {
     struct io_uring ring;
     struct io_uring_buf_ring *buf_ring; /* [BUFFERS] page-aligned */
     uint8_t *buffers;                   /* [BUFFERS, BUFFER_BYTES] */
-    struct msghdr receive_msg;          /* how much control multishot receives deliver */
+    struct msghdr receive_msg;          /* has the size of the control data of a receive */
 };
 
 static void ev_uring_give_buffer(struct uring_backend *b, unsigned id)
@@ -88,7 +88,7 @@ static void ev_uring_drop_buffers(struct uring_backend *b)
         (void) munmap(b->buffers, (size_t) BUFFERS * BUFFER_BYTES);
 }
 
-/* Flags that newer kernels profit from first, then fewer. */
+/* Tries the flags of newer kernels first, then fewer flags. */
 static int ev_uring_init_ring(struct io_uring *ring)
 {
     static const unsigned flags[] = {
@@ -219,8 +219,8 @@ static int ev_uring_arm(struct ev_source *s)
         sqe->flags |= IOSQE_BUFFER_SELECT;
         sqe->buf_group = BUFFER_GROUP;
         break;
-    case EV_KIND_WATCH: /* one shot, armed again after the callback, so that a descriptor that stays readable
-                           is reported again */
+    case EV_KIND_WATCH:
+        /* one shot, armed again after the callback: a descriptor that stays readable is reported again */
         io_uring_prep_poll_add(sqe, s->fd, POLLIN);
         break;
     }
@@ -301,7 +301,7 @@ static void ev_uring_received_packet(struct ev_source *s, const struct io_uring_
     ev_uring_give_buffer(b, id);
 }
 
-/* Arms a source again whose operation ended with @res. */
+/* Arms a source again after its operation ended with @res. */
 static int ev_uring_arm_again(struct ev_source *s, int res)
 {
     bool exhausted = res == -EMFILE || res == -ENFILE || res == -ENOMEM || res == -ENOBUFS;
@@ -316,14 +316,14 @@ static int ev_uring_arm_again(struct ev_source *s, int res)
 }
 
 /*
- * Poll and accept4() instead of multishot accept. The kernel's accept waits exclusively, and the ring of a
- * daemon that was just killed still waits on the socket that both share. It then takes the wake-up, and a
- * client stays in the queue until the next one connects (seen on 6.18, 2026-11). A poll is not exclusive.
- * Return: 0, or the errno that stopped it.
+ * A poll and accept4() replace multishot accept. The kernel's accept waits exclusively, and the ring of a
+ * daemon that was just killed still waits on the socket that both processes share. That ring then takes the
+ * wake-up, and a client stays in the queue until the next one connects (seen on 6.18, 2026-11). A poll is not
+ * exclusive. Return: 0; errno of accept4().
  */
 static int ev_uring_accept_waiting(struct ev_source *s)
 {
-    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+    for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC);
 
         if (fd < 0)
@@ -334,7 +334,7 @@ static int ev_uring_accept_waiting(struct ev_source *s)
     return 0;
 }
 
-/* Completion of OP_RECEIVE. The operation continues while F_MORE is set, else it is armed again. */
+/* Handles a completion of OP_RECEIVE. The operation continues while F_MORE is set, else it is armed again. */
 static void ev_uring_receive_done(struct ev_source *s, const struct io_uring_cqe *cqe)
 {
     bool more = cqe->flags & IORING_CQE_F_MORE;
@@ -348,7 +348,7 @@ static void ev_uring_receive_done(struct ev_source *s, const struct io_uring_cqe
     else if (cqe->flags & IORING_CQE_F_BUFFER)
         ev_uring_received_packet(s, cqe);
     else if (s->kind == EV_KIND_STREAM && res != -ENOBUFS)
-        ev_deliver_end(s, res); /* without a buffer: 0 or an error of the socket */
+        ev_deliver_end(s, res); /* a completion without a buffer has 0 or an errno of the socket */
     if (!more && !s->dead && !s->ended) {
         r = ev_uring_arm_again(s, res);
         if (r < 0)

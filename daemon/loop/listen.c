@@ -36,8 +36,7 @@ void listen_deinit(struct listen_socket *l)
 
     if (l->path)
         (void) unlink(l->path);
-    if (lock)
-        /* before the lock is released: a process that locks the removed file tries again */
+    if (lock) /* removed before it is unlocked: a process that then locks the removed file tries again */
         (void) unlink(lock);
     closep(&l->lock_fd);
     closep(&l->fd);
@@ -52,7 +51,7 @@ static bool listen_is_file(int fd, const char *path)
     return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* Locks PATH.lock. Its owner may have removed the file between open and lock: then the new file is tried. */
+/* Locks PATH.lock. If its owner removed the file between open and lock, tries the new file. */
 static int listen_take_lock(const char *path, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(freep) char *lock = listen_lock_path(path);
@@ -93,8 +92,8 @@ static int listen_remove_stale(const char *path, struct errmsg *e)
     return 0;
 }
 
-/* Packets of connections that are accepted here carry credentials. */
-static int listen_want_credentials(int fd)
+/* Makes packets of the accepted connections carry credentials. */
+static int listen_enable_credentials(int fd)
 {
     int on = 1;
 
@@ -120,7 +119,7 @@ static int listen_bind(int fd, int type, const char *path, mode_t mode, struct e
     if (r == 0 && listen(fd, BACKLOG) < 0)
         r = -errno;
     if (r == 0 && type == SOCK_SEQPACKET)
-        r = listen_want_credentials(fd);
+        r = listen_enable_credentials(fd);
     return r < 0 ? fail(e, r, "cannot listen at %s: %s", path, strerror(-r)) : 0;
 }
 
@@ -183,7 +182,7 @@ int listen_adopt(struct listen_socket *l, int fd, const char *option, struct err
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "%s: descriptor %d: %s", option, fd, strerror(errno));
 
-    r = listen_want_credentials(fd);
+    r = listen_enable_credentials(fd);
     if (r < 0)
         return fail(e, r, "%s: descriptor %d does not accept SO_PASSCRED: %s", option, fd, strerror(-r));
 

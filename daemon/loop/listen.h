@@ -20,13 +20,18 @@ void listen_deinit(struct listen_socket *l);
  * listen_at() - create a socket at @path
  * @type: SOCK_SEQPACKET: packets come with credentials; SOCK_STREAM: for monitoring
  *
- * Locks PATH.lock first: a second daemon fails, the socket of a dead one is replaced.
+ * Locks PATH.lock first. So a second daemon fails, and the socket of a daemon that died is replaced.
  *
- * Return: 0; -EADDRINUSE: another daemon serves it; -EEXIST: the path is not a socket; errno; with a
- * sentence.
+ * Return, with a sentence: 0; -EADDRINUSE: another daemon serves @path; -EEXIST: @path exists and is not a
+ * socket; errno.
  */
 int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, struct errmsg *e);
 
-/* @fd: a listening Unix SEQPACKET socket, owned from now on if it is one. Return: 0; -EINVAL; with a
- * sentence. */
+/*
+ * listen_adopt() - use a socket that another process created
+ * @fd:     a listening Unix SEQPACKET socket; owned by @l from now on if it is one
+ * @option: the name of @fd in the sentence
+ *
+ * Return: 0; -EINVAL with a sentence.
+ */
 int listen_adopt(struct listen_socket *l, int fd, const char *option, struct errmsg *e);

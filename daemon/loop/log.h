@@ -1,7 +1,7 @@
 /*
- * Log lines for the operator on standard error: one line per event, a short name and fields to grep for.
- * Under systemd each line starts with its syslog priority, which the journal understands. No request for a
- * page logs.
+ * Log lines for the operator on standard error: one line per event, with a short name and fields to grep for.
+ * Under systemd each line starts with its syslog priority, which the journal reads. Requests for pages log
+ * nothing.
  */
 #pragma once
 
@@ -11,14 +11,10 @@
 
 void log_open(int max_level);
 
-/* @event: a fixed name; @fmt: "key=value key=value". Values with blanks are quoted by the caller:
- * message=\"%s\". */
+/* @event: a fixed name. @fmt: "key=value key=value"; a value with blanks is quoted, as message=\"%s\". */
 __attribute__((format(printf, 3, 4))) void log_event(int level, const char *event, const char *fmt, ...);
 
-/*
- * For events that clients can cause at will: the 1st, 2nd, 4th, 8th ... time is logged, the others are
- * counted.
- */
+/* For events that clients can cause at will: whether the @n_times-th one is logged: 1st, 2nd, 4th, 8th ... */
 static inline bool log_is_due(uint64_t n_times)
 {
     return (n_times & (n_times - 1)) == 0;

@@ -1,8 +1,8 @@
 /*
  * Counters of requests for the metrics: requests by type with their latency, errors by errno. All other
- * metrics (operator/metrics_table.h) are read from the state that the daemon has anyway.
+ * metrics (operator/metrics_table.h) are read from the daemon's state.
  *
- * Written by the loop's thread only, once per reply.
+ * Only the loop's thread writes them, once per reply.
  */
 #pragma once
 
@@ -22,14 +22,13 @@ struct metrics_latency {
 
 struct metrics {
     struct metrics_latency requests[METRICS_TYPES_MAX]; /* by field number of the body */
-    uint64_t errors[METRICS_ERRNO_MAX];                 /* replies by errno; the last: it and all above */
+    uint64_t errors[METRICS_ERRNO_MAX]; /* replies by errno; the last one counts all above too */
 };
 
-/* Counts a reply that was sent, or failed to be: @type is the field number of the request's body, @err its
- * errno, 0 or negative. */
+/* Counts a reply, sent or not. @type: field number of the request's body; @err: errno, 0 or negative. */
 void metrics_note_request(struct metrics *m, unsigned type, uint64_t ns, int err);
 
-/* Counts an item of a reply whose other items may have succeeded: @err is its errno, 0 or negative. */
+/* Counts an item of a reply whose other items may have succeeded. @err: errno of the item, 0 or negative. */
 void metrics_note_error(struct metrics *m, int err);
 
 /* CLOCK_MONOTONIC, to measure the latency of metrics_note_request(). */

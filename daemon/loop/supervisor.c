@@ -47,16 +47,17 @@ void supervisor_init(struct supervisor *s, enum supervisor_keep keep)
     supervisor_take_passed(s);
     s->keeps = supervised && (keep == KEEP_YES || (keep == KEEP_AUTO && stored && atoi(stored) > 0));
     if (keep == KEEP_YES && !supervised)
-        log_event(LOG_WARNING, "not-persisted",
-                  "message=\"keep-pool is on, but no supervisor started this process: the pool "
-                  "ends with it\"");
+        log_event(
+            LOG_WARNING, "not-persisted",
+            "message=\"keep-pool is yes, but no supervisor started kvcobrad: the pool is lost at exit\"");
 }
 
 static void supervisor_note_failure(struct supervisor *s, const char *what, const char *name, int r)
 {
     s->failed = true;
-    log_event(LOG_ERR, "not-stored", "what=%s name=%s message=\"%s\": it is lost at the next start", what,
-              name, strerror(-r));
+    log_event(LOG_ERR, "not-stored",
+              "what=%s name=%s message=\"%s\", its part of the pool is lost at the next start", what, name,
+              strerror(-r));
 }
 
 void supervisor_store(struct supervisor *s, const char *name, int fd)
@@ -82,7 +83,7 @@ void supervisor_remove(struct supervisor *s, const char *name)
         return;
 
     (void) snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s", name);
-    /* one that stays by mistake is not in the journal, and is removed at the next start */
+    /* a descriptor that stays by mistake is not in the journal: the next start removes it */
     (void) sd_notify(0, state);
 }
 

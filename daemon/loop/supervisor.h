@@ -18,24 +18,21 @@ struct supervisor_fd {
 };
 
 struct supervisor {
-    bool keeps;                /* stored descriptors are passed to the next process */
-    bool failed;               /* one could not be stored: its part of the pool is lost at the next start */
-    bool frozen;               /* the daemon stops: nothing is removed */
+    bool keeps;  /* stored descriptors are passed to the next process */
+    bool failed; /* a descriptor was not stored: its part of the pool is lost at the next start */
+    bool frozen; /* the daemon stops: nothing is removed */
     struct supervisor_fd *fds; /* [n_fds] passed at the start, sockets too */
     size_t n_fds;
 };
 
-/*
- * Takes the descriptors that were passed. KEEP_AUTO: keeps if $FDSTORE says that the supervisor has a
- * store.
- */
+/* Takes the passed descriptors. @keep: KEEP_AUTO: yes if $FDSTORE says that the supervisor has a store. */
 void supervisor_init(struct supervisor *s, enum supervisor_keep keep);
 void supervisor_deinit(struct supervisor *s); /* closes the descriptors that were not taken */
 
 /* The descriptor of this name, which the caller owns from now on; -1: none. */
 int supervisor_take(struct supervisor *s, const char *name);
 
-/* Stores a copy, which is safe after supervisor_barrier(). Failures are logged and recorded. */
+/* Stores a copy of @fd; it is stored for certain after supervisor_barrier(). Logs and records failures. */
 void supervisor_store(struct supervisor *s, const char *name, int fd);
 void supervisor_remove(struct supervisor *s, const char *name);
 void supervisor_barrier(struct supervisor *s); /* waits until the supervisor has processed all messages */

@@ -121,7 +121,7 @@ static int work_start_threads(struct work *w, uint32_t n)
     return r;
 }
 
-/* ---- the loop's side ---- */
+/* ---- event loop ---- */
 
 static void work_finish(struct work *w, struct work_item *i)
 {
@@ -149,8 +149,8 @@ static void work_on_ended(void *ctx)
     struct work *w = ctx;
     uint64_t count;
 
-    (void) !read(w->event_fd, &count,
-                 sizeof(count)); /* before the items are taken: a later one is signalled again */
+    /* read before the items are taken, so that a later item is signalled again */
+    (void) !read(w->event_fd, &count, sizeof(count));
     for (struct work_item *i = work_take_ended(w), *next; i; i = next) {
         next = i->next;
         work_finish(w, i);
@@ -218,7 +218,7 @@ void work_metrics(struct work *w, struct work_metrics *ret)
     (void) pthread_mutex_unlock(&w->lock);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static void work_freep(struct work **w)
 {

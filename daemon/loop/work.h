@@ -1,13 +1,12 @@
 /*
  * Threads for work that would block the event loop: copying, checksums, parsing, syncing files.
  *
- * The loop submits an item with work_submit() and gets it back through done(), which runs on the loop; in
- * between the item and everything that it points at belong to the threads. Items wait in one queue. A long
- * item runs one slice at a time and returns to the end of the queue in between, so that a small item behind
- * it waits for slices, not for the whole.
+ * The loop submits an item with work_submit() and gets it back through done(), which runs on the loop. In
+ * between, the item and everything that it points to belong to the threads. Items wait in one queue. A long
+ * item runs one slice at a time and returns to the end of the queue in between. So a short item behind it
+ * waits for one slice, not for the whole item.
  *
- * Bounded: a full queue refuses items, and an item whose deadline passed while it waited is returned
- * without being run.
+ * A full queue refuses items. An item whose deadline passed while it waited is returned without being run.
  */
 #pragma once
 
@@ -20,7 +19,7 @@ struct work;
 
 #define WORK_SLICE_BYTES (UINT64_C(4) << 20) /* of copying: about a millisecond */
 
-struct work_item { /* embedded; the caller's until submitted, and again from done() on */
+struct work_item { /* embedded; belongs to the caller before work_submit() and from done() on */
     struct work_item *next;
     bool (*run)(struct work_item *i);  /* on a thread, one slice. Return: whether there is more to do */
     void (*done)(struct work_item *i); /* on the loop; may free the item */

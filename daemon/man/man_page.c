@@ -1,11 +1,16 @@
 /*
- * Writes a man page from its template, when kvcobrad is built: what the tables of settings and metrics
- * contain is not written a second time by hand.
+ * Writes a man page from its template when kvcobrad is built, so that settings and metrics are described in
+ * one place: their tables.
  *
  *     man_page TEMPLATE >PAGE
  *
- * Lines of the template are copied, but for those that name a list: "@options@", "@settings GROUP@",
- * "@metrics@". Never installed.
+ * Copies the lines of the template. A line that names a list is replaced by the list:
+ *
+ *     @options@         options of kvcobrad
+ *     @settings GROUP@  settings of one group
+ *     @metrics LABEL@   metrics by their first label: device, tenant, table, or other
+ *
+ * Never installed.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -48,13 +53,21 @@ static void man_page_options(void)
 
 /* ---- kvcobrad.conf(5) ---- */
 
+/* One sentence per line: mdoc then sets the space between sentences. */
+static void man_page_sentences(const char *text)
+{
+    for (const char *end; (end = strstr(text, ". ")); text = end + 2)
+        printf("%.*s\n", (int) (end + 1 - text), text);
+    printf("%s\n", text);
+}
+
 static void man_page_setting(const struct setting *s)
 {
     char text[SETTINGS_VALUE_BYTES], max[SETTINGS_VALUE_BYTES];
 
     printf(".It Cm %s Ar %s\n%s.\n", s->name, s->argument, s->help);
     if (s->details)
-        printf("%s\n", s->details);
+        man_page_sentences(s->details);
     if (settings_has_range(s))
         printf("From %s to %s.\n", settings_number(s, s->min, text), settings_number(s, s->max, max));
     printf("Default: %s%s.\n", s->default_from ? "the value of " : "", settings_default(s, text));

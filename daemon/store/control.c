@@ -1,4 +1,4 @@
-/* See control.h. Readers see an entry's digest before the word that names it. */
+/* See control.h. A digest is stored before the word that names its entry, so readers see both. */
 #include "daemon/store/control.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static void control_add_model(struct tenant *t, const uint8_t *model_digest, con
     t->n_digests[t->n_models++] = 0;
 }
 
-/* The entry with @digest, appended if it is new. There is room. */
+/* Returns the entry with @digest, appended if it is new. The list has room. */
 static unsigned control_digest_entry(struct tenant *t, unsigned model, const uint8_t *digest)
 {
     struct control_model *m = &t->control->models[model];

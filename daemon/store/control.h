@@ -23,7 +23,7 @@ struct control_tables {
 };
 
 /**
- * control_publish() - publish the tables of a model, for sequences and chunks that begin after this
+ * control_publish() - publish the tables of a model for new sequences and chunks
  * @ret_slot: the model's entry; may be NULL
  *
  * Adds the model if the page does not have it. When its list of digests is full, creates a new page with
@@ -40,5 +40,5 @@ void control_set_reclaim(struct tenant *t, uint64_t extent);
 /* Entry of the model, or -1. */
 int control_find(const struct tenant *t, const uint8_t *model_digest);
 
-/* Counts a retired table of the model, for information. */
+/* Counts a retired table of the model. The page has the count for information only. */
 void control_count_retired(struct tenant *t, const uint8_t *model_digest);

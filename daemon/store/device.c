@@ -139,8 +139,8 @@ int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant
     st->n_tenants++;
     if (!t->isolated)
         log_event(LOG_NOTICE, "not-isolated",
-                  "tenant=%s isolation=none message=\"this uid can write what kvcobrad "
-                  "shares: run kvcobrad as a user of its own\"",
+                  "tenant=%s isolation=none"
+                  " message=\"this uid can write memory that kvcobrad shares: run kvcobrad as its own user\"",
                   t->name);
     *ret = t;
     return 0;

@@ -1,10 +1,10 @@
 /*
- * Devices: where pages are. Device 0 is the host's memory and always exists, the others are the GPUs of the
- * configuration. Each has a store of its own: pool, tenants, accounts. A session is bound to one device, so
+ * Devices hold pages. Device 0 is the host's memory and always exists; the others are the GPUs of the
+ * configuration. Each device has its own store: pool, tenants, accounts. A session is bound to one device, so
  * a tenant is one uid on one device.
  *
- * A device's number and name follow the configuration. What is stored over restarts names its place in the
- * journal instead (struct journal_place), which stays with the UUID.
+ * A device's number and name follow the configuration. Data that is stored over restarts has the device's
+ * place in the journal instead (struct journal_place), which stays with the UUID.
  */
 #pragma once
 
@@ -22,12 +22,13 @@ struct gpus;
 
 #define DEVICES_MAX JOURNAL_PLACES_MAX
 #define DEVICE_NAME_BYTES 16
-_Static_assert(DEVICES_MAX == WIRE_DEVICES_MAX, "what STATUS lists");
+_Static_assert(DEVICES_MAX == WIRE_DEVICES_MAX, "STATUS lists all devices");
 
-enum device_state { /* values of the protocol's DeviceState */
-                    DEVICE_READY = 1,
-                    DEVICE_OPENING = 2,
-                    DEVICE_UNAVAILABLE = 3,
+/* The values of the protocol's DeviceState. */
+enum device_state {
+    DEVICE_READY = 1,
+    DEVICE_OPENING = 2,
+    DEVICE_UNAVAILABLE = 3,
 };
 
 struct device {
@@ -42,7 +43,7 @@ struct device {
     enum device_state state;     /* of a GPU: gpu_open.h */
     struct gpus *gpus;           /* of a GPU */
     struct errmsg why;           /* UNAVAILABLE */
-    bool is_passing;             /* UNAVAILABLE because the mover ended, which does not concern the device */
+    bool is_passing;             /* UNAVAILABLE only because the mover ended: clients get EAGAIN */
     uint64_t pause_ms, retry_ms; /* UNAVAILABLE: not opened again before retry_ms */
     char product[WIRE_PRODUCT_BYTES_MAX + 1];
     bool lists_processes; /* the driver lists the processes that use it */
@@ -53,7 +54,7 @@ struct devices {
     const struct config *config;
     uint8_t secret[32]; /* index keys are derived from it */
     uint8_t boot_id[BOOT_ID_BYTES];
-    struct device list[DEVICES_MAX]; /* [n], never move */
+    struct device list[DEVICES_MAX]; /* [n], at fixed addresses */
     uint32_t n;
     uint32_t n_tenants; /* of all devices, since the start */
     struct pool_serials serials;

@@ -9,10 +9,7 @@
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 
-/*
- * Pages of a table that is being retired come first, else the page written first: generations grow with
- * time.
- */
+/* Pages of a table that is being retired go first, then the oldest page: generations grow with time. */
 static bool evict_goes_before(const struct pool *p, uint32_t a, uint32_t b)
 {
     bool a_first = pool_slot_span(p, a)->group->space->leaves_first;
@@ -21,7 +18,7 @@ static bool evict_goes_before(const struct pool *p, uint32_t a, uint32_t b)
     return a_first != b_first ? a_first : pool_slot(p, a)->generation < pool_slot(p, b)->generation;
 }
 
-/* Of the victims of all groups of the tenant. */
+/* The victim to evict first among those of all groups of the tenant. */
 static uint32_t evict_oldest_victim(struct pool *p, const struct tenant *t)
 {
     uint32_t best = SLOT_NONE;

@@ -1,6 +1,6 @@
 /*
- * Eviction: drops unheld pages to make room, first those that evict_queue.h names. Among the groups of a
- * tenant, pages of a table that is being retired go first, then the page that was written first.
+ * Eviction: drops unheld pages to make room. evict_queue.h chooses the victim of a group. Among the victims
+ * of a tenant's groups, pages of a table that is being retired go first, then the oldest page.
  */
 #pragma once
 
@@ -13,12 +13,11 @@ struct pool_extent;
 struct store;
 struct tenant;
 
-/* Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: only held pages are
- * left. */
+/* Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: the rest is held. */
 bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
 
 /**
- * evict_for_group() - make room for one page of @g among the pages of its tenant, whose extents stay
+ * evict_for_group() - make room for one page of @g by dropping pages of its tenant; no extent is freed
  *
  * Drops a page of @g if it is the tenant's oldest victim; else a whole span of the group that the oldest
  * victim is in, so that a new table takes over from an old one; else a page of @g. False: nothing can be

@@ -1,10 +1,11 @@
 /*
  * The two queues of S3-FIFO (Yang et al., SOSP 2023) over the unheld pages of one group. A page enters the
  * small queue when its last hold ends, or the main queue if it was there before or its ghost is remembered.
- * At the tail of the small queue a page that was found at least EVICT_PROMOTE_USES times moves to the main
- * queue, any other one is the victim. The main queue grants one more round per use.
+ * At the tail of the small queue, a page that was found at least EVICT_PROMOTE_USES times moves to the main
+ * queue; any other page is the victim. At the tail of the main queue, a page with uses left loses one use and
+ * moves to the head; a page without is the victim.
  *
- * Held pages are in no queue, so looking for a victim never walks over them.
+ * Held pages are in no queue, so the search for a victim never visits them.
  */
 #pragma once
 

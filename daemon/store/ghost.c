@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Half a key is enough: a wrong match gives a wrong reason once in 2^64. Keys are uniform, so they are
- * their own hash.
- */
+/* Half a key is enough: a wrong match gives a wrong reason once in 2^64. Keys are hashes. */
 struct ghost {
     uint64_t tag;
     uint32_t next;   /* in its chain: ring entry + 1, 0 = end */

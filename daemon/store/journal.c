@@ -25,8 +25,8 @@ _Static_assert(sizeof(struct journal_head) <= HEAD_BYTES, "journal head");
 #define JOURNAL_BYTES (HOLDS_OFF + JOURNAL_HOLDS_MAX * sizeof(struct hold_cell))
 
 /*
- * One thread writes, and a process that is killed leaves the memory as its last store left it. So the only
- * thing needed is that the compiler keeps the order of the stores before and after this line.
+ * One thread writes, and a process that is killed leaves the memory as its last store left it. So it is
+ * enough that the compiler keeps the order of the stores before and after this line.
  */
 static void journal_keep_order(void)
 {
@@ -47,7 +47,7 @@ static uint32_t journal_copy_crc(const struct journal_copy *c)
     return crc32c(parts, sizeof(parts));
 }
 
-/* ---- life ---- */
+/* ---- creation ---- */
 
 static int journal_map_object(struct journal *j, int fd, struct errmsg *e)
 {
@@ -107,7 +107,7 @@ int journal_freeze(struct journal *j)
     return mmap(j->data, JOURNAL_BYTES, PROT_READ | PROT_WRITE, flags, j->fd, 0) == MAP_FAILED ? -errno : 0;
 }
 
-/* ---- taking over ---- */
+/* ---- adoption ---- */
 
 static int journal_check_object(int fd, struct errmsg *e)
 {
@@ -278,7 +278,7 @@ uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, ui
             return CELL_NONE;
 
         number = (uint32_t) j->head->n_holds;
-        /* a zeroed cell would name slot 0: it is unused before n_holds counts it */
+        /* a zeroed cell would name slot 0, so it is marked as unused before n_holds counts it */
         j->holds[number].slot = SLOT_NONE;
         journal_keep_order();
         j->head->n_holds++;

@@ -1,7 +1,7 @@
 /*
- * The journal: what a restart must know besides the slot records: the extents, which session holds which
- * page, and counters that never go back. One memory object, written in place while the daemon runs; it
- * outlives the process in a supervisor's descriptor store (supervisor.h).
+ * The journal has the data that a restart needs beside the slot records: the extents, which session holds
+ * which page, and counters that never decrease. It is one memory object, written in place while the daemon
+ * runs. It outlives the process in a supervisor's descriptor store (supervisor.h).
  *
  *     0      struct journal_head      constants under a checksum, then live words, each written by one
  *                                     aligned store; places: the devices
@@ -10,9 +10,9 @@
  *     ...    struct session_record [JOURNAL_SESSIONS_MAX]
  *     ...    struct hold_cell [JOURNAL_HOLDS_MAX]
  *
- * Sparse: only used records take memory. A record or cell is in use when its last-written word says so, so
- * a process that dies between two stores leaves no half-written record. Private to the daemon, mode 0600;
- * its contents are validated all the same.
+ * The object is sparse: only used records take memory. The last-written word of a record or cell marks it as
+ * in use, so a process that dies between two stores leaves no half-written record. The object is private to
+ * the daemon, mode 0600. Its contents are validated all the same.
  */
 #pragma once
 
@@ -35,13 +35,13 @@ struct errmsg;
 #define CELL_NONE UINT32_MAX
 
 /*
- * One device's pool. Session records and heads of extents name its number here, which means the same device
- * as long as anything of that device is stored, however the configuration orders the devices.
+ * The pool of one device. Session records and heads of extents have the number of this entry. The number
+ * belongs to the same device as long as anything of that device is stored, in whatever order the
+ * configuration lists devices.
  */
 struct journal_place {
     char uuid[JOURNAL_UUID_BYTES];  /* "": the host's memory */
-    uint8_t pool_id[BOOT_ID_BYTES]; /* random: a client that reconnects compares it to learn whether the pool
-                                       is the one it knew */
+    uint8_t pool_id[BOOT_ID_BYTES]; /* random; a client that reconnects compares it to detect another pool */
     uint64_t extent_bytes, unit_bytes; /* a pool of other sizes is another pool */
     uint32_t crc32c;                   /* of all fields above */
     uint32_t reserved;
@@ -106,10 +106,7 @@ int journal_new(struct journal *j, struct errmsg *e);
 int journal_adopt(struct journal *j, int fd, struct errmsg *e);
 void journal_deinit(struct journal *j);
 
-/*
- * From here on, writes stay private to this process, so that the cleanup at exit does not change the stored
- * journal.
- */
+/* Makes later writes private to this process: its cleanup at exit does not change the stored journal. */
 int journal_freeze(struct journal *j);
 
 /* The device's number; PLACE_NONE: nothing of it is stored. @uuid: shorter than JOURNAL_UUID_BYTES. */

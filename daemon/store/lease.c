@@ -53,7 +53,7 @@ int lease_make_room(struct leases *l)
     return l->first_unused < l->n_table ? 0 : lease_grow(l, l->n_table + 1);
 }
 
-/* One cell per hold; on failure none. */
+/* Records one cell per hold; on failure none. */
 static int lease_record_holds(struct leases *l, struct lease *x, const uint32_t *slots)
 {
     for (uint32_t i = 0; i < x->n_items; i++) {
@@ -109,7 +109,7 @@ int lease_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret
     return 0;
 }
 
-/* @x may move: it grows with the items that are found. */
+/* Adds an item to *@x, which may move when it grows. */
 static int lease_restore_item(struct lease **x, uint32_t item, uint32_t cell)
 {
     uint32_t n = (*x)->n_items;
@@ -139,7 +139,7 @@ int lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
     uint32_t at = (uint32_t) (id & ((1u << LEASE_INDEX_BITS) - 1));
     int r;
 
-    if (at >= l->n_max) /* an earlier start allowed more */
+    if (at >= l->n_max) /* an earlier process had a higher limit */
         l->n_max = at + 1;
     r = at < l->n_table ? 0 : lease_grow(l, at + 1);
     if (r < 0)

@@ -1,8 +1,8 @@
 /*
- * The leases of one session. A lease has two halves (DESIGN 1). The grant is what messages may name; it
- * ends by release, or when the session shows no sign of life for lease_ms. The hold on each of its pages
- * forbids reuse of the bytes; it ends only by release or with the process. Each hold has a cell in the
- * journal, written before the client gets the lease's number, so that a restart finds it.
+ * The leases of one session. A lease has two halves (DESIGN 1). The grant allows messages to name the pages;
+ * it ends by release, or when the session shows no sign of life for lease_ms. The hold on each page forbids
+ * reuse of the page's memory; it ends only by release or with the process. Each hold has a cell in the
+ * journal. The cell is written before the client gets the lease's number, so that a restart finds the hold.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ struct store;
 struct lease {
     uint64_t id;
     bool granted;
-    bool kept; /* named by a KEEP_LEASES that is not complete yet */
+    bool kept; /* listed in a KEEP_LEASES that is not complete yet */
     uint32_t n_items, n_held;
     uint32_t cells[]; /* [n_items] cells of the journal; CELL_NONE: no hold */
 };
@@ -31,11 +31,11 @@ struct leases {
     uint32_t n_leases, n_granted, n_held; /* n_held: holds of all leases */
 };
 
-void lease_init(struct leases *l, struct journal *j, uint32_t session,
-                uint32_t n_max);     /* n_max <= 1 << LEASE_INDEX_BITS */
+/* @n_max: at most 1 << LEASE_INDEX_BITS */
+void lease_init(struct leases *l, struct journal *j, uint32_t session, uint32_t n_max);
 void lease_deinit(struct leases *l); /* every hold was released */
 
-/* Makes the next lease_add() stay within the limit. Return: 0; -EDQUOT: too many leases; -ENOMEM. */
+/* Makes room for the next lease_add(). Return: 0; -EDQUOT: too many leases; -ENOMEM. */
 int lease_make_room(struct leases *l);
 
 /**
@@ -47,22 +47,23 @@ int lease_make_room(struct leases *l);
 int lease_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id);
 
 /**
- * lease_release() - end the holds whose bits are set (bit i of byte i / 8, least significant first), all if
- * @n_bytes is 0
+ * lease_release() - end holds of a lease
+ * @bitmap:  item i is bit i % 8 of byte i / 8, least significant bit first; 1: end its hold
+ * @n_bytes: of @bitmap; 0: end all holds
  *
- * Bits beyond the lease and bits of released items are ignored. Return: 0; -ESTALE: no such lease, or it
- * was released.
+ * Bits beyond the lease and bits of released items are ignored. Return: 0; -ESTALE: the lease does not exist,
+ * or was released.
  */
 int lease_release(struct leases *l, struct store *st, uint64_t id, const uint8_t *bitmap, size_t n_bytes);
 
-/* Marks a lease that its client knows; an unknown number is ignored. */
+/* Marks a lease that its client listed in KEEP_LEASES; an unknown number is ignored. */
 void lease_keep(struct leases *l, uint64_t id);
 /* Releases all leases that are not marked, and removes the marks. Return: leases released. */
 uint32_t lease_release_unkept(struct leases *l, struct store *st);
 
 /*
- * The slot of item @item of a granted lease. Return: 0; -ESTALE: no such lease, or it was released or has
- * expired.
+ * Finds the slot of item @item of a granted lease. Return: 0; -ESTALE: the lease does not exist, was released
+ * or has expired.
  */
 int lease_find_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot);
 

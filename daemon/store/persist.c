@@ -22,7 +22,7 @@ const char *persist_name(char ret[static PERSIST_NAME_BYTES], const char *what, 
     return ret;
 }
 
-/* ---- extents come and go ---- */
+/* ---- changes of extents ---- */
 
 void persist_write_list(struct persist *p)
 {
@@ -33,8 +33,8 @@ void persist_write_list(struct persist *p)
         n += p->devices->list[i].store.pool.n_extents;
     ids = malloc((n + 1) * sizeof(*ids));
 
-    if (!ids) { /* the old list remains: an extent that is not in it is lost at the next start, no hold is
-                   broken */
+    if (!ids) {
+        /* the old list remains; the next start loses an extent that is not in it, and breaks no hold */
         p->supervisor->failed = true;
         log_event(LOG_ERR, "not-stored", "what=journal message=\"out of memory\"");
         return;
@@ -45,7 +45,7 @@ void persist_write_list(struct persist *p)
         const struct pool *pool = &p->devices->list[i].store.pool;
 
         for (uint32_t k = 0; k < pool->n_extents; k++)
-            if (!pool->extents[k]->external) /* external memory: its client's to free */
+            if (!pool->extents[k]->external) /* external memory belongs to its client */
                 ids[n++] = pool->extents[k]->id;
     }
 
@@ -132,8 +132,8 @@ static int persist_open_journal(struct persist *p, struct errmsg *e)
     return 0;
 }
 
-/* Whether the stored pool of @d has the configured sizes. If not, restore.c leaves its extents. */
-static bool persist_is_cut_alike(const struct device *d, const struct journal_place *kept)
+/* Whether the stored pool of @d has the configured sizes. If not, restore.c does not adopt its extents. */
+static bool persist_has_same_sizes(const struct device *d, const struct journal_place *kept)
 {
     if (kept->extent_bytes == d->extent_bytes && kept->unit_bytes == d->unit_bytes &&
         kept->pool_bytes / kept->unit_bytes <= POOL_SPANS_MAX)
@@ -146,7 +146,7 @@ static bool persist_is_cut_alike(const struct device *d, const struct journal_pl
     return false;
 }
 
-/* "first" means the GPU of which pages are stored, if there is one. */
+/* For "first": the GPU whose pages are stored, if the journal has one. */
 static uint32_t persist_find_place(const struct persist *p, const struct device *d)
 {
     const struct journal_place *places = p->journal.head->places;
@@ -176,14 +176,14 @@ static int persist_open_pool(struct persist *p, struct device *d, struct errmsg 
     uint64_t bytes = d->pool_bytes;
     int r;
 
-    d->store.place = kept && persist_is_cut_alike(d, kept) ? place : PLACE_NONE;
+    d->store.place = kept && persist_has_same_sizes(d, kept) ? place : PLACE_NONE;
     if (d->store.place != PLACE_NONE)
         memcpy(d->uuid, kept->uuid, sizeof(d->uuid));
     if (d->store.place != PLACE_NONE && kept->pool_bytes > bytes) {
         bytes = kept->pool_bytes;
         log_event(LOG_NOTICE, "pool-stays-large",
-                  "device=%s bytes=%" PRIu64 " configured=%" PRIu64 " message=\"a stored pool "
-                  "does not shrink: stop and start to make it smaller\"",
+                  "device=%s bytes=%" PRIu64 " configured=%" PRIu64
+                  " message=\"a stored pool does not shrink: stop and start kvcobrad to make it smaller\"",
                   d->name, bytes, d->pool_bytes);
     }
 
@@ -229,7 +229,7 @@ void persist_deinit(struct persist *p)
     journal_deinit(&p->journal);
 }
 
-/* Places of devices that are not configured are removed first: there are only as many places as devices. */
+/* Removes places of devices that are not configured first: the journal has only as many places as devices. */
 void persist_write_places(struct persist *p)
 {
     struct journal_place *places = p->journal.head->places;

@@ -1,11 +1,17 @@
 /*
- * Persists the pool over a restart (DESIGN 5.5): each new extent is stored with the supervisor, and a start
- * takes the extents back. restore.h rebuilds pages and sessions from them.
+ * Persists the pool over a restart (DESIGN 5.5): each new extent is stored with the supervisor, and the next
+ * process takes the extents over. restore.h rebuilds pages and sessions from them. Names in the supervisor's
+ * store:
  *
- * Names in the supervisor's store: kvc-journal-0; kvc-pages-ID (kvc-gpu-ID on a GPU) and kvc-slots-ID of
- * extent ID; kvc-pid-SERIAL of a session's process. Order: create, store, barrier, journal, first use;
- * removal in the opposite order. A descriptor that is stored but not in the journal was being added or
- * removed, and is removed at the next start.
+ *     kvc-journal-0   the journal
+ *     kvc-pages-ID    memory of extent ID, on the host
+ *     kvc-gpu-ID      memory of extent ID, on a GPU
+ *     kvc-slots-ID    slot records of extent ID
+ *     kvc-pid-SERIAL  pidfd of a session's process
+ *
+ * An extent is created, stored (with a barrier), written to the journal, then used. Removal has the opposite
+ * order. A descriptor that is stored but not in the journal was being added or removed: the next start
+ * removes it.
  */
 #pragma once
 
@@ -25,7 +31,7 @@ struct persist {
     struct supervisor *supervisor;
     struct devices *devices;
     struct journal journal;
-    struct pool_keeper keeper; /* what each pool calls when it adds or removes an extent */
+    struct pool_keeper keeper; /* called by each pool when it adds or removes an extent */
 };
 
 /* "kvc-WHAT-NUMBER" */
@@ -41,8 +47,7 @@ const char *persist_name(char ret[static PERSIST_NAME_BYTES], const char *what, 
 int persist_open(struct persist *p, struct supervisor *supervisor, struct devices *devices, struct errmsg *e);
 void persist_deinit(struct persist *p);
 
-/* From here on, changes are not written to the stored pool. Return: 0; errno: exit at once, without cleaning
- * up. */
+/* Stops writing changes to the stored pool. Return: 0; errno: the caller must exit without cleaning up. */
 int persist_freeze(struct persist *p);
 
 /* Random bytes that name the stored pool of @d; they change when the pool was lost. [BOOT_ID_BYTES] */
@@ -54,5 +59,5 @@ void persist_write_places(struct persist *p);
 /* Writes the list of extents of all pools to the journal. */
 void persist_write_list(struct persist *p);
 
-/* Removes the descriptors from the supervisor's store that no part of the restore has taken. */
+/* Removes from the supervisor's store the descriptors that no part of the restore has taken. */
 void persist_drop_unknown(struct persist *p);

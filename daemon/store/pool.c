@@ -1,4 +1,4 @@
-/* Extents of the pool, and the walker that checks it. See pool.h. */
+/* Extents of the pool, and the validation of all its records. See pool.h. */
 #include "daemon/store/pool.h"
 
 #include <assert.h>
@@ -128,7 +128,7 @@ static int pool_copy_external(struct pool_extent *x, const struct pool_external 
     return 0;
 }
 
-/* @external: NULL: memory of the source, or of the host. */
+/* @external: NULL: the memory comes from the source, or is the host's. */
 static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
                            const struct pool_external *external, struct pool_extent **ret, struct errmsg *e)
 {
@@ -184,7 +184,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
 
     assert(p->source ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
     if (p->n_extents == p->n_extents_max)
-        return fail(e, -EBADMSG, "more extents are stored than the pool has");
+        return fail(e, -EBADMSG, "the stored extents are more than the maximum of the pool");
 
     x = pool_extent_alloc(p, tenant, id);
     if (!x)
@@ -239,7 +239,7 @@ void pool_extent_set_reclaimed(struct pool *p, struct pool_extent *x, bool recla
 
 void pool_extent_retire(struct pool *p, struct pool_extent *x)
 {
-    slot_records_head(&x->records)->retired = 1; /* a restart must not use it either */
+    slot_records_head(&x->records)->retired = 1; /* so that a later process does not use it either */
     x->retired = true;
     pool_file_spans(p, x);
 }
@@ -358,7 +358,7 @@ void *pool_slot_data(const struct pool *p, uint32_t number)
     return (uint8_t *) extent_data(x->memory) + pool_slot_offset(p, number);
 }
 
-/* ---- what STATUS asks ---- */
+/* ---- counts for STATUS ---- */
 
 /* Spans of @n units that fit in the free runs of @x. */
 static uint64_t pool_runs_of(const struct pool_extent *x, uint32_t n)
@@ -403,7 +403,7 @@ uint64_t pool_waste_bytes(const struct pool *p)
     return bytes;
 }
 
-/* ---- the walker ---- */
+/* ---- validation ---- */
 
 static bool pool_span_is_valid(const struct pool *p, const struct span *s, struct errmsg *e)
 {
@@ -416,7 +416,7 @@ static bool pool_span_is_valid(const struct pool *p, const struct span *s, struc
         n_busy += slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING || slot->holds > 0;
         if (slot->state > SLOT_COPYING || (slot->state != SLOT_COMMITTED && slot->holds > 0) ||
             slot->generation == 0 || slot->generation > p->serials->generation)
-            return fail(e, 0, "slot %u of span %u is in no possible state", i, s->number);
+            return fail(e, 0, "slot %u of span %u is in an impossible state", i, s->number);
     }
 
     for (uint32_t at = s->free; at != SLOT_NONE && n_free <= s->n_slots; n_free++) {

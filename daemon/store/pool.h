@@ -1,5 +1,5 @@
 /*
- * The pool: extents, cut into spans, cut into slots. Knows sizes and owners, not messages, keys or
+ * The pool: extents, cut into spans, cut into slots. It handles sizes and owners, not messages, keys or
  * policies.
  *
  *     extent  one memory object of one tenant, added on demand, destroyed when empty
@@ -7,8 +7,8 @@
  *     group   the pages of one (tenant, table, shard, class), all of one size
  *     slot    room for one page; its number is span << POOL_SLOT_BITS | index
  *
- * One thread. pool_slot() checks slot numbers that come from clients: it returns NULL for one that does not
- * exist.
+ * One thread uses the pool. pool_slot() checks slot numbers that clients send: it returns NULL if the slot
+ * does not exist.
  */
 #pragma once
 
@@ -32,31 +32,28 @@ void pool_group_init(struct group *g, struct tenant *tenant, struct space *space
 int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
                    struct errmsg *e);
 
-/*
- * To FREE, from any other state. The slot is not held and in no list. Frees the span with its last used
- * slot.
- */
+/* Any other state -> FREE. The slot is not held and in no list. Frees the span with its last used slot. */
 void pool_slot_give(struct pool *p, uint32_t slot);
 
 /* NULL if no span has such a slot or it was never used. */
 struct slot *pool_slot(const struct pool *p, uint32_t slot);
 
-/* For slots that exist. */
+/* The slot exists. */
 struct span *pool_slot_span(const struct pool *p, uint32_t slot);
 uint64_t pool_slot_offset(const struct pool *p, uint32_t slot);    /* in its extent */
 void *pool_slot_data(const struct pool *p, uint32_t slot);         /* on the host: asserted */
 void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; called on changes only */
 
 /*
- * An extent of an earlier process, all its units free; see span_adopt(). Takes @memory (NULL on a GPU),
- * @gpu_fd (-1 on the host) and @records over on success.
+ * Adds an extent of an earlier process, with all units free; span_adopt() follows. Takes @memory (NULL on a
+ * GPU), @gpu_fd (-1 on the host) and @records over on success.
  */
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
 
 /*
- * An extent of external memory. @external: copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has
- * all its extents; -ENOMEM.
+ * Adds an extent of external memory. @external: copied. @owner: uid and place. Return: 0; -ENOSPC: the pool
+ * has its maximum of extents; -ENOMEM.
  */
 int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,
                          const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
@@ -76,5 +73,5 @@ uint64_t pool_group_room(const struct pool *p, const struct group *g);
 /* Bytes of spans that hold no page: the remainder at their ends, and their free slots. */
 uint64_t pool_waste_bytes(const struct pool *p);
 
-/* Checks all records and lists of the pool. Tests call it after every step. False: @e says what is wrong. */
+/* Checks all records and lists of the pool. Tests call it after every step. False: @e has the reason. */
 bool pool_is_valid(const struct pool *p, struct errmsg *e);

@@ -63,16 +63,16 @@ struct pool_external { /* external memory: external_memory.h */
 };
 
 struct pool_extent {
-    uint64_t id; /* of this extent alone, for ever */
+    uint64_t id; /* never used again */
     struct tenant *tenant;
     struct extent *memory;          /* of the host; NULL: on a GPU, never mapped here */
     int gpu_fd;                     /* on a GPU: the descriptor that clients import; else -1 */
     struct pool_external *external; /* external memory, instead of a descriptor; not persisted; or NULL */
     struct slot_records records;
-    uint32_t *span_of_unit; /* [n_units] number, or UINT32_MAX */
+    uint32_t *span_of_unit; /* [n_units] number of the span; UINT32_MAX: none */
     uint32_t n_units, n_units_used;
     bool reclaimed; /* reclaimed for a lender (share.h): takes no new page */
-    bool retired; /* takes no new page for ever: a dead process may still write it (quarantine.h); recorded */
+    bool retired;   /* never takes a page again: a dead process may still write to it (quarantine.h) */
 };
 
 static inline bool pool_extent_is_gone(const struct pool_extent *x)
@@ -87,9 +87,8 @@ static inline bool pool_extent_is_closed(const struct pool_extent *x) /* takes n
 
 struct pool_source { /* of memory on a GPU */
     /*
-     * Zeroed memory of extent_bytes. *@ret_fd: the caller's. Return: 0; -EAGAIN: an extent is being
-     * created, retry later; -ENOMEM: the device has no memory left, the pool continues with the extents
-     * that it has.
+     * Takes zeroed memory of extent_bytes. *@ret_fd: the caller's. Return: 0; -EAGAIN: an extent is being
+     * created; -ENOMEM: the device has no memory left, and the pool continues with the extents that it has.
      */
     int (*take)(void *ctx, int *ret_fd, struct errmsg *e);
     void *ctx;
@@ -97,16 +96,16 @@ struct pool_source { /* of memory on a GPU */
 
 struct pool_keeper { /* persists extents over a restart */
     /*
-     * Before the first use of @x, which is in the list of extents, with the writable descriptor of its
-     * memory (-1: external).
+     * Called before the first use of @x, which is in the list of extents. @owner_fd: the writable descriptor
+     * of its memory; -1: external memory.
      */
     void (*added)(void *ctx, const struct pool_extent *x, int owner_fd);
-    void (*removed)(void *ctx,
-                    const struct pool_extent *x); /* out of the list of extents; its memory still exists */
+    /* Called when @x is not in the list of extents any longer. Its memory still exists. */
+    void (*removed)(void *ctx, const struct pool_extent *x);
     void *ctx;
 };
 
-struct pool_serials { /* shared by all pools of a daemon: numbers that are used once */
+struct pool_serials { /* numbers that are used once, shared by all pools of a daemon */
     uint64_t next_extent;
     uint64_t generation;         /* the last one used */
     uint64_t *generation_record; /* written before a generation is used; or NULL */
@@ -129,7 +128,7 @@ struct span_owner {
     uint32_t first_head, n_heads, uid;
     uint32_t place; /* of the device in the journal */
     uint32_t session;
-    pid_t pid; /* 0: no external memory. Else external memory of other sessions of this process is left out,
-                  since no process opens its own handle */
+    /* 0: use no external memory; else none of this process's other sessions: it cannot open its own handle */
+    pid_t pid;
     bool may_grow;
 };

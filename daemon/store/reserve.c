@@ -48,7 +48,7 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
     uint32_t number;
     int r;
 
-    if (g->slot_bytes > st->pool.extent_bytes) /* before anything is evicted for nothing */
+    if (g->slot_bytes > st->pool.extent_bytes) /* checked first, so that no page is evicted in vain */
         return fail(e, -EFBIG,
                     "a page of %zu bytes does not fit an extent of %" PRIu64 " bytes: raise --extent-bytes",
                     g->page_bytes, st->pool.extent_bytes);

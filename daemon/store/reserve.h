@@ -9,7 +9,7 @@ struct group;
 struct store;
 
 /**
- * reserve_slot() - a RESERVED slot for a page of @g; evicts what is necessary
+ * reserve_slot() - get a RESERVED slot for a page of @g; evicts pages if necessary
  * @session: number of the session that will commit it; recorded
  * @pid:     its process; 0: the page must not be in external memory
  *

@@ -10,7 +10,7 @@
 struct pool_extent;
 struct store;
 
-/* On a GPU: retires the extent. */
+/* Retires an extent on a GPU, because a dead process may still write to it. */
 void retire_extent(struct store *st, struct pool_extent *x);
 
 /*
@@ -19,10 +19,7 @@ void retire_extent(struct store *st, struct pool_extent *x);
  */
 void retire_external(struct store *st, struct pool_extent *x);
 
-/*
- * Retires the extents of all slots that @session reserved; the caller retires those of the pages that it
- * holds.
- */
+/* Retires the extents of all slots that @session reserved; the caller retires those that it holds. */
 void retire_reserved(struct store *st, uint32_t session);
 
 /* At each tick: destroys retired extents without pages. */

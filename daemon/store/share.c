@@ -47,7 +47,7 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
 
 /* ---- lending ---- */
 
-/* Unused extents of guarantees of other tenants than @t that must stay free. */
+/* Unused guaranteed extents of other tenants than @t that must stay free. */
 static uint64_t share_kept_back(const struct store *st, const struct tenant *t)
 {
     uint64_t n = 0;
@@ -184,7 +184,7 @@ static uint64_t share_busy_bytes(const struct pool *p, const struct pool_extent 
 }
 
 /* The borrowed extent with the fewest held bytes that is not being reclaimed yet. */
-static struct pool_extent *share_find_owed(const struct store *st, const struct tenant *t)
+static struct pool_extent *share_find_borrowed(const struct store *st, const struct tenant *t)
 {
     struct pool_extent *best = NULL;
     uint64_t least = UINT64_MAX;
@@ -217,7 +217,7 @@ bool share_reclaim(struct store *st, struct tenant *t)
     if (t->awaited_extent != 0)
         return true;
 
-    x = share_find_owed(st, t);
+    x = share_find_borrowed(st, t);
     if (!x)
         return false;
 
@@ -225,9 +225,8 @@ bool share_reclaim(struct store *st, struct tenant *t)
     pool_extent_set_reclaimed(&st->pool, x, true);
     evict_extent(st, x);
     share_publish_reclaim(st, x->tenant);
-    log_event(LOG_INFO, "asked-back", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name,
-              x->tenant->name, (unsigned long long) x->id,
-              (unsigned long long) share_busy_bytes(&st->pool, x));
+    log_event(LOG_INFO, "reclaim", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name, x->tenant->name,
+              (unsigned long long) x->id, (unsigned long long) share_busy_bytes(&st->pool, x));
     return true;
 }
 

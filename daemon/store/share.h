@@ -13,9 +13,9 @@
  *
  * Extents of external memory count as their tenant's; they are never taken or reclaimed.
  *
- * Among borrowers: one takes an extent of the tenant that borrowed most, if that one has at least two more.
- * So the first tenant cannot keep nearly the whole pool, and two tenants do not take the same extent from
- * each other in turn.
+ * A borrower takes an extent of the tenant that borrowed most, if that tenant borrowed at least two more. So
+ * the first tenant cannot keep nearly the whole pool, and two tenants do not take the same extent from each
+ * other in turn.
  */
 #pragma once
 
@@ -29,10 +29,7 @@ struct tenant;
 /* Extents of a guarantee of @bytes. */
 uint64_t share_extents(const struct pool *p, uint64_t bytes);
 
-/*
- * Whether all guarantees fit the pool if @t's were @bytes and @n_unseen further tenants had @unseen_bytes
- * each.
- */
+/* Whether all guarantees fit the pool, with @bytes for @t and @unseen_bytes for @n_unseen new tenants. */
 bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen,
                 uint64_t unseen_bytes);
 
@@ -40,8 +37,8 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
 bool share_may_grow(const struct store *st, const struct tenant *t);
 
 /*
- * Whether @t may add an extent that cannot be reclaimed, since its own client allocated it: the unused
- * guarantees of others must still fit.
+ * Whether @t may add an extent of external memory, which cannot be reclaimed: the unused guarantees of other
+ * tenants must still fit.
  */
 bool share_may_register(const struct store *st, const struct tenant *t);
 
@@ -54,7 +51,7 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of);
 /* Destroys a retired extent without pages. False: there is none. */
 bool share_destroy_retired(struct store *st);
 
-/* @t found no room. Return: whether an extent is being reclaimed for it: it is a lender. */
+/* Begins to reclaim an extent for @t, which found no room. False: @t is no lender, or none is borrowed. */
 bool share_reclaim(struct store *st, struct tenant *t);
 
 /* Bytes that are held or reserved in the extent that is being reclaimed for @t; 0: none. */
@@ -63,5 +60,5 @@ uint64_t share_awaited_bytes(const struct store *st, const struct tenant *t);
 /* Held or reserved bytes in extents of @t that are being reclaimed. */
 uint64_t share_reclaimed_bytes(const struct store *st, const struct tenant *t);
 
-/* At each tick: stops reclaiming an extent that its lender did not ask for during @patience_ms. */
+/* At each tick: stops reclaiming an extent if its lender made no request for room during @patience_ms. */
 void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms);

@@ -77,7 +77,7 @@ int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e)
     struct extent_head h;
 
     if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != RECORDS_MAGIC || h.version != RECORDS_VERSION)
-        return fail(e, -EBADMSG, "its slot records are of another version");
+        return fail(e, -EBADMSG, "the slot records are of another version");
 
     *ret = h;
     return 0;

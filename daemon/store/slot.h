@@ -22,14 +22,14 @@
 struct errmsg;
 
 #define SLOT_NONE UINT32_MAX
-/* RESERVED by no session: on a GPU, after a restart, while the earlier mover may still write there */
+/* RESERVED by no session: on a GPU, after a restart, while the earlier mover may still write to the slot */
 #define SLOT_WITHOUT_SESSION UINT32_MAX
 
 enum slot_state {
     SLOT_FREE = 0,      /* in the span's free list, by next */
     SLOT_RESERVED = 1,  /* in the session's list of reservations, by next and prev */
     SLOT_COMMITTED = 2, /* published; held while holds > 0, else in an eviction queue, by next and prev */
-    SLOT_COPYING = 3,   /* reserved, and a job fills it: in no list until the job ends */
+    SLOT_COPYING = 3,   /* reserved, and a job fills the slot: in no list until the job ends */
 };
 
 enum slot_queue_id {
@@ -40,12 +40,12 @@ enum slot_queue_id {
 
 struct slot {
     struct chunk_key key;
-    /* from one counter for all pools, so unique; raised before the slot is written again */
+    /* from one counter for all pools, so unique; replaced before the slot is written again */
     uint64_t generation;
     uint32_t next, prev; /* slot numbers; see slot_state */
     uint32_t payload_crc32c;
     uint32_t holds;   /* leases that name the page and were not released */
-    uint32_t session; /* RESERVED: number of the session, or SLOT_WITHOUT_SESSION */
+    uint32_t session; /* of a RESERVED slot: number of the session, or SLOT_WITHOUT_SESSION */
     uint8_t state, queue, uses;
     uint8_t was_main : 1;
     uint8_t unchecked : 1; /* COMMITTED by an earlier process: its checksum is compared before it is leased */
@@ -62,7 +62,7 @@ struct extent_head {
     uint32_t unit_bytes, n_units;
     uint32_t uid;    /* of the tenant */
     uint32_t place;  /* of the device: see struct journal_place */
-    uint8_t retired; /* on a GPU: takes no new page ever again, see quarantine.h */
+    uint8_t retired; /* on a GPU: 1: never takes a page again, see quarantine.h */
     uint8_t reserved[23];
 };
 _Static_assert(sizeof(struct extent_head) == 64, "extent head");
@@ -87,12 +87,12 @@ struct slot_records {
 
 int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e);
 
-/* Reads the head of a descriptor that may be no records at all. Return: 0; -EBADMSG. */
+/* Reads the head from @fd, which may not be slot records. Return: 0; -EBADMSG. */
 int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e);
 
 /*
- * Takes over what an earlier process wrote. @fd: transferred. Return: 0; -EBADMSG: not the records of such
- * an extent.
+ * Takes over the records that an earlier process wrote. @fd: transferred. Return: 0; -EBADMSG: not the
+ * records of an extent of this size.
  */
 int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes,
                        struct errmsg *e);

@@ -1,6 +1,6 @@
 /*
- * A space: the pages of one (table, shard) of all tenants. Has their layout, and the counts that decide
- * when a table may retire.
+ * A space is the pages of one (table, shard) of all tenants. The structure has their layout, and the counts
+ * that decide when a table may retire.
  */
 #pragma once
 

@@ -34,8 +34,8 @@ void span_list_remove(struct span_list *l, struct span *s)
 }
 
 /*
- * At least POOL_SLOTS_PER_SPAN_MIN slots in whole units; large pages get a whole extent with as many slots
- * as fit.
+ * A span has at least POOL_SLOTS_PER_SPAN_MIN slots in whole units. For large pages, it is a whole extent
+ * with as many slots as fit.
  */
 uint32_t span_units(const struct pool *p, const struct group *g)
 {
@@ -80,7 +80,7 @@ static uint32_t span_find_units(const struct pool_extent *x, uint32_t n)
     return UINT32_MAX;
 }
 
-/* in_use is written last: a restart reads only heads that have it. */
+/* in_use is written last: a restart reads only heads with in_use set. */
 static void span_record(const struct span *s, const struct span_owner *owner)
 {
     struct span_head *h = slot_records_span(&s->extent->records, s->first_unit);
@@ -159,7 +159,7 @@ static bool span_head_is_possible(const struct pool *p, const struct pool_extent
     return true;
 }
 
-/* On a GPU the client that reserved a slot, or the earlier process's mover, may still write there. */
+/* On a GPU, the client that reserved the slot, or the earlier process's mover, may still write to it. */
 static void span_adopt_reserved(struct span *s, struct slot *slot)
 {
     if (slot->state == SLOT_COPYING)
@@ -246,7 +246,7 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
     return 0;
 }
 
-/* All its slots are free. */
+/* All slots of @s are free. */
 static void span_free(struct pool *p, struct span *s)
 {
     struct pool_extent *x = s->extent;

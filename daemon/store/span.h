@@ -15,12 +15,12 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
 
 /**
  * span_adopt() - take over a span of an earlier process, as its head at @unit describes it
- * @g: of the head's owner; equal sizes
+ * @g: the group that the head describes, with the same sizes
  *
- * COMMITTED slots stay, not held yet; all others become FREE. On a GPU RESERVED slots stay RESERVED, and
- * COPYING ones become RESERVED without a session, in no list yet.
+ * COMMITTED slots stay, unheld; all others become FREE. On a GPU, RESERVED slots stay RESERVED, and COPYING
+ * ones become RESERVED without a session, in no list.
  *
- * Return: 0; -ENOENT: no slot stays, the span is free now; -EBADMSG: the head is invalid; -ENOMEM.
+ * Return: 0; -ENOENT: all slots are FREE, so the span was freed; -EBADMSG: the head is invalid; -ENOMEM.
  */
 int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t unit, struct span **ret);
 
@@ -30,10 +30,8 @@ uint32_t span_slot_take(struct pool *p, struct span *s);
 /* Moves the span to the list of its group that matches its free slots. */
 void span_file(struct span *s);
 
-/* To FREE, from any other state. The slot is not held and in no list. Frees the span with its last used
- * slot. */
+/* Any other state -> FREE. The slot is not held and in no list. Frees the span with its last used slot. */
 void span_slot_give(struct pool *p, struct span *s, uint32_t number);
 
-/* Calls @visit for every slot of @g that is not FREE. @visit gives back every slot that it is called for, or
- * none. */
+/* Calls @visit for each slot of @g that is not FREE. @visit gives back all of these slots, or none. */
 void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx);

@@ -92,7 +92,7 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     if (r < 0)
         return r;
 
-    slot->holds = 1; /* it was busy as a reservation, now it is busy as held */
+    slot->holds = 1; /* the slot stays busy: it was reserved, now it is held */
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
     /* written last, after key and checksum: a restart reads COMMITTED slots */
@@ -105,7 +105,7 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     return 0;
 }
 
-/* ---- after a restart ---- */
+/* ---- restart ---- */
 
 int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
 {
@@ -136,8 +136,8 @@ void store_adopt_holds(struct store *st, uint32_t number)
         store_set_busy(st, number, true);
         return;
     }
-    /* retired by the earlier process */
     evict_queue_enter(&st->pool, number);
+    /* the earlier process retired the extent */
     if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent))
         store_drop(st, number, GHOST_EVICTED);
 }
@@ -168,8 +168,8 @@ void store_page_checked(struct store *st, uint32_t number, bool whole)
 
     if (log_is_due(++st->n_damaged))
         log_event(LOG_ERR, "page-damaged",
-                  "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64 " message=\"its checksum changed "
-                  "over a restart\", dropping it",
+                  "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64
+                  " message=\"the checksum of the page changed over a restart\", dropping the page",
                   number, pool_slot_span(&st->pool, number)->group->tenant->name, st->n_damaged);
     if (slot->holds == 0)
         store_drop(st, number, GHOST_EVICTED);
@@ -223,14 +223,14 @@ void store_discard_reserved(struct store *st, uint32_t session)
         for (uint32_t k = 0; k < n_slots; k++) {
             const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
 
-            if (slot && slot->state == SLOT_RESERVED &&
-                slot->session == session) /* the span is freed with its last slot */
+            /* the span is freed with its last slot: then @slot is NULL */
+            if (slot && slot->state == SLOT_RESERVED && slot->session == session)
                 store_discard(st, i << POOL_SLOT_BITS | k);
         }
     }
 }
 
-/* ---- finding, holding, dropping ---- */
+/* ---- lookup, holds, drops ---- */
 
 uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key)
 {
@@ -258,8 +258,8 @@ void store_unhold(struct store *st, uint32_t number)
 
     store_set_busy(st, number, false);
     evict_queue_enter(&st->pool, number);
-    if (pool_extent_is_closed(
-            pool_slot_span(&st->pool, number)->extent)) /* the extent is being reclaimed or retired */
+    /* the extent is being reclaimed or retired */
+    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent))
         store_drop(st, number, GHOST_EVICTED);
 }
 
@@ -308,7 +308,7 @@ void store_drop_space(struct store *st, struct space *space, enum ghost_reason r
     }
 }
 
-/* ---- the walker ---- */
+/* ---- validation ---- */
 
 static bool store_queue_is_valid(const struct store *st, const struct group *g, const struct slot_queue *q,
                                  uint8_t id, struct errmsg *e)

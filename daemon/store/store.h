@@ -1,12 +1,12 @@
 /*
- * The store: the life of a page, with every account kept. The pool below knows where a page is; the
- * requests above know which client asked.
+ * The store: the states of a page, and all accounts. The pool below has the places of pages; the requests
+ * above have the clients.
  *
  *     FREE --reserve--> RESERVED --publish--> COMMITTED, held --unhold--> COMMITTED, unheld --drop--> FREE
  *                          \--discard--> FREE                  \<--hold--/
  *
- * While a thread fills it, a reserved slot is COPYING: only the job that claimed it may publish, release or
- * discard it.
+ * A reserved slot is COPYING while a thread fills it: then only the job that claimed the slot may publish,
+ * unclaim or discard it.
  *
  * Space is charged when it is reserved (reserve.h). Only unheld pages are dropped; S3-FIFO chooses which
  * (evict_queue.h).
@@ -31,7 +31,7 @@ struct store {
     uint64_t n_damaged;        /* pages of an earlier process whose checksum is wrong */
 };
 
-/* A page resolved once: what its number leads to. Valid until the slot is given back. */
+/* A page with its slot, span and group, resolved once from its number. Valid until the slot is given back. */
 struct page_handle {
     uint32_t number;
     struct slot *slot;
@@ -39,7 +39,7 @@ struct page_handle {
     struct group *group;
 };
 
-/* False: no span has such a slot, or it was never used. Numbers of clients are checked by this. */
+/* Checks and resolves a number, which may come from a client. False: no such slot, or it was never used. */
 bool store_resolve(const struct store *st, uint32_t number, struct page_handle *ret);
 uint64_t store_page_offset(const struct store *st, const struct page_handle *h); /* in its extent */
 uint8_t *store_page_data(const struct store *st, const struct page_handle *h);   /* on the host: asserted */
@@ -54,20 +54,20 @@ void store_discard(struct store *st, uint32_t slot);
 /**
  * store_publish() - RESERVED or COPYING -> COMMITTED with one hold; the key becomes visible
  *
- * Return: 0; errno of a larger index, and the slot is unchanged.
+ * Return: 0; errno of building a larger index: the slot is unchanged.
  */
 int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t payload_crc32c,
                   struct errmsg *e);
 
 /*
- * Adds a COMMITTED page of an earlier process to index and accounts. store_adopt_holds() follows once its
- * holds are counted in the record. Return: 0; -EEXIST: the key has a page already, the slot was freed;
- * errno of a larger index.
+ * Adds a COMMITTED page of an earlier process to index and accounts. store_adopt_holds() follows after its
+ * holds were counted in the record. Return: 0; -EEXIST: the key has a page already; errno of building a
+ * larger index. After a failure the slot is FREE.
  */
 int store_adopt(struct store *st, uint32_t slot, struct errmsg *e);
 void store_adopt_holds(struct store *st, uint32_t slot);
 
-/* On a GPU: charges a slot that a session of an earlier process has still RESERVED. */
+/* On a GPU: charges a slot that a session of an earlier process has RESERVED. */
 void store_adopt_reserved(struct store *st, uint32_t slot);
 
 /* Frees the slots that @session has RESERVED and that are in no list. */
@@ -76,15 +76,15 @@ void store_discard_reserved(struct store *st, uint32_t session);
 /**
  * store_page_is_whole() - whether the page may be leased
  *
- * A page of this process may, unless it is in external memory whose client is gone. A page of an earlier
- * process is compared with its checksum once; a damaged one is dropped as soon as no lease holds it. On a
- * GPU the mover compares, before this is called: a page that is still unchecked may not be leased.
+ * A page of this process is whole, unless it is in external memory whose client is gone. A page of an earlier
+ * process is compared with its checksum once; a damaged page is dropped as soon as no lease holds it. On a
+ * GPU the mover compares before this is called: a page that is still unchecked may not be leased.
  */
 bool store_page_is_whole(struct store *st, uint32_t slot);
 
 /* The page is of an earlier process and has not been compared with its checksum yet. */
 bool store_page_is_unchecked(const struct store *st, uint32_t slot);
-/* Records the result of a comparison that a thread or the mover made. */
+/* Records the result of a comparison by a worker thread or the mover. */
 void store_page_checked(struct store *st, uint32_t slot, bool whole);
 
 /**
@@ -104,7 +104,7 @@ uint32_t store_find(const struct store *st, const struct tenant *t, const struct
 void store_hold(struct store *st, uint32_t slot);
 void store_unhold(struct store *st, uint32_t slot);
 
-/* Drops an unheld page: removes its key from the index, remembers a ghost, frees the slot. */
+/* Drops an unheld page: removes its key from the index, adds a ghost, frees the slot. */
 void store_drop(struct store *st, uint32_t slot, enum ghost_reason reason);
 
 /* Drops all pages of @space in every tenant, with their groups. None of them is held or reserved. */

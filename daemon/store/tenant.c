@@ -18,16 +18,18 @@
 
 enum {
     INDEX_ENTRIES_FIRST = 1024,
-    /* small indexes double, since each new object costs every client a message */
+    /* smaller indexes are doubled, since each new object costs every client a message */
     INDEX_ENTRIES_DOUBLE_BELOW = 65536,
-    INDEX_SLOTS_PER_STEP = 128, /* copied per insertion while a larger index is filled: about 10 us; done
-                                   before the present index is 1 % fuller */
-                                /* before the present one is 1 % fuller */
+    /*
+     * Slots copied per insertion while a larger index is filled: about 10 us. The copy is complete before the
+     * present index is 1 % fuller.
+     */
+    INDEX_SLOTS_PER_STEP = 128,
 };
 
 /*
- * BLAKE2b keyed with the daemon's secret: equal on all hosts with that secret; the secret cannot be derived
- * from it.
+ * The key is BLAKE2b of the uid, keyed with the daemon's secret. It is equal on all hosts with that secret.
+ * The secret cannot be derived from it.
  */
 static void tenant_derive_index_key(uid_t uid, const uint8_t secret[static 32],
                                     uint8_t ret[static INDEX_KEY_BYTES])
@@ -177,7 +179,7 @@ static int tenant_begin_next(struct tenant *t, struct errmsg *e)
 /* Copies at most @budget slots of one span. Return: 0; -ENOSPC: @t->next_index has no room. */
 static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct span *s, uint32_t *budget)
 {
-    for (; t->next_slot<s->n_fresh_from && * budget> 0; t->next_slot++, --*budget) {
+    for (; *budget > 0 && t->next_slot < s->n_fresh_from; t->next_slot++, --*budget) {
         const struct slot *slot = &s->slots[t->next_slot];
         struct index_hit hit = {
             .slot = s->number << POOL_SLOT_BITS | t->next_slot,
@@ -186,10 +188,7 @@ static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct
         };
         int r = 0;
 
-        /*
-         * a page that is being added or removed is not in the present index; the caller adds it to both, or
-         * to neither
-         */
+        /* a page that is being added or removed is not in the present index: the caller changes both */
         if (slot->state == SLOT_COMMITTED && tenant_index_find(t, p, &slot->key) == hit.slot)
             r = index_insert(&t->next_index, &slot->key, &hit);
         if (r < 0)
@@ -253,7 +252,7 @@ int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key
     struct index_hit hit = {.slot = slot, .page_class = page_class, .generation = generation};
     int r;
 
-    /* without memory for a larger one the present index still takes some keys */
+    /* a failure is ignored: the present index still takes some keys */
     if (!t->next_memory && t->index.n_entries >= index_capacity(&t->index))
         (void) tenant_begin_next(t, NULL);
     (void) tenant_continue_next(t, p, INDEX_SLOTS_PER_STEP);

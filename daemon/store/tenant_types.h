@@ -1,5 +1,4 @@
-/* The structure of a tenant; tenant.h says what it is. Its accounts are kept by pool.c, store.c and
- * session.c. */
+/* The structure of a tenant: see tenant.h. pool.c, store.c and session.c update its accounts. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +19,7 @@ struct tenant {
     uint32_t number; /* order of creation, the cursor of STATUS */
     uid_t uid;
     char name[32]; /* "uid-1000", on a GPU "uid-1000@gpu0" */
-    bool isolated; /* false: it has the daemon's own uid or is root, which can write what the daemon shares */
+    bool isolated; /* false: uid 0 or the daemon's own uid, which can write memory that the daemon shares */
     uint8_t index_key[INDEX_KEY_BYTES];
     uint8_t boot_id[BOOT_ID_BYTES];
 
@@ -29,7 +28,7 @@ struct tenant {
     uint64_t index_object;      /* raised with every new object */
     struct extent *next_memory; /* a larger index that is being filled; NULL: none */
     struct index_writer next_index;
-    uint32_t next_span, next_slot; /* up to which slot it was filled */
+    uint32_t next_span, next_slot; /* the slot at which filling continues */
     struct extent *control_memory;
     struct control_page *control;
     uint64_t control_object;
@@ -42,7 +41,7 @@ struct tenant {
     /* accounts */
     uint64_t quota_bytes;                /* maximum of pages and arenas together */
     uint64_t guarantee_bytes;            /* of the pool, in whole extents; see share.h */
-    bool quota_is_set, guarantee_is_set; /* set by an operator: a changed configuration leaves them */
+    bool quota_is_set, guarantee_is_set; /* by an operator: a reload does not change the value */
     uint64_t awaited_extent; /* a borrowed extent that is being reclaimed for this tenant; 0: none */
     bool lacks_space;        /* an allocation failed for lack of space since the last share_tick() */
     uint64_t reclaim_until_ms;
@@ -52,8 +51,8 @@ struct tenant {
     uint32_t n_extents; /* counted by the pool */
     uint32_t n_sessions;
     uint64_t n_pages;                 /* committed */
-    uint64_t hits, misses, evictions; /* as clients count them themselves */
-    uint64_t misses_by[8];            /* by MissReason, as the daemon counts them: page_count_miss() */
+    uint64_t hits, misses, evictions; /* hits and misses as clients report them */
+    uint64_t misses_by[8];            /* by MissReason, counted by page_count_miss() */
 };
 
 static inline uint64_t tenant_used_bytes(const struct tenant *t)

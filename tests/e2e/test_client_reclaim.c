@@ -211,7 +211,7 @@ static void test_reclaim_ends(void)
     before = scene_attend(&m, s, 0);
     lender = child_start(ask_once, &sc);
     CU_ASSERT(pipe_wait(lender.from));
-    CU_ASSERT(daemon_logged(&sc.daemon, "event=asked-back lender=uid-65534 borrower=uid-0"));
+    CU_ASSERT(daemon_logged(&sc.daemon, "event=reclaim lender=uid-65534 borrower=uid-0"));
     for (struct wait w = wait_begin(); asked_back(&sc) > 0 && wait_again(&w);)
         ;
     CU_ASSERT_EQUAL(asked_back(&sc), 0);

@@ -323,7 +323,7 @@ static void test_lender_gets_its_extents_back(void)
     lender = gpu_client_new_as(OTHER_USER_UID);
     CU_ASSERT_EQUAL_FATAL(gpu_open(&lender, GPU_UUID), 0);
     CU_ASSERT_EQUAL(gpu_reserve(&lender, 1).err, -EAGAIN);
-    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=asked-back lender=uid-65534@gpu0 borrower=uid-0@gpu0"));
+    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=reclaim lender=uid-65534@gpu0 borrower=uid-0@gpu0"));
     CU_ASSERT_EQUAL(gpu_get_extent(&lender, s[0].extent),
                     -ENOENT); /* an extent of another tenant does not exist for it */
     for (unsigned i = 0; i < n; i++)

@@ -1,11 +1,18 @@
 /*
- * A mover without a GPU, for test_mover.c. It answers like the real one (a device's PROCESSES are the
- * devices that it opened), or as FAKE_MOVER says:
+ * A mover without a GPU, for test_mover.c. It answers like the real mover; PROCESSES lists the numbers of the
+ * devices that it opened. FAKE_MOVER may name another behaviour:
  *
- *     die         ends when it gets a PROCESSES
- *     last-words  sends an answer before it ends
- *     refuse      does not open the first device that it is asked to open
- *     slow        never answers a PROCESSES
+ *     die         exits at PROCESSES
+ *     last-words  answers PROCESSES with an error, then exits
+ *     refuse      refuses the first OPEN
+ *     slow        never answers PROCESSES
+ *     garbage     answers PROCESSES with bytes that are no message
+ *     other-id    answers PROCESSES with the id of another request
+ *     other-kind  answers PROCESSES with the body of CREATE
+ *     no-body     answers PROCESSES without a body
+ *     above-zero  answers PROCESSES with a positive errno
+ *     stray-fd    answers PROCESSES with a descriptor
+ *     no-fd       answers CREATE without a descriptor
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,4 @@
-/* The command line of kvcobrad: options over the file over defaults, descriptors, and one option per
- * setting. */
+/* The command line of kvcobrad: options override the file, the file overrides defaults. */
 #include "tests/lib/test.h"
 
 #include <errno.h>

@@ -45,7 +45,7 @@ static void test_sizes(void)
     }
 }
 
-/* Values that did not come through config_set(): each numeric setting one beyond its range. */
+/* Values that config_set() did not check: each numeric setting is one above its range. */
 static void test_ranges(void)
 {
     unsigned n = 0;
@@ -77,7 +77,7 @@ static void refuses(const struct config *c, const char *option)
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, option));
 }
 
-/* A pool of a GPU is checked as the host's is, under its own names. */
+/* The settings of a GPU's pool are checked like those of the host's pool, under their own names. */
 static void test_gpu_checks(void)
 {
     static const char two[] =
@@ -124,7 +124,7 @@ static void test_gpu_checks(void)
     CU_ASSERT_EQUAL(config_check(&c, &e), 0);
     c.tenants_max = 17;
     refuses(&c, "--gpu-guarantee-bytes");
-    c = good; /* extents as small as spans: 2^17 and twice 2^16 are the most that a journal lists */
+    c = good; /* extents as small as spans: 2^17 and twice 2^16 are the maximum of a journal */
     c.extent_bytes = c.span_bytes = c.gpu_extent_bytes = c.gpu_span_bytes = 4096;
     c.pool_bytes = c.quota_bytes = UINT64_C(4096) << 17;
     c.gpu_pool_bytes = UINT64_C(4096) << 16;

@@ -15,7 +15,7 @@
 
 const char test_suite[] = "config_keys";
 
-/* Every counted setting at its ends and one beyond. */
+/* Each setting with a range, at the ends of its range and one beyond. */
 static void test_limits_of_settings(void)
 {
     static const struct {
@@ -49,8 +49,7 @@ static void test_limits_of_settings(void)
     config_init(&c);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const uint64_t good[] = {cases[i].min, cases[i].min + 1, cases[i].max - 1, cases[i].max};
-        const uint64_t bad[] = {cases[i].max + 1,
-                                cases[i].min - 1}; /* the second one wraps where 0 is allowed */
+        const uint64_t bad[] = {cases[i].max + 1, cases[i].min - 1}; /* the second wraps if 0 is allowed */
         struct errmsg e;
         char text[32];
 

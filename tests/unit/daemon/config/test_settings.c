@@ -1,5 +1,4 @@
-/* The table of settings: complete rows, and defaults that config_set() accepts and that give the same
- * value. */
+/* The table of settings: rows are complete; config_set() accepts each default and sets the same value. */
 #include "tests/lib/test.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * The daemon's link to its mover, with fake_mover.c: answers, deaths, wrong answers, silence. On the
- * backend of the event loop that KVC_TEST_EVENT_BACKEND names.
+ * The daemon's link to its mover, with fake_mover.c: answers, deaths, wrong answers, silence.
+ * KVC_TEST_EVENT_BACKEND names the backend of the event loop.
  */
 #include "daemon/gpu/mover.h"
 
@@ -117,7 +117,7 @@ static int ask(Kvcobra__MoverRequest__BodyCase kind, uint32_t device, int fd, ui
     case KVCOBRA__MOVER_REQUEST__BODY_OPEN:
         m.open = &open;
         open.device = device;
-        open.bytes = device < 100; /* the fake opens no other */
+        open.bytes = device < 100; /* fake_mover.c opens only devices with bytes above 0 */
         break;
     case KVCOBRA__MOVER_REQUEST__BODY_CREATE:
         m.create = &create;
@@ -150,7 +150,7 @@ static void on_tick(void *ctx)
     ev_stop(t.ev);
 }
 
-/* Like a caller that retries until the mover may be started. */
+/* Repeats a request, as a client does, until the mover may be started. */
 static void ask_until_started(void)
 {
     int r;
@@ -178,7 +178,7 @@ static void test_requests_and_answers(void)
 
     CU_ASSERT_EQUAL(write(fd, "A", 1), 1);
     begin("", FAKE_MOVER);
-    t.n_descriptors--;                      /* the one of @fd, which is closed below */
+    t.n_descriptors--;                      /* @fd is closed below */
     CU_ASSERT_EQUAL(running(&restarts), 0); /* no request was made */
     CU_ASSERT_EQUAL(restarts, 0);
     t.take_fds = true;
@@ -197,8 +197,8 @@ static void test_requests_and_answers(void)
     CU_ASSERT(t.answers[1].err == 0 && t.answers[1].fd >= 0);
     CU_ASSERT_EQUAL(close(t.answers[1].fd), 0);
     CU_ASSERT_EQUAL(t.answers[2].values[0], 'A');
-    CU_ASSERT_EQUAL(t.answers[2].values[1],
-                    5); /* input, output, log, socket, the given descriptor: none of ours */
+    /* input, output, log, socket and the given descriptor, but no other descriptor of this process */
+    CU_ASSERT_EQUAL(t.answers[2].values[1], 5);
     CU_ASSERT_EQUAL(t.answers[3].err, -ENODEV);
     CU_ASSERT_STRING_EQUAL(t.answers[3].message, "as asked");
     CU_ASSERT(t.answers[4].n_values == 1 && t.answers[4].values[0] == 3);
@@ -213,10 +213,10 @@ static void test_descriptor_that_is_not_taken(void)
     CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, NULL), 0);
     wait_for(1);
     CU_ASSERT_EQUAL(t.answers[0].err, 0);
-    end(); /* counts */
+    end(); /* compares the number of descriptors */
 }
 
-/* Every request is answered once; the next mover gets the OPENs of open devices, and only those. */
+/* Every request is answered once. The next mover gets the OPENs of the open devices, and no other request. */
 static void test_death(void)
 {
     uint64_t restarts;
@@ -229,7 +229,7 @@ static void test_death(void)
     CU_ASSERT_EQUAL(open_device(100), 0);
     CU_ASSERT_EQUAL(ask_processes(), 0);
     CU_ASSERT_EQUAL(ask_processes(), 0);
-    CU_ASSERT_EQUAL(open_device(4), 0); /* it is no longer opened */
+    CU_ASSERT_EQUAL(open_device(4), 0); /* the mover dies before: not recorded */
     pid = running(&restarts);
     wait_for(7);
     CU_ASSERT(t.answers[0].err == 0 && t.answers[1].err == 0 && t.answers[2].err == 0 &&
@@ -237,7 +237,7 @@ static void test_death(void)
     for (size_t i = 4; i < 7; i++)
         CU_ASSERT_EQUAL(t.answers[i].err, -ECONNRESET);
     CU_ASSERT_PTR_NOT_NULL(strstr(t.answers[4].message, "mover ended"));
-    CU_ASSERT_EQUAL(ask_processes(), -EAGAIN); /* it waits first */
+    CU_ASSERT_EQUAL(ask_processes(), -EAGAIN); /* the next mover is started after a wait */
     CU_ASSERT_EQUAL(setenv("FAKE_MOVER", "", 1), 0);
     ask_until_started();
     CU_ASSERT_NOT_EQUAL(running(&restarts), pid);
@@ -267,10 +267,7 @@ static void test_death_while_idle(void)
     end();
 }
 
-/*
- * The next mover cannot open a device that was open: the OPEN is sent again, only before a request for that
- * device.
- */
+/* The next mover cannot open a device: the OPEN is sent again before a request for that device. */
 static void test_device_that_opens_again(void)
 {
     uint64_t restarts, began;
@@ -284,7 +281,7 @@ static void test_device_that_opens_again(void)
     ev_tick_every(t.ev, 10, on_tick, NULL);
     while (running(&restarts) != 0)
         CU_ASSERT_EQUAL_FATAL(ev_run(t.ev), 0);
-    ask_until_started(); /* which refuses 5 */
+    ask_until_started(); /* the new mover refuses device 5 */
     wait_for(3);
     CU_ASSERT(t.answers[2].err == 0 && t.answers[2].n_values == 0);
     began = ev_now_ms(t.ev);
@@ -328,22 +325,22 @@ static void test_waits_grow(void)
 
 static void test_answers_that_do_not_fit(void)
 {
-    static const char *const lies[] = {"garbage",    "other-id", "other-kind", "no-body",
-                                       "above-zero", "stray-fd", "no-fd"};
+    static const char *const wrong_answers[] = {"garbage",    "other-id", "other-kind", "no-body",
+                                                "above-zero", "stray-fd", "no-fd"};
 
-    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+    for (size_t i = 0; i < sizeof(wrong_answers) / sizeof(wrong_answers[0]); i++) {
         uint64_t restarts;
         pid_t pid;
 
-        begin(lies[i], FAKE_MOVER);
-        CU_ASSERT_EQUAL_FATAL(strcmp(lies[i], "no-fd") == 0
+        begin(wrong_answers[i], FAKE_MOVER);
+        CU_ASSERT_EQUAL_FATAL(strcmp(wrong_answers[i], "no-fd") == 0
                                   ? ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, NULL)
                                   : ask_processes(),
                               0);
         pid = running(&restarts);
         wait_for(1);
         if (t.answers[0].err != -ECONNRESET)
-            printf("    %s: %d\n", lies[i], t.answers[0].err);
+            printf("    %s: %d\n", wrong_answers[i], t.answers[0].err);
         CU_ASSERT_EQUAL(t.answers[0].err, -ECONNRESET);
         CU_ASSERT_PTR_NOT_NULL(strstr(t.answers[0].message, "did not fit the request"));
         end();
@@ -351,7 +348,7 @@ static void test_answers_that_do_not_fit(void)
     }
 }
 
-/* An answer that was sent before the end arrives. */
+/* An answer that the mover sent before its end still arrives. */
 static void test_answer_before_the_end(void)
 {
     begin("last-words", FAKE_MOVER);
@@ -364,7 +361,7 @@ static void test_answer_before_the_end(void)
     end();
 }
 
-/* Only the request that is with the mover counts its time. */
+/* The timeout runs only for the request that was sent to the mover. */
 static void test_silence(void)
 {
     uint64_t restarts;
@@ -418,18 +415,18 @@ static void test_limits(void)
 
 static void test_cancelled_callbacks(void)
 {
-    int me, you;
+    int cancelled, other;
 
     begin("", FAKE_MOVER);
-    CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &me), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, TIMEOUT_MS, &you), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &me), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &you), 0);
-    mover_cancel_callbacks(t.mover, &me);
+    CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &cancelled), 0);
+    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, TIMEOUT_MS, &other), 0);
+    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &cancelled), 0);
+    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &other), 0);
+    mover_cancel_callbacks(t.mover, &cancelled);
     wait_for(2);
     CU_ASSERT_EQUAL(t.answers[0].kind, KVCOBRA__MOVER_REPLY__BODY_PROCESSES);
     CU_ASSERT_EQUAL(t.answers[1].kind, KVCOBRA__MOVER_REPLY__BODY_CREATE);
-    end(); /* counts descriptors */
+    end(); /* compares the number of descriptors */
     CU_ASSERT_EQUAL(t.n, 2);
 }
 

@@ -30,7 +30,7 @@ static void setup(uint32_t n_wanted)
     preallocated_init(&s, &maker, n_wanted);
 }
 
-/* A descriptor that differs from others, and that the test can see being closed. */
+/* A new descriptor, so that the test can check when it is closed. */
 static int token(void)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -153,7 +153,7 @@ static void test_waits_longer_after_each_failure(void)
     preallocated_add(&s, token());
     CU_ASSERT_EQUAL(preallocated_take(&s, 1, now, &fd, NULL), 0);
     (void) close(fd);
-    preallocated_tick(&s, 1, now); /* at once, and with the first pause */
+    preallocated_tick(&s, 1, now); /* tried at once; the next pause is the first one again */
     CU_ASSERT_EQUAL(n_begun, 12);
     preallocated_fail(&s, -ENOMEM, NULL, now);
     preallocated_tick(&s, 1, now + 100);
@@ -198,7 +198,7 @@ static void test_a_refusal_is_a_failure(void)
     preallocated_deinit(&s);
 }
 
-/* External memory that joined the pool leaves no room for a preallocated extent. */
+/* When external memory takes the room in the pool, preallocated extents are closed. */
 static void test_closes_those_without_room(void)
 {
     int fd = dup(0);

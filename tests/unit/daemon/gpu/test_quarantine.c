@@ -1,7 +1,7 @@
 /*
- * The quarantine, with a clock that is a variable and lists that are literals. The random case compares
- * with the rule itself: a session is released at the first tick that comes the delay or more after a list
- * that was requested after its end.
+ * The quarantine, with a clock that is a variable and lists that are literals. The random case compares with
+ * the rule itself: a list requested after the end of a session does not name it, and the session is released
+ * at the first tick at least the delay later.
  */
 #include "tests/lib/test.h"
 
@@ -14,14 +14,14 @@ const char test_suite[] = "quarantine";
 
 enum { N_MAX = 8, DELAY = 2000, PATIENCE = 30000, SESSIONS = 64 };
 
-enum fate { UNTOLD = 0, RELEASED, RETIRED };
+enum fate { PENDING = 0, RELEASED, RETIRED };
 
 static enum fate fates[SESSIONS];
 static struct quarantine q;
 
-static void told(uint32_t session, enum fate fate)
+static void set_fate(uint32_t session, enum fate fate)
 {
-    assert(session < SESSIONS && fates[session] == UNTOLD); /* once */
+    assert(session < SESSIONS && fates[session] == PENDING); /* once */
     for (uint32_t i = 0; i < q.n; i++)
         assert(q.entries[i].session != session);
     fates[session] = fate;
@@ -30,13 +30,13 @@ static void told(uint32_t session, enum fate fate)
 static void on_release(void *ctx, uint32_t session)
 {
     assert(ctx == fates);
-    told(session, RELEASED);
+    set_fate(session, RELEASED);
 }
 
 static void on_retire(void *ctx, uint32_t session, const char *why)
 {
     assert(ctx == fates && why[0]);
-    told(session, RETIRED);
+    set_fate(session, RETIRED);
 }
 
 static void setup(void)
@@ -61,11 +61,11 @@ static void test_released_when_unlisted_and_late_enough(void)
     CU_ASSERT_FALSE(quarantine_needs_list(&q));
     quarantine_add(&q, 5, 700, 1000);
     quarantine_tick(&q, 1000 + DELAY); /* no list said that it is unlisted */
-    CU_ASSERT_EQUAL(fates[5], UNTOLD);
+    CU_ASSERT_EQUAL(fates[5], PENDING);
     list(4000, NULL, 0);
     CU_ASSERT_FALSE(quarantine_needs_list(&q)); /* every entry is known */
     quarantine_tick(&q, 4000 + DELAY - 1);
-    CU_ASSERT_EQUAL(fates[5], UNTOLD);
+    CU_ASSERT_EQUAL(fates[5], PENDING);
     quarantine_tick(&q, 4000 + DELAY);
     CU_ASSERT_EQUAL(fates[5], RELEASED);
     CU_ASSERT_EQUAL(q.n, 0);
@@ -79,12 +79,12 @@ static void test_waits_while_it_is_listed(void)
     setup();
     quarantine_add(&q, 0, 700, now);
     quarantine_add(&q, 1, 701, now);
-    for (unsigned i = 0; i < 10; i++) { /* far beyond the patience: the driver answers */
+    for (unsigned i = 0; i < 10; i++) { /* far longer than the patience, but the driver answers */
         now += PATIENCE / 2;
         list(now, (const uint32_t[]){3, 700, 90}, 3);
         quarantine_tick(&q, now);
     }
-    CU_ASSERT_EQUAL(fates[0], UNTOLD);
+    CU_ASSERT_EQUAL(fates[0], PENDING);
     CU_ASSERT_EQUAL(fates[1], RELEASED);
     list(now, (const uint32_t[]){3, 90}, 2);
     quarantine_tick(&q, now + DELAY);
@@ -102,7 +102,7 @@ static void test_list_requested_before_the_end_does_not_count(void)
     quarantine_listed(&q, NULL, 0, 1002);
     quarantine_tick(&q, 1002 + DELAY);
     CU_ASSERT_EQUAL(fates[0], RELEASED);
-    CU_ASSERT_EQUAL(fates[1], UNTOLD);
+    CU_ASSERT_EQUAL(fates[1], PENDING);
     list(4000, NULL, 0);
     quarantine_tick(&q, 4000 + DELAY);
     CU_ASSERT_EQUAL(fates[1], RELEASED);
@@ -118,13 +118,13 @@ static void test_no_answer_in_time_retires(void)
     CU_ASSERT_TRUE(quarantine_needs_list(&q));
     quarantine_requested(&q); /* never answered */
     quarantine_tick(&q, 1000 + PATIENCE - 1);
-    CU_ASSERT_EQUAL(fates[0], UNTOLD);
+    CU_ASSERT_EQUAL(fates[0], PENDING);
     quarantine_tick(&q, 1000 + PATIENCE);
     CU_ASSERT_EQUAL(fates[0], RETIRED);
     quarantine_deinit(&q);
 }
 
-/* After a request without an answer, an unrelated list must not count. */
+/* A request without an answer does not make the process unlisted: only the next list does. */
 static void test_unanswered_is_requested_again(void)
 {
     setup();
@@ -132,7 +132,7 @@ static void test_unanswered_is_requested_again(void)
     quarantine_requested(&q);
     quarantine_unanswered(&q);
     quarantine_tick(&q, 1000 + DELAY);
-    CU_ASSERT_EQUAL(fates[0], UNTOLD);
+    CU_ASSERT_EQUAL(fates[0], PENDING);
     list(1500, NULL, 0);
     quarantine_tick(&q, 1500 + DELAY);
     CU_ASSERT_EQUAL(fates[0], RELEASED);
@@ -158,7 +158,7 @@ static void test_beyond_the_limit_retires_at_once(void)
     for (uint32_t i = 0; i < N_MAX; i++)
         quarantine_add(&q, i, 700 + (pid_t) i, 1000);
     for (uint32_t i = 0; i < N_MAX; i++)
-        CU_ASSERT_EQUAL(fates[i], UNTOLD);
+        CU_ASSERT_EQUAL(fates[i], PENDING);
     quarantine_add(&q, N_MAX, 900, 1000);
     CU_ASSERT_EQUAL(fates[N_MAX], RETIRED);
     CU_ASSERT_EQUAL(q.n, N_MAX);
@@ -175,10 +175,10 @@ static void test_beyond_the_limit_retires_at_once(void)
     quarantine_deinit(&q);
 }
 
-/* Session i has pid 100 + i; the expected states are kept beside the machine. */
+/* Session i has pid 100 + i. The test computes the expected state of each session by the rule. */
 static void test_random_histories(void)
 {
-    uint64_t now = 1, asked_at = 0, gone[SESSIONS], unlisted[SESSIONS];
+    uint64_t now = 1, requested_at = 0, gone[SESSIONS], unlisted[SESSIONS];
     uint32_t n_born = 0;
 
     setup();
@@ -190,13 +190,13 @@ static void test_random_histories(void)
             quarantine_add(&q, n_born, 100 + (pid_t) n_born, now);
             n_born++;
         }
-        if (asked_at == 0 && quarantine_needs_list(&q)) {
+        if (requested_at == 0 && quarantine_needs_list(&q)) {
             quarantine_requested(&q);
-            asked_at = now++; /* later ones count as later */
-        } else if (asked_at != 0 && test_rand_below(4) == 0) {
+            requested_at = now++; /* a session that ends now ends after the request */
+        } else if (requested_at != 0 && test_rand_below(4) == 0) {
             quarantine_unanswered(&q);
-            asked_at = 0;
-        } else if (asked_at != 0) {
+            requested_at = 0;
+        } else if (requested_at != 0) {
             uint32_t pids[SESSIONS];
             size_t n = 0;
 
@@ -209,15 +209,15 @@ static void test_random_histories(void)
 
                 for (size_t j = 0; j < n; j++)
                     named |= pids[j] == 100 + i;
-                if (!named && unlisted[i] == 0 && gone[i] <= asked_at)
+                if (!named && unlisted[i] == 0 && gone[i] <= requested_at)
                     unlisted[i] = now;
             }
-            asked_at = 0;
+            requested_at = 0;
         }
         quarantine_tick(&q, now);
         for (uint32_t i = 0; i < n_born; i++)
             CU_ASSERT_EQUAL_FATAL(fates[i],
-                                  unlisted[i] != 0 && now - unlisted[i] >= DELAY ? RELEASED : UNTOLD);
+                                  unlisted[i] != 0 && now - unlisted[i] >= DELAY ? RELEASED : PENDING);
     }
     quarantine_deinit(&q);
 }

@@ -1,4 +1,4 @@
-/* The event loop, every case on both backends: same callbacks in the same order. */
+/* The event loop. Each case runs on both backends, with the same callbacks in the same order. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ static void on_tick(void *ctx)
     count();
 }
 
-/* Runs @body with each backend; io_uring may be forbidden here, epoll never is. */
+/* Runs @body with each backend. io_uring may be forbidden on this machine, epoll is never. */
 static void on_both(void (*body)(void))
 {
     static const enum ev_backend backends[] = {EV_URING, EV_EPOLL};
@@ -193,8 +193,8 @@ static void body_free_in_callback(void)
     run(1);
     CU_ASSERT_EQUAL(t.n_packets, 1); /* none after the free */
     CU_ASSERT_EQUAL(t.n_ends, 0);
-    CU_ASSERT(recv(peer, &byte, 1, 0) <=
-              0); /* the peer sees it at once: end of stream, or reset for unread bytes */
+    /* the peer gets the end at once: end of stream, or reset because of unread bytes */
+    CU_ASSERT(recv(peer, &byte, 1, 0) <= 0);
     (void) close(peer);
 }
 
@@ -203,10 +203,7 @@ static void test_free_in_callback(void)
     on_both(body_free_in_callback);
 }
 
-/*
- * A peer that does not read: the socket's buffer, then EV_SEND_QUEUE_MAX packets, then -ENOBUFS; all in
- * order.
- */
+/* A peer does not read: packets fill the socket, then the queue; then -ENOBUFS. All arrive in order. */
 static void body_bounded_queue(void)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
@@ -241,7 +238,7 @@ static void test_bounded_queue(void)
     on_both(body_bounded_queue);
 }
 
-/* Descriptors are closed here once they are sent, and arrive there. */
+/* Sent descriptors arrive at the peer and are closed here. */
 static void body_send_descriptors(void)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
@@ -351,7 +348,7 @@ static void on_alarm(void *ctx)
     count();
 }
 
-/* An event that wakes a sleeping loop has the time at which it came, not at which the sleep began. */
+/* In the callback of an event that ends a sleep, ev_now_ms() is not the time at which the sleep began. */
 static void late_alarm(void)
 {
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

@@ -1,4 +1,4 @@
-/* Threads beside the loop: order, slices, the limit, deadlines, the end. On both backends. */
+/* Worker threads: order, slices, the limit, deadlines, the end. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -148,7 +148,7 @@ static void test_limit(void)
     teardown();
 }
 
-/* A deadline of 5 and a clock at 4, then 5: only waiting items come back; a running one ends by itself. */
+/* A deadline of 5, and the clock at 4, then 5: only waiting items expire; a running item ends by itself. */
 static void test_waiting_items_expire(void)
 {
     struct task busy, late, later;
@@ -170,7 +170,7 @@ static void test_waiting_items_expire(void)
     CU_ASSERT(!busy.item.expired && !later.item.expired);
     work_metrics(t.work, &f);
     CU_ASSERT(f.n_done == 2 && f.n_expired == 1);
-    /* a thread begins no late item, and no further slice of one */
+    /* a thread starts neither a late item nor a further slice of one */
     CU_ASSERT_EQUAL(submit(&late, 'd', 1, false, 5), 0);
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
     CU_ASSERT(late.item.expired);
@@ -178,7 +178,7 @@ static void test_waiting_items_expire(void)
     teardown();
 }
 
-/* Whatever state items have at the end, each comes back once. */
+/* At the end every item is returned once, whatever its state is. */
 static void test_end_returns_every_item(void)
 {
     for (unsigned n_threads = 1; n_threads <= 3; n_threads++) {

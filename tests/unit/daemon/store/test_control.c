@@ -35,12 +35,12 @@ static struct tenant *make_tenant(void)
 static const uint8_t *digest(uint8_t what, unsigned n)
 {
     static uint8_t d[2][DIGEST_BYTES];
-    static unsigned turn;
+    static unsigned next;
 
-    turn ^= 1;
-    memset(d[turn], what, DIGEST_BYTES);
-    memcpy(d[turn], &n, sizeof(n));
-    return d[turn];
+    next ^= 1;
+    memset(d[next], what, DIGEST_BYTES);
+    memcpy(d[next], &n, sizeof(n));
+    return d[next];
 }
 
 static int publish(struct tenant *t, unsigned model, unsigned table, uint64_t revision, uint32_t *ret_slot)
@@ -102,11 +102,11 @@ static void test_models_are_limited(void)
     slot = 77;
     CU_ASSERT_EQUAL(publish(t, CONTROL_MODELS_MAX, 1, 1, &slot), -ENOSPC);
     CU_ASSERT_EQUAL(slot, 77);
-    CU_ASSERT_EQUAL(publish(t, 3, 100, 2, &slot), 0); /* known ones continue */
+    CU_ASSERT_EQUAL(publish(t, 3, 100, 2, &slot), 0); /* models of the page can change */
     (void) tenant_free(t);
 }
 
-/* The list of digests is full: a new page with the active tables; the old one is marked. */
+/* When the list of digests is full, a new page replaces the old one, which is marked as moved. */
 static void test_full_list_builds_a_new_page(void)
 {
     struct tenant *t = make_tenant();
@@ -132,7 +132,7 @@ static void test_full_list_builds_a_new_page(void)
     (void) tenant_free(t);
 }
 
-/* Beside the active table: canary and shadow, also over a new page. */
+/* Canary and shadow beside the active table, also after the page was rebuilt. */
 static void test_trials(void)
 {
     struct tenant *t = make_tenant();
@@ -148,8 +148,8 @@ static void test_trials(void)
     };
     uint32_t slot;
 
-    for (unsigned i = 0; i < CONTROL_DIGESTS_MAX;
-         i++) { /* 62 active ones fit beside the two, then the page is rebuilt */
+    /* 62 active digests fit beside canary and shadow, then the page is rebuilt */
+    for (unsigned i = 0; i < CONTROL_DIGESTS_MAX; i++) {
         const struct control_model *m;
         uint64_t word, other;
 

@@ -19,8 +19,7 @@ static struct chunk_key key_of(unsigned n)
     return k;
 }
 
-/* The model: the RING slots in the order they were written, newest last; an entry forgotten early leaves a
- * hole. */
+/* The model: a ring of RING slots, in the order of writing. A removed ghost leaves an empty slot. */
 struct model {
     struct {
         int key;

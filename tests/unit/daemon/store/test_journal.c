@@ -19,7 +19,7 @@ const char test_suite[] = "journal";
 #define EXTENT (UINT64_C(1) << 18)
 #define UNIT (UINT64_C(1) << 16)
 
-enum { COPIES_AT = 4096 }; /* journal.h draws it */
+enum { COPIES_AT = 4096 }; /* the layout in journal.h */
 
 static struct journal j;
 
@@ -29,7 +29,7 @@ static void setup(void)
     assert(journal_place_add(&j, "", POOL, EXTENT, UNIT) == 0);
 }
 
-/* Like the next process: the object outlives the journal that wrote it. */
+/* Adopts the journal as the next process does: the memory object outlives the process that wrote it. */
 static int restart(struct errmsg *e)
 {
     int fd = dup(j.fd), r;
@@ -51,8 +51,7 @@ static size_t copy_at(unsigned i)
     return COPIES_AT + i * sizeof(struct journal_copy);
 }
 
-/* Lists alternate between the copies: 1, 2, 3 are written to copy 0, 1, 0 after the empty first one in
- * copy 1. */
+/* Writes three lists. They alternate between the copies: the empty first list is in copy 1, then 0, 1, 0. */
 static void write_lists(void)
 {
     static const uint64_t ids[] = {7, 8, 9};
@@ -81,17 +80,14 @@ static void test_newer_copy_counts(void)
     CU_ASSERT_EQUAL(restart(NULL), 0);
     expect_list(3);
     CU_ASSERT_EQUAL(j.head->n_starts, 2);
-    journal_write(&j, (const uint64_t[]){7}, 1, 11); /* and the next list goes over the older one */
+    journal_write(&j, (const uint64_t[]){7}, 1, 11); /* the next list overwrites the older copy */
     expect_list(1);
     CU_ASSERT_EQUAL(restart(NULL), 0);
     expect_list(1);
     journal_deinit(&j);
 }
 
-/*
- * A flipped bit of the newer copy, in each of its parts: the older list counts. In the older copy: nothing
- * is lost.
- */
+/* A flipped bit in any part of the newer copy: the older list is read. In the older copy: nothing is lost. */
 static void test_one_damaged_copy(void)
 {
     static const size_t parts[] = {
@@ -155,8 +151,8 @@ static void test_both_copies_bad(void)
     expect_lost("both copies");
     setup();
     write_lists();
-    j.copies[0].n_extents = j.copies[1].n_extents =
-        JOURNAL_EXTENTS_MAX + 1; /* rejected without reading past the end */
+    /* rejected without reading past the end */
+    j.copies[0].n_extents = j.copies[1].n_extents = JOURNAL_EXTENTS_MAX + 1;
     expect_lost("both copies");
 }
 
@@ -176,10 +172,7 @@ static void test_another_version(void)
     expect_lost("head of the stored journal is damaged");
 }
 
-/*
- * A device keeps its number and its pool's identity while anything of it is stored; a removed number is
- * free.
- */
+/* A device keeps its number and its pool's identity until it is removed; then the number is free. */
 static void test_places(void)
 {
     static const char a[] = "GPU-00000000-0000-0000-0000-00000000000a",
@@ -228,7 +221,8 @@ static void test_counters(void)
     expect_lost("counters");
     setup();
     CU_ASSERT_EQUAL(journal_place_add(&j, "GPU-0", EXTENT, EXTENT, UNIT), 1);
-    j.head->places[0].pool_bytes = EXTENT * (uint64_t) JOURNAL_EXTENTS_MAX; /* one too many, both together */
+    j.head->places[0].pool_bytes =
+        EXTENT * (uint64_t) JOURNAL_EXTENTS_MAX; /* both pools together have one extent too many */
     expect_lost("counters");
     setup();
     j.head->places[0].pool_bytes = EXTENT * (uint64_t) JOURNAL_EXTENTS_MAX;
@@ -248,7 +242,7 @@ static void test_foreign_objects(void)
     (void) close(fds[1]);
 }
 
-/* Cells are in use by their slot alone; a kill before that word was stored leaves an unused one. */
+/* A cell is in use if its slot says so; a kill before that word was stored leaves an unused cell. */
 static void test_holds(void)
 {
     uint32_t a, b, c;
@@ -262,7 +256,7 @@ static void test_holds(void)
     journal_hold_remove(&j, a);
     CU_ASSERT_EQUAL(journal_hold_add(&j, 9, 1, 79, 1002), a); /* used again */
     journal_hold_remove(&j, b);
-    j.holds[c].slot = SLOT_NONE; /* as before its last store */
+    j.holds[c].slot = SLOT_NONE; /* the state before its last store */
     CU_ASSERT_EQUAL(restart(NULL), 0);
     CU_ASSERT(j.holds[a].slot == 1002 && j.holds[a].lease == 79);
     CU_ASSERT(j.holds[b].slot == SLOT_NONE && j.holds[c].slot == SLOT_NONE);
@@ -289,7 +283,7 @@ static void test_sessions(void)
     journal_deinit(&j);
 }
 
-/* After the freeze writes of this process stay private: the next one finds the earlier state. */
+/* After the freeze, writes of this process stay private: the next process finds the earlier state. */
 static void test_freeze(void)
 {
     uint32_t a;

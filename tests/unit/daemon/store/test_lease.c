@@ -16,7 +16,7 @@ static struct store_fixture f;
 static struct journal journal;
 static uint32_t slots[N];
 
-/* N pages, each held once without a lease: released at the end. */
+/* Publishes N pages. Each has one hold without a lease, which teardown() ends. */
 static void setup(struct leases *l, uint32_t n_max)
 {
     store_fixture_init(&f, 1 << 20, 1 << 18, 1 << 16, UINT64_C(1) << 40);
@@ -61,8 +61,7 @@ static void test_release_by_bitmap(void)
     hold_all();
     CU_ASSERT_EQUAL(lease_add(&l, slots, N, &id), 0);
     CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, some, sizeof(some)), 0);
-    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, some, sizeof(some)),
-                    0); /* a second time: nothing */
+    CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, some, sizeof(some)), 0); /* again: no change */
     CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, beyond, sizeof(beyond)), 0);
     for (unsigned i = 0; i < N; i++)
         CU_ASSERT_EQUAL(holds(i), i == 0 || i == 2 || i == 11 ? 0 : 1);

@@ -1,7 +1,7 @@
 /*
- * External memory in the pool: which sessions put pages there, that other tenants cannot take it, and its
- * pages after its client ended. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024
- * bytes, so an extent holds 256 of them: every number below follows from that.
+ * External memory in the pool: the sessions whose pages may use it, that other tenants cannot take it, and
+ * its pages after its client ended. The pool has 4 extents of 256 KiB, cut in units of 64 KiB. Pages have
+ * 1024 bytes, so an extent holds 256 pages. Every number below follows from these sizes.
  */
 #include "daemon/store/reserve.h"
 #include "daemon/store/retire.h"
@@ -88,7 +88,7 @@ static struct pool_extent *place_of(uint32_t session, pid_t pid, uint32_t *ret_s
     return pool_slot_span(&store()->pool, *ret_slot)->extent;
 }
 
-/* The fixture's publisher has process 1. */
+/* Publishes @n pages of tenant 0. The fixture reserves them for process 1. */
 static void publish(unsigned n)
 {
     int r = 0;
@@ -109,12 +109,12 @@ static void test_used_except_by_other_sessions_of_its_process(void)
     CU_ASSERT_EQUAL(pool_external_extents(&store()->pool), 1);
     CU_ASSERT_PTR_EQUAL(place_of(LENDER, PID, &of_lender), x);
     CU_ASSERT_PTR_EQUAL(place_of(STRANGER, OTHER_PID, &of_stranger), x);
-    own = place_of(NEIGHBOUR, PID,
-                   &of_neighbour); /* the span has room, but this process cannot open its own memory */
+    /* the span has room, but this process cannot open its own memory */
+    own = place_of(NEIGHBOUR, PID, &of_neighbour);
     CU_ASSERT_PTR_NOT_EQUAL(own, x);
     CU_ASSERT_TRUE(own->gpu_fd >= 0);
     CU_ASSERT_PTR_EQUAL(place_of(NEIGHBOUR, PID, &again), own);
-    CU_ASSERT_PTR_EQUAL(place_of(LENDER, 0, &of_daemon), own); /* what the mover writes */
+    CU_ASSERT_PTR_EQUAL(place_of(LENDER, 0, &of_daemon), own); /* pid 0: the mover writes the page */
     valid();
     store_discard(store(), of_daemon);
     store_discard(store(), of_lender);
@@ -138,7 +138,7 @@ static void test_it_counts_in_the_pool(void)
     teardown();
 }
 
-/* Not even the lendable part of others' guarantees accepts external memory: it could not be reclaimed. */
+/* External memory, which cannot be reclaimed, may not use even the lendable part of other guarantees. */
 static void test_guarantees_of_others_stay(void)
 {
     struct pool_extent *x = NULL;
@@ -150,15 +150,12 @@ static void test_guarantees_of_others_stay(void)
     CU_ASSERT_TRUE(share_may_register(store(), f.tenants[0]));
     CU_ASSERT_EQUAL(lend(0, &x), 0);
     CU_ASSERT_FALSE(share_may_register(store(), f.tenants[0]));
-    CU_ASSERT_TRUE(share_may_grow(store(), f.tenants[0])); /* with an extent that can */
+    CU_ASSERT_TRUE(share_may_grow(store(), f.tenants[0])); /* an extent that can be reclaimed */
     CU_ASSERT_TRUE(share_may_register(store(), f.tenants[1]));
     teardown();
 }
 
-/*
- * A tenant below its guarantee takes or reclaims other extents of a borrower, never external ones, used or
- * not.
- */
+/* A tenant below its guarantee never takes or reclaims external memory of a borrower, used or not. */
 static void test_never_taken_or_reclaimed(void)
 {
     struct pool_extent *x = NULL;
@@ -167,7 +164,7 @@ static void test_never_taken_or_reclaimed(void)
     setup();
     for (unsigned i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(lend(0, &x), 0);
-    f.tenants[1]->guarantee_bytes = EXTENT; /* raised when it was too late */
+    f.tenants[1]->guarantee_bytes = EXTENT; /* raised after the pool was full */
     CU_ASSERT_EQUAL(reserve_slot(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
     publish(1);
     CU_ASSERT_EQUAL(reserve_slot(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);

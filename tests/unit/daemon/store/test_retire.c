@@ -1,7 +1,7 @@
 /*
- * Reservations and retirement on a GPU: extents are descriptors of a source, here of an empty file, so an
- * access to their bytes would fail. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024
- * bytes, so an extent holds 256 of them: every number below follows from that.
+ * Reservations and retirement on a GPU: extents are descriptors from a source, here of /dev/null, so an
+ * access to their bytes would fail. The pool has 4 extents of 256 KiB, cut in units of 64 KiB. Pages have
+ * 1024 bytes, so an extent holds 256 pages. Every number below follows from these sizes.
  */
 #include "daemon/store/reserve.h"
 #include "daemon/store/retire.h"
@@ -69,8 +69,7 @@ static struct group *group_of(unsigned tenant)
     return store_fixture_group(&f, tenant, 0, 1);
 }
 
-/* @n pages of a tenant from slots[@first] on, held once each. Return: errno of the first that failed, or
- * 0. */
+/* Publishes @n pages of a tenant, from slots[@first] on, with one hold each. Return: 0; errno. */
 static int fill(unsigned tenant, unsigned first, unsigned n)
 {
     int r = 0;
@@ -133,10 +132,7 @@ static void test_retry_while_an_extent_is_created(void)
     teardown();
 }
 
-/*
- * Without free GPU memory the store continues with its extents: it evicts the tenant's own pages, not those
- * of others.
- */
+/* Without free GPU memory the store evicts the tenant's own pages, not those of others. */
 static void test_a_full_device_is_a_full_pool(void)
 {
     uint32_t slot = 77;
@@ -147,8 +143,8 @@ static void test_a_full_device_is_a_full_pool(void)
     CU_ASSERT_EQUAL(fill(1, PER_EXTENT, PER_EXTENT), 0);
     unhold(0, PER_EXTENT);
     source_err = -ENOMEM;
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, &e),
-                    -ENOSPC); /* all its own pages are held */
+    /* all pages of this tenant are held */
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, &e), -ENOSPC);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -12");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
@@ -163,10 +159,7 @@ static void test_a_full_device_is_a_full_pool(void)
     teardown();
 }
 
-/*
- * Guarantees and lending are as on the host: a lender takes an idle extent of a borrower, then its memory
- * is created again.
- */
+/* As on the host, a lender takes an idle extent of a borrower; then its memory must be created again. */
 static void test_lender_takes_an_extent_and_waits_for_its_own(void)
 {
     uint32_t slot;
@@ -203,10 +196,7 @@ static void test_held_borrower_is_reclaimed(void)
     teardown();
 }
 
-/*
- * Half of the pages are held: the others are evicted at retirement, these when they are released, then the
- * extent is destroyed.
- */
+/* Unheld pages are evicted at once, held pages when they are released; then the extent is destroyed. */
 static void test_retired_extent_is_destroyed_when_empty(void)
 {
     struct pool_extent *x;
@@ -216,8 +206,8 @@ static void test_retired_extent_is_destroyed_when_empty(void)
 
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT - 1), 0);
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 9, 0, &reserved, NULL),
-                    0); /* of a dead session */
+    /* session 9 is the dead one */
+    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 9, 0, &reserved, NULL), 0);
     x = extent_of(0);
     id = x->id;
     fd = x->gpu_fd;
@@ -233,8 +223,8 @@ static void test_retired_extent_is_destroyed_when_empty(void)
     store_discard(&f.device.store, reserved);
     valid();
     CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
-    CU_ASSERT_NOT_EQUAL(pool_slot_span(&f.device.store.pool, slot)->extent->id,
-                        id); /* not in that extent, although it has room */
+    /* not in that extent, although it has room */
+    CU_ASSERT_NOT_EQUAL(pool_slot_span(&f.device.store.pool, slot)->extent->id, id);
     store_discard(&f.device.store, slot);
     for (unsigned i = 1; i < PER_EXTENT - 1; i += 2) {
         retire_tick(&f.device.store);
@@ -248,7 +238,7 @@ static void test_retired_extent_is_destroyed_when_empty(void)
     teardown();
 }
 
-/* It counts until it is destroyed, and then makes room. */
+/* A retired extent counts until it is destroyed, and then makes room. */
 static void test_empty_retired_extent_makes_room(void)
 {
     uint32_t slot;
@@ -299,8 +289,8 @@ struct kept {
     uint32_t page, reserved, copying;
 };
 
-/* What a killed process leaves: copies of the records' descriptors; everything else is freed. */
-static void leave(struct kept *k, bool retired)
+/* Makes the slot records that a killed process leaves: a copy; everything else is freed. */
+static void leave_records(struct kept *k, bool retired)
 {
     struct pool_extent *x;
     struct slot_records copy = {.fd = -1};
@@ -346,7 +336,7 @@ static void test_reservations_survive_a_restart(void)
 {
     struct kept k;
 
-    leave(&k, false);
+    leave_records(&k, false);
     (void) adopt(&k);
     store_adopt_holds(&f.device.store, k.page);
     valid();
@@ -362,8 +352,8 @@ static void test_reservations_survive_a_restart(void)
     for (unsigned i = 0; i < PER_SPAN - 3; i++)
         store_discard(&f.device.store, slots[i]);
     store_discard_reserved(&f.device.store, SLOT_WITHOUT_SESSION);
-    CU_ASSERT_EQUAL(f.device.store.pool.spans[k.reserved >> POOL_SLOT_BITS]->n_used,
-                    2); /* the page and the other one */
+    /* the page and the reservation of session 5 */
+    CU_ASSERT_EQUAL(f.device.store.pool.spans[k.reserved >> POOL_SLOT_BITS]->n_used, 2);
     store_discard(&f.device.store, k.reserved);
     CU_ASSERT_FALSE(store_page_is_whole(&f.device.store, k.page)); /* until the mover compared it */
     CU_ASSERT_EQUAL(store_find(&f.device.store, f.tenants[0], &pool_slot(&f.device.store.pool, k.page)->key),
@@ -378,7 +368,7 @@ static void test_a_retired_extent_stays_retired(void)
     struct kept k;
     struct pool_extent *x;
 
-    leave(&k, true);
+    leave_records(&k, true);
     x = adopt(&k);
     CU_ASSERT_TRUE(x->retired);
     store_adopt_holds(&f.device.store, k.page); /* no longer held: it is dropped */

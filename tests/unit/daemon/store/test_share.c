@@ -1,6 +1,6 @@
 /*
- * Guarantees and lending. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so
- * that an extent holds 256 of them: every number below follows from that.
+ * Guarantees and lending. The pool has 4 extents of 256 KiB, cut in units of 64 KiB. Pages have 1024 bytes,
+ * so an extent holds 256 pages. Every number below follows from these sizes.
  */
 #include "tests/lib/test.h"
 
@@ -36,7 +36,7 @@ static void valid(void)
         CU_FAIL_FATAL(e.text);
 }
 
-/* Publishes up to @n pages of a tenant, each with one hold. Return: how many; *ret_err says why no more. */
+/* Publishes up to @n pages of a tenant, with one hold each. Return: how many; *ret_err: errno of the next. */
 static unsigned fill(unsigned tenant, unsigned n, int *ret_err)
 {
     *ret_err = 0;
@@ -64,7 +64,7 @@ static void teardown(void)
     store_fixture_deinit(&f);
 }
 
-static uint64_t pressure(unsigned tenant)
+static uint64_t reclaimed_extent(unsigned tenant)
 {
     return atomic_load(&f.tenants[tenant]->control->reclaim);
 }
@@ -81,8 +81,8 @@ static void test_guarantees_fit_the_pool(void)
     CU_ASSERT(share_fits(&f.device.store, b, EXTENT - 1, 0, 0));
     CU_ASSERT(share_fits(&f.device.store, b, EXTENT, 0, 0));
     CU_ASSERT_FALSE(share_fits(&f.device.store, b, EXTENT + 1, 0, 0));
-    CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0,
-                         0)); /* its own present guarantee does not count twice */
+    /* the present guarantee of the same tenant does not count twice */
+    CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0, 0));
     CU_ASSERT_FALSE(share_fits(&f.device.store, a, 4 * EXTENT + 1, 0, 0));
     CU_ASSERT(share_fits(&f.device.store, b, 0, 1, EXTENT)); /* one more tenant may connect */
     CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, 2, EXTENT));
@@ -127,9 +127,9 @@ static void test_lender_takes_unheld_pages(void)
     CU_ASSERT(f.tenants[0]->n_extents == 3 && f.tenants[1]->n_extents == 1);
     CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PER_EXTENT);
     valid();
-    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* one borrowed extent more than nothing: not two */
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* the other tenant borrowed one extent more, not two */
     CU_ASSERT_EQUAL(err, -ENOSPC);
-    CU_ASSERT_EQUAL(pressure(1), 0);
+    CU_ASSERT_EQUAL(reclaimed_extent(1), 0);
     teardown();
 }
 
@@ -158,10 +158,11 @@ static void test_held_pages_are_reclaimed(void)
     setup(100);
     f.tenants[0]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), PAGES_MAX);
-    store_unhold(&f.device.store, slots[1][0]); /* of the first extent, which so has the fewest held bytes */
+    store_unhold(&f.device.store,
+                 slots[1][0]); /* in the first extent, which then has the fewest held bytes */
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
     CU_ASSERT_EQUAL(err, -EAGAIN);
-    id = pressure(1);
+    id = reclaimed_extent(1);
     x = pool_extent_find(&f.device.store.pool, id);
     CU_ASSERT_FATAL(x && x->tenant == f.tenants[1]);
     CU_ASSERT_PTR_EQUAL(x, pool_slot_span(&f.device.store.pool, slots[1][1])->extent);
@@ -170,8 +171,8 @@ static void test_held_pages_are_reclaimed(void)
     CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX - 1); /* the unheld one was evicted at once */
     valid();
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* tried again: no further extent is reclaimed */
-    CU_ASSERT(err == -EAGAIN && pressure(1) == id);
-    CU_ASSERT_EQUAL(fill(1, 1, &err), 0); /* and it takes no new page of the borrower */
+    CU_ASSERT(err == -EAGAIN && reclaimed_extent(1) == id);
+    CU_ASSERT_EQUAL(fill(1, 1, &err), 0); /* the extent takes no new page of the borrower */
     CU_ASSERT_EQUAL(err, -ENOSPC);
     for (unsigned i = 1; i < PAGES_MAX; i++) {
         if (pool_slot_span(&f.device.store.pool, slots[1][i])->extent != x) {
@@ -186,10 +187,10 @@ static void test_held_pages_are_reclaimed(void)
     n_slots[1] = n;
     CU_ASSERT_EQUAL(n, PAGES_MAX - PER_EXTENT);
     CU_ASSERT_EQUAL(fill(0, PER_EXTENT, &err), PER_EXTENT);
-    CU_ASSERT(pressure(1) == 0 && f.tenants[0]->awaited_extent == 0 && f.tenants[1]->n_extents == 3);
+    CU_ASSERT(reclaimed_extent(1) == 0 && f.tenants[0]->awaited_extent == 0 && f.tenants[1]->n_extents == 3);
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* beyond the guarantee no extent is reclaimed */
     CU_ASSERT_EQUAL(err, -ENOSPC);
-    CU_ASSERT_EQUAL(pressure(1), 0);
+    CU_ASSERT_EQUAL(reclaimed_extent(1), 0);
     teardown();
 }
 
@@ -203,10 +204,10 @@ static void test_own_pages_before_waiting(void)
     CU_ASSERT_EQUAL(fill(0, 1, &err), 1);
     release(0);
     CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), 3 * PER_EXTENT);
-    CU_ASSERT_EQUAL(fill(0, PER_EXTENT, &err),
-                    PER_EXTENT); /* its own extent, the one unheld page in it last */
+    /* fills its own extent; the unheld page in it is evicted last */
+    CU_ASSERT_EQUAL(fill(0, PER_EXTENT, &err), PER_EXTENT);
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
-    CU_ASSERT(err == -EAGAIN && pressure(1) != 0);
+    CU_ASSERT(err == -EAGAIN && reclaimed_extent(1) != 0);
     teardown();
 }
 
@@ -219,21 +220,21 @@ static void test_reclaiming_stops_without_requests(void)
     f.tenants[0]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), PAGES_MAX);
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
-    id = pressure(1);
+    id = reclaimed_extent(1);
     CU_ASSERT(id != 0);
     share_tick(&f.device.store, 1000, 500);
     share_tick(&f.device.store, 1499, 500);
-    CU_ASSERT_EQUAL(pressure(1), id);
+    CU_ASSERT_EQUAL(reclaimed_extent(1), id);
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* tried again: 500 ms more from the next tick on */
     share_tick(&f.device.store, 1499, 500);
     share_tick(&f.device.store, 1998, 500);
-    CU_ASSERT_EQUAL(pressure(1), id);
+    CU_ASSERT_EQUAL(reclaimed_extent(1), id);
     share_tick(&f.device.store, 1999, 500);
-    CU_ASSERT(pressure(1) == 0 && f.tenants[0]->awaited_extent == 0);
+    CU_ASSERT(reclaimed_extent(1) == 0 && f.tenants[0]->awaited_extent == 0);
     valid();
-    store_unhold(&f.device.store, slots[1][--n_slots[1]]); /* an unheld page stays again */
+    store_unhold(&f.device.store, slots[1][--n_slots[1]]); /* unheld pages are not evicted any longer */
     CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX);
-    CU_ASSERT_EQUAL(fill(1, 1, &err), 1); /* and may be replaced by another one */
+    CU_ASSERT_EQUAL(fill(1, 1, &err), 1); /* the unheld page is replaced */
     teardown();
 }
 

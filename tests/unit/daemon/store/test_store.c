@@ -1,6 +1,6 @@
 /*
- * The store under random operations, compared with an independent model that has keys, owners, holds and
- * sizes as plain lists, without extents, spans or queues. After every step store_is_valid() runs too.
+ * The store under random operations, compared with an independent model: plain lists of keys, owners, holds
+ * and sizes, without extents, spans or queues. store_is_valid() runs after every step, too.
  */
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/reserve.h"
@@ -61,7 +61,7 @@ static struct model_page *find_key(unsigned tenant, uint64_t key)
     return NULL;
 }
 
-/* Pages may have been evicted: only unheld ones, and the store has no trace of them. */
+/* Removes evicted pages from the model. Only unheld pages may be evicted. */
 static void learn_evictions(void)
 {
     for (unsigned i = 0; i < n_pages;) {
@@ -329,7 +329,7 @@ static void test_ghost_readmits_to_main(void)
     store_fixture_deinit(&f);
 }
 
-/* A new table must be able to take a full pool over from an old one without held pages. */
+/* A new table must be able to take over a full pool from an old table without held pages. */
 static void test_new_space_takes_over(void)
 {
     struct group *old, *new;
@@ -342,10 +342,9 @@ static void test_new_space_takes_over(void)
         store_unhold(&f.device.store, store_fixture_publish(&f, old, n, NULL));
     CU_ASSERT(old->n_used > 300);
     for (uint64_t n = 10000; n < 10300; n++)
-        n_new +=
-            store_fixture_publish(&f, new, n, NULL) != SLOT_NONE; /* held: it cannot evict its own pages */
-    CU_ASSERT_EQUAL(
-        n_new, 180); /* 8 slots of 2176 bytes take 2 units, which hold 15; 6 extents of 4 units: 12 x 15 */
+        n_new += store_fixture_publish(&f, new, n, NULL) != SLOT_NONE; /* held, so not evicted */
+    /* 8 slots of 2176 bytes take 2 units, which hold 15; 6 extents of 4 units: 12 x 15 */
+    CU_ASSERT_EQUAL(n_new, 180);
     CU_ASSERT_EQUAL(old->n_used, 0);
     for (uint64_t n = 10000; n < 10300; n++) {
         struct chunk_key key = store_fixture_key(n);
@@ -372,7 +371,7 @@ static void test_tenants_share_the_pool(void)
     for (uint64_t n = 0; n < 1000; n++)
         store_unhold(&f.device.store, store_fixture_publish(&f, b, n, NULL));
     CU_ASSERT(store_is_valid(&f.device.store, &e));
-    /* as many extents as leave A with no fewer: 3 of 6 */
+    /* B takes extents until both tenants have the same number: 3 of 6 */
     CU_ASSERT_EQUAL(b->n_used, 3 * EXTENT / 1024);
     CU_ASSERT_EQUAL(a->n_used, 3 * EXTENT / 1024);
     store_fixture_deinit(&f);

@@ -1,6 +1,6 @@
 /*
- * A tenant's index while it grows: no key is lost, no insertion copies all of it, and memory per page stays
- * within bounds.
+ * A tenant's index while it grows: no key is lost, no insertion copies the whole index, and memory per page
+ * stays within bounds.
  */
 #include "tests/lib/test.h"
 
@@ -69,15 +69,15 @@ static void test_growth(void)
         check_found(test_rand_below(n + 1));
         in_flight += t->next_memory != NULL;
         if (t->index_object != object) {
-            CU_ASSERT(was_filling || n < 2048); /* the first pool is copied in one or two steps */
+            CU_ASSERT(was_filling || n < 2048); /* a small index is copied in one or two steps */
             object = t->index_object;
             n_growths++;
         }
         was_filling = t->next_memory != NULL;
-        /* 40 bytes at the load limit; 1 % more while the next one is filled, and that one's share per page */
+        /* at most 1 % of the keys above the load limit are inserted while the next index is filled */
         if (t->n_pages > 4096)
             CU_ASSERT(t->n_pages < index_capacity(&t->index) + index_capacity(&t->index) / 50);
-        /* 65536 and more grow by a quarter: 32 / 0.64 bytes, and some dropped ones */
+        /* from 65536 entries on, indexes grow by a quarter: 32 / 0.64 bytes per page, and dropped pages */
         if (t->n_pages > 70000)
             CU_ASSERT(extent_bytes(t->index_memory) < t->n_pages * 53);
     }
@@ -90,7 +90,7 @@ static void test_growth(void)
     store_fixture_deinit(&f);
 }
 
-/* Room for all keys in advance: no other object is created. */
+/* With room reserved for all keys, no other object is created. */
 static void test_reserve(void)
 {
     const struct tenant *t;
