@@ -38,8 +38,10 @@ static size_t pages_read_find(struct request *rq, const struct page_context *c, 
     return n;
 }
 
-/* Takes the holds of the leading items that name pages. *ret_n: how many. Return: 0; -EINVAL: a bad key, no
- * hold is taken. */
+/*
+ * Takes the holds of the leading items that name pages. *ret_n: how many. Return: 0; -EINVAL: a bad key, no
+ * hold is taken.
+ */
 static int pages_read_hold(struct request *rq, const struct page_context *c, const Kvcobra__Lease *m,
                            Kvcobra__LeaseReply *reply, size_t *ret_n)
 {
