@@ -208,7 +208,7 @@ static void metrics_collect_name_table(const struct table_entry *x, char name[st
     name[TABLE_NAME_CHARS] = '\0';
 }
 
-/* All shards of a table have one row: clients choose shards, and must not choose how many rows there are. */
+/* All shards of a table have one row: clients choose shards, but must not choose the number of rows. */
 static void metrics_collect_add_table(const struct server *s, struct metrics_collect_tables *all,
                                       const struct table_entry *x)
 {

@@ -1,5 +1,5 @@
 /*
- * COMMIT: what a client wrote in its arena becomes pages.
+ * COMMIT: makes pages from the bytes that a client wrote to its arena.
  *
  *     claim     on the loop: the message's reservations become COPYING and leave the session's list
  *     copy      on a thread: arena to slot, once; all checks read the copy, which no client can write
@@ -9,9 +9,9 @@
  * On a GPU the client wrote the payload into the slot itself and sends its checksum: the page is not copied
  * or checked here, so the message is claimed and concluded at once.
  *
- * A COPYING slot belongs to the job alone. Whatever ends meanwhile (connection, session, process, the
- * session's time), commit_conclude() discards the slot; a crash leaves a slot that is not COMMITTED, which
- * a start makes FREE.
+ * A COPYING slot belongs to the job alone. If the connection, the session, the process or the session's time
+ * ends meanwhile, commit_conclude() discards the slot. A crash leaves a slot that is not COMMITTED, which the
+ * next start makes FREE.
  */
 #include <errno.h>
 #include <inttypes.h>

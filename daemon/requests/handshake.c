@@ -1,4 +1,4 @@
-/* HELLO, CONFIRM, BYE; conn.h says what they prove. */
+/* HELLO, CONFIRM, BYE; conn.h describes the proof of the client's identity. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sodium.h>

@@ -1,4 +1,4 @@
-/* OPEN_MODEL and GET_EXTENT: what a client needs before it publishes or finds pages. */
+/* OPEN_MODEL and GET_EXTENT, which a client sends before it publishes or reads pages. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 
-/* Compares what the client read in the index with the daemon's own record. */
+/* Compares the entry that the client read in the index with the daemon's own record. */
 static bool pages_read_is_page(const struct request *rq, const struct page_context *c,
                                const Kvcobra__LeaseItem *item, const struct chunk_key *key)
 {

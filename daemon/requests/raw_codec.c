@@ -142,8 +142,8 @@ int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct r
     size_t n = raw_codec_layer_numbers(l);
     int r = raw_codec_workspace_init(&w, l, n, e);
 
+    /* a slot has bytes of earlier pages */
     if (layer == 0)
-        /* a slot has bytes of earlier pages */
         memset(payload, 0, l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]);
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
         size_t bytes = n * dtype_bytes(places[side]->dtype);

@@ -46,7 +46,7 @@ struct request {
  */
 void request_answer(struct request *rq, int r);
 
-/* Fills what the session determines: session, tenant and store. @x: NULL on the operator socket. */
+/* Fills the session and its tenant and store. @x: NULL on the operator socket. */
 void request_set_session(struct request *rq, struct session *x);
 
 /*

@@ -62,7 +62,7 @@ struct server {
     uint64_t fed_ms;      /* when WATCHDOG=1 was sent last */
     struct metrics metrics;
     uint32_t n_raw_stages;                    /* pages on their way between threads and GPUs: raw_gpu.h */
-    uint64_t raw_coords[2], raw_saturated[2]; /* by side, of what APPEND_RAW encoded */
+    uint64_t raw_coords[2], raw_saturated[2]; /* by side; coordinates that APPEND_RAW encoded */
     struct metrics_http *metrics_http;        /* NULL: metrics are not served */
     bool draining;                            /* new sessions, models and pages are refused */
     struct live_set live;                     /* moments that clients reported */

@@ -264,8 +264,8 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
         return;
     }
 
+    /* -ESRCH on a GPU: the holds are orphaned until the first tick */
     if (pidfd < 0)
-        /* -ESRCH: until the first tick */
         r = fail(&e, pidfd, "its process cannot be watched: %s", strerror(-pidfd));
     if (r == 0)
         r = devices_tenant(ss->devices, d, record->uid, &t, &e);

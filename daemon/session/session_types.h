@@ -1,4 +1,4 @@
-/* The structures of this room; session.h says what a session is. */
+/* The structures of this room; session.h defines the term session. */
 #pragma once
 
 #include <stdbool.h>

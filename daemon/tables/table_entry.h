@@ -18,7 +18,7 @@ struct errmsg;
 struct space;
 struct table_entry;
 
-#define REVISION_MAX ((UINT64_C(1) << 40) - 1) /* what a control word has room for */
+#define REVISION_MAX ((UINT64_C(1) << 40) - 1) /* the 40 bits of a control word */
 #define TRIAL_TENANTS_MAX 64
 #define TRIAL_NAME_BYTES 64
 

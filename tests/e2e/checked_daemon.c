@@ -1,6 +1,7 @@
 /*
- * kvcobrad that checks all its accounts after every request, every tick and every closed connection, and
- * aborts if they do not add up: linked with -Wl,--wrap=tables_retire_idle, which is called at these times.
+ * kvcobrad that checks all its accounts after every request, every tick and every closed
+ * connection, and aborts if they do not add up. It is linked with -Wl,--wrap=tables_retire_idle,
+ * which is called at these times.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -326,8 +326,8 @@ void raw_write_page(struct raw_model *m, const struct table *t, const struct chu
 
     assert(page_layout_init(&l, t, (struct shard){0, t->geometry.n_kv_heads}) == 0);
     assert(offset + l.page_bytes[page_class] <= m->arena_bytes);
+    /* the numbers are finite in binary16: their exponents are not all ones */
     for (size_t i = 0; i < l.payload_bytes[page_class]; i++)
-        /* finite as binary16: the exponent is below all ones */
         payload[i] = (uint8_t) ((i * 131 + seed) & 0x3b);
     memcpy(h.table_digest, t->digest, 32);
     memcpy(h.model_digest, m->model_digest, 32);

@@ -264,7 +264,7 @@ static void garbage(void)
     send_bytes(bytes, n, NULL, 0);
 }
 
-/* Forgets what the present session holds. */
+/* Removes the pages of the present session from the list of held pages, since their holds may end. */
 static void forget_leases(void)
 {
     size_t n = 0;
