@@ -18,7 +18,7 @@ enum { ON_CLIENT = 1, ON_OPERATOR = 2, ON_BOTH = 3 };
 
 static const struct dispatch_entry {
     int (*run)(struct request *rq);
-    enum conn_state needs; /* least state of the connection */
+    enum conn_state needs; /* the earliest state of the connection in which the request is served */
     unsigned sockets;
 } handlers[] = {
     [KVCOBRA__REQUEST__BODY_HELLO] = {handshake_handle_hello, CONN_NEW, ON_BOTH},
@@ -54,7 +54,7 @@ static const struct dispatch_entry {
     [KVCOBRA__REQUEST__BODY_DRAIN] = {drain_handle, CONN_OPEN, ON_OPERATOR},
 };
 
-/* The name of a request in sentences. */
+/* The name of a request for sentences. */
 static const char *dispatch_name(const Kvcobra__Request *m)
 {
     const ProtobufCFieldDescriptor *f =
@@ -72,7 +72,7 @@ static int dispatch_request(struct request *rq)
     int r;
 
     if (!h || !h->run)
-        return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad does not know the request; it speaks protocol %d",
+        return fail(&rq->error, -EOPNOTSUPP, "unknown request: this kvcobrad speaks protocol %d",
                     PROTO_VERSION);
     if (c->state < h->needs)
         return fail(&rq->error, -EPROTO, "%s before %s", dispatch_name(rq->message),
@@ -113,7 +113,8 @@ int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet
     rq.message = message;
 
     r = dispatch_request(&rq);
-    wire_packet_close_fds(packet); /* before the reply: a client that has it may rely on this */
+    /* before the reply, after which a client may rely on the daemon having no copy */
+    wire_packet_close_fds(packet);
     r = r == REQUEST_PENDING ? 0 : request_reply(&rq, r);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
     return r;

@@ -1,4 +1,4 @@
-/* DRAIN: refuse new sessions, models and pages, and report what existing clients still hold. */
+/* DRAIN: refuses new sessions, models and pages, and reports the holds and reservations of clients. */
 #include <inttypes.h>
 
 #include "daemon/loop/log.h"

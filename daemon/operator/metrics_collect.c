@@ -1,4 +1,4 @@
-/* From the daemon's state to metric families; see metrics_collect.h. */
+/* Metric families from the daemon's state; see metrics_collect.h. */
 #include "daemon/operator/metrics_collect.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ enum {
     N_TOTAL_VALUES = METRIC_MOVER_FIRST - METRIC_TOTAL_FIRST,
     N_TENANT_VALUES = METRIC_SPACE_FIRST - METRIC_TENANT_FIRST,
     N_TABLE_VALUES = METRICS_N - METRIC_SPACE_FIRST,
-    TABLE_NAME_CHARS = 12, /* of a digest */
+    TABLE_NAME_CHARS = 12, /* digits of a digest in a label */
 };
 
 static const char others[] = "(others)";
@@ -122,8 +122,10 @@ struct metrics_collect_tenants {
     uint64_t values[METRICS_SERIES_MAX][N_TENANT_VALUES];
 };
 
-/* The first METRICS_SERIES_MAX - 1 tenants since the start have rows of their own, so that a row never
- * changes its tenant. */
+/*
+ * The first METRICS_SERIES_MAX - 1 tenants since the start have rows of their own, so that a row never
+ * changes its tenant.
+ */
 static void metrics_collect_add_tenant(struct metrics_collect_tenants *all, const struct tenant *t)
 {
     size_t i = t->number < METRICS_SERIES_MAX - 1 ? t->number : METRICS_SERIES_MAX - 1;
@@ -206,7 +208,7 @@ static void metrics_collect_name_table(const struct table_entry *x, char name[st
     name[TABLE_NAME_CHARS] = '\0';
 }
 
-/* All shards of a table have one row: clients choose shards, and must not choose how many rows there are. */
+/* All shards of a table have one row: clients choose shards, but must not choose the number of rows. */
 static void metrics_collect_add_table(const struct server *s, struct metrics_collect_tables *all,
                                       const struct table_entry *x)
 {
@@ -256,7 +258,7 @@ static void metrics_collect_tables(const struct server *s, struct metrics_text *
     metrics_collect_table_family(t, METRIC_TABLE_REFERENCES, all, all->references);
 }
 
-/* ---- drift: what clients report of the fit ---- */
+/* ---- reported fit ---- */
 
 /* Values of a table for K and V. Return: whether the table has them. */
 typedef bool metrics_collect_fit_fn(const struct table_entry *x, const Kvcobra__Fit *f, double ret[static 2]);

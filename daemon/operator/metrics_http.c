@@ -146,7 +146,7 @@ __attribute__((format(printf, 2, 0))) static void metrics_http_on_log(void *ctx,
 
     (void) ctx;
     (void) vsnprintf(text, sizeof(text), fmt, ap);
-    log_event(LOG_DEBUG, "metrics", "message=\"%s\"", text); /* errors of single clients */
+    log_event(LOG_DEBUG, "metrics", "message=\"%s\"", text); /* errors of single connections */
 }
 
 /* ---- event loop ---- */
@@ -187,7 +187,7 @@ static void metrics_http_on_readable(void *ctx)
     metrics_http_run(ctx);
 }
 
-/* @fd: owned by the result. NULL: libmicrohttpd does not start, and @fd is the caller's. */
+/* @fd: owned by the result. NULL: libmicrohttpd does not start, and the caller still owns @fd. */
 static struct MHD_Daemon *metrics_http_start(struct metrics_http *h, int fd)
 {
     return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, metrics_http_on_request, h,

@@ -15,8 +15,10 @@ struct server;
 
 enum { METRICS_CONNECTIONS_MAX = 16, METRICS_TIMEOUT_S = 5 };
 
-/* Checks a socket that the supervisor passed. Return: 0; -EINVAL with a sentence: no listening stream socket,
- * or other machines can reach it. */
+/*
+ * Checks a socket that the supervisor passed. Return: 0; -EINVAL with a sentence: no listening stream socket,
+ * or other machines can reach it.
+ */
 int metrics_socket_check(int fd, struct errmsg *e);
 
 /* A listening TCP socket. Return: 0; errno with a sentence. */

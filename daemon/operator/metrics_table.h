@@ -3,8 +3,8 @@
  * Prometheus, each once. Rows come from proto/status_fields.def, whose values STATUS reports too, and from
  * metrics.def, which has the others.
  *
- * metrics_collect.c and metrics_devices.c write samples by a row's number; man/man_page.c writes
- * kvcobrad-metrics(7).
+ * metrics_collect.c and metrics_devices.c write samples by a row's
+ * number; man/man_page.c writes kvcobrad-metrics(7).
  */
 #pragma once
 
@@ -17,7 +17,7 @@ struct metric_label;
 struct metrics_text;
 
 struct metrics_row {
-    const char *name;   /* "": a value of STATUS that is no metric */
+    const char *name;   /* "": a value of STATUS that is not a metric */
     const char *type;   /* counter, gauge, histogram */
     const char *unit;   /* "milliseconds" are exported as seconds */
     const char *labels; /* separated by commas */
@@ -61,8 +61,10 @@ extern const struct metrics_row metrics_table[METRICS_N];
 
 /* ---- values of STATUS ---- */
 
-/* The numbers of a message, added to what @values has: [0] belongs to METRIC_TOTAL_FIRST, and so on. Fields
- * that are no numbers count 0. */
+/*
+ * Add the numbers of a message to @values: [0] belongs to METRIC_TOTAL_FIRST, and so on. Fields that are not
+ * numbers count 0.
+ */
 void metrics_table_add_totals(const Kvcobra__StatusReply *m,
                               uint64_t *values); /* [METRIC_MOVER_FIRST - METRIC_TOTAL_FIRST] */
 void metrics_table_add_mover(const Kvcobra__StatusReply *m,
@@ -78,7 +80,7 @@ void metrics_table_add_space(const Kvcobra__SpaceStatus *m,
 
 /* ---- writing ---- */
 
-/* HELP and TYPE; samples follow at once. */
+/* Writes HELP and TYPE; the caller writes the samples next. */
 void metrics_table_family(struct metrics_text *t, enum metric_id id);
 
 /* @labels: ends with a NULL name; NULL: none. */
@@ -94,5 +96,5 @@ void metrics_table_sample(struct metrics_text *t, enum metric_id id, const struc
 void metrics_table_rows(struct metrics_text *t, unsigned first, unsigned end, const char *const *names,
                         const uint64_t *values, size_t n_rows);
 
-/* A family of one sample without labels. */
+/* Writes a family of one sample without labels. */
 void metrics_table_one(struct metrics_text *t, enum metric_id id, uint64_t value);

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "daemon/loop/metrics.h"
 
-/* Makes room for @n bytes more. False: out of memory or too long, which is remembered. */
+/* Makes room for @n bytes more. False: memory is short or the text is too long; later calls fail too. */
 static bool metrics_text_reserve(struct metrics_text *t, size_t n)
 {
     size_t room = t->room ? t->room : 16384;

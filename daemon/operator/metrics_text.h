@@ -1,6 +1,6 @@
 /*
  * Writes the text format of Prometheus (version 0.0.4): families with HELP and TYPE, samples with escaped
- * labels. metrics_table.h writes through it; it has no knowledge of single metrics.
+ * labels. metrics_table.c writes through it; no function here depends on a single metric.
  *
  * After a failure (out of memory, too long) calls do nothing, and metrics_text_take() returns NULL.
  */
@@ -25,7 +25,7 @@ struct metric_label {
     const char *value; /* any bytes: escaped; a byte that is not UTF-8 becomes U+FFFD */
 };
 
-/* @type: "counter", "gauge", "histogram". The samples of the family must follow at once. */
+/* @type: "counter", "gauge", "histogram". The next calls must write the samples of the family. */
 void metrics_family(struct metrics_text *t, const char *name, const char *type, const char *help);
 
 /* @labels: ends with a NULL name; NULL: none. */
@@ -38,5 +38,5 @@ void metrics_sample_real(struct metrics_text *t, const char *name, const struct 
 void metrics_histogram(struct metrics_text *t, const char *name, struct metric_label label,
                        const struct metrics_latency *l);
 
-/* The text, [*ret_n], the caller frees; NULL if it failed. @t is empty afterwards. */
+/* Returns the text, [*ret_n], which the caller frees; NULL after a failure. @t is empty afterwards. */
 char *metrics_text_take(struct metrics_text *t, size_t *ret_n);

@@ -63,7 +63,7 @@ static int quota_save(const struct server *s, struct errmsg *e)
     return atomic_file_write(path, text, at, e);
 }
 
-/* How many tenants may still connect, each with the default guarantee. */
+/* The number of tenants that may still connect, each with the default guarantee. */
 static uint64_t quota_n_unseen(const struct server *s, const struct store *st)
 {
     return s->config->tenants_max > st->n_tenants ? s->config->tenants_max - st->n_tenants : 0;
@@ -75,8 +75,8 @@ static bool quota_fits(const struct server *s, const struct tenant *t, uint64_t 
 }
 
 /*
- * "1000": on the host's memory; "1000@gpu0". Return: 0; -EINVAL: not that form; -ENODEV: no such device;
- * see devices_tenant().
+ * Finds or creates the tenant of "1000" (in host memory) or "1000@gpu0". Return: 0; -EINVAL: another form;
+ * -ENODEV: no such device; see devices_tenant().
  */
 static int quota_tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
 {
@@ -181,7 +181,7 @@ void quota_reload(struct server *s)
 
 /* ---- SET_QUOTA ---- */
 
-/* The tenant of that name; one that has not connected yet is created. */
+/* The tenant of that name, which is created if it has not connected yet. */
 static int quota_find_or_create(struct request *rq, const char *name, struct tenant **ret)
 {
     int r;
@@ -265,8 +265,8 @@ int quota_handle_set(struct request *rq)
         return r;
 
     /*
-     * Held pages and arenas stay above a lowered quota until they are released; new pages are refused
-     * meanwhile.
+     * Held pages and arenas stay above a lowered quota until they are released; new
+     * pages are refused meanwhile.
      */
     (void) evict_for_quota(store_of(t), t, 0);
     reply->used_bytes = tenant_used_bytes(t);

@@ -1,4 +1,6 @@
-/* STATUS: what operators see of the daemon. Each value of proto/status_fields.def is assigned here, once. */
+/*
+ * STATUS: values of the daemon for operators. Each value of proto/status_fields.def is assigned here, once.
+ */
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -20,8 +22,10 @@
 #error "the build defines KVCOBRA_VERSION"
 #endif
 
-/* A cursor is the list that the next part of the answer begins with, and a number in it. Both only grow, so
- * parts never overlap. */
+/*
+ * A cursor names the list with which the next part of the answer begins, and a number in that list. Both only
+ * grow, so parts never overlap.
+ */
 enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
 #define CURSOR(kind, number) ((uint64_t) (kind) << 56 | (number))
 #define CURSOR_KIND(cursor) ((cursor) >> 56)
@@ -204,8 +208,10 @@ void status_fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out)
     out->misses_retired_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE];
 }
 
-/* The tenant with the least number that is at least @from, or NULL. Lists of tenants are not in the order of
- * numbers. */
+/*
+ * The tenant with the least number that is at least @from, or NULL. Lists of tenants are not in
+ * the order of numbers.
+ */
 static const struct tenant *status_tenant_from(const struct server *s, uint64_t from)
 {
     const struct tenant *best = NULL;
@@ -248,7 +254,7 @@ static uint64_t status_pages_free(const struct tenant *t, const struct space *x)
     return by_pool < by_quota ? by_pool : by_quota;
 }
 
-/* The tenant with the most room counts: tenants share what the pool can grow by. */
+/* Counts the tenant with the most room, since tenants share the part of the pool that is not allocated. */
 static uint64_t status_tokens_free(const struct server *s, const struct space *x)
 {
     uint64_t most = 0;
@@ -294,7 +300,7 @@ static void status_fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, 
     reply->next_cursor = x ? CURSOR(CURSOR_SPACES, from) : 0;
 }
 
-/* ---- the answer in parts ---- */
+/* ---- parts of the answer ---- */
 
 /* Return: whether tenants are left for the next part. */
 static bool status_fill_tenants(const struct server *s, Kvcobra__StatusReply *reply, uint64_t from)

@@ -1,7 +1,7 @@
 /*
- * Values of the daemon for STATUS and for the metrics, which read the same: the functions below fill a
- * message of STATUS, whose fields proto/status_fields.def describes. They only read the server; texts in
- * messages are borrowed from it.
+ * Values of the daemon for STATUS and for the metrics, which use the same functions: each fills a message of
+ * STATUS, whose fields proto/status_fields.def describes. They only read the server; texts in messages are
+ * borrowed from it.
  */
 #pragma once
 
@@ -12,7 +12,7 @@ struct server;
 struct space;
 struct tenant;
 
-/* @reply: initialised. Lists, the memory of the daemon itself and kvcobra-mover are left out. */
+/* @reply: initialised. Does not fill lists, the daemon's own memory, and kvcobra-mover. */
 void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply);
 
 /* @reply: initialised; mover_pid and mover_restarts. */
@@ -20,7 +20,7 @@ void status_fill_mover(const struct server *s, Kvcobra__StatusReply *reply);
 
 void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out);
 
-/* Leases are left out: counting them takes a walk over all sessions. */
+/* Does not fill the number of leases: counting them takes a walk over all sessions. */
 void status_fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out);
 
 void status_fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out);

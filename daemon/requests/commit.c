@@ -1,5 +1,5 @@
 /*
- * COMMIT: what a client wrote in its arena becomes pages.
+ * COMMIT: makes pages from the bytes that a client wrote to its arena.
  *
  *     claim     on the loop: the message's reservations become COPYING and leave the session's list
  *     copy      on a thread: arena to slot, once; all checks read the copy, which no client can write
@@ -9,9 +9,9 @@
  * On a GPU the client wrote the payload into the slot itself and sends its checksum: the page is not copied
  * or checked here, so the message is claimed and concluded at once.
  *
- * A COPYING slot belongs to the job alone. Whatever ends meanwhile (connection, session, process, the
- * session's time), commit_conclude() discards the slot; a crash leaves a slot that is not COMMITTED, which
- * a start makes FREE.
+ * A COPYING slot belongs to the job alone. If the connection, the session, the process or the session's time
+ * ends meanwhile, commit_conclude() discards the slot. A crash leaves a slot that is not COMMITTED, which the
+ * next start makes FREE.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -58,8 +58,10 @@ struct commit_job {
 
 /* ---- claim ---- */
 
-/* All items of a COMMIT are of one table: that of the first item whose slot and generation name a page of the
- * tenant. */
+/*
+ * All items of a COMMIT are of one table: that of the first item whose slot and generation name a page of the
+ * tenant. Return: 0; -ESTALE.
+ */
 static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)
 {
     for (size_t i = 0; i < m->n_items; i++) {
@@ -71,7 +73,7 @@ static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct p
     return fail(&rq->error, -ESTALE, "none of the slots is a reservation of this session: reserve again");
 }
 
-/* An item that cannot be claimed is judged by commit_conclude(). */
+/* Claims one item. commit_conclude() finds the error of an item that cannot be claimed. */
 static void commit_claim_item(struct request *rq, const struct page_context *c,
                               const Kvcobra__CommitItem *item, struct commit_job *j, struct commit_item *ret)
 {
@@ -207,7 +209,7 @@ static int commit_publish_item(struct request *rq, struct commit_item *mine)
     return 0;
 }
 
-/* Why an item was not claimed, if its key has no page. */
+/* Sets the error of an item that was not claimed and whose key has no page. */
 static int commit_judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item,
                                   const struct chunk_key *key)
 {
@@ -240,7 +242,7 @@ static bool commit_names_present(struct request *rq, const Kvcobra__CommitItem *
     return true;
 }
 
-/* One item. *ret_slot: the page to lease, held. */
+/* Concludes one item. *ret_slot: the page to lease, held. */
 static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j,
                                 struct commit_item *mine, uint32_t *ret_slot)
 {
@@ -376,7 +378,8 @@ int commit_handle(struct request *rq)
         return commit_conclude(&j->job, rq);
 
     if (j->claimed_bytes <= rq->server->config->work_inline_bytes) {
-        while (commit_copy_slice(&j->job.work)) /* costs less than giving the job to a thread */
+        /* the loop copies: this costs less than giving the job to a thread */
+        while (commit_copy_slice(&j->job.work))
             ;
         return commit_conclude(&j->job, rq);
     }

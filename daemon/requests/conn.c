@@ -31,7 +31,7 @@ static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
         r = c->server->dispatch(c, data, p);
     }
 
-    wire_packet_close_fds(p); /* of a packet that was not answered */
+    wire_packet_close_fds(p); /* if the packet was not answered */
     if (r < 0)
         conn_close(c);
 }

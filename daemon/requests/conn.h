@@ -51,5 +51,5 @@ void conn_close(struct conn *c);
 /* The last job of a closed connection is done: frees it. */
 void conn_reap(struct conn *c);
 
-/* What sessions call when they end, or when their process has exited. */
+/* The callbacks that sessions call when they end, or when their process has exited. */
 struct session_owner conn_session_owner(struct server *s);

@@ -1,4 +1,4 @@
-/* HELLO, CONFIRM, BYE; conn.h says what they prove. */
+/* HELLO, CONFIRM, BYE; conn.h describes the proof of the client's identity. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sodium.h>
@@ -35,7 +35,7 @@ static int handshake_check_hello(struct request *rq, const Kvcobra__Hello *m)
     return 0;
 }
 
-/* A session on another device than HELLO names is not resumed. */
+/* The session that HELLO's token names. A session on another device than HELLO names is not resumed. */
 static struct session *handshake_find_session(const struct server *s, const struct conn *c,
                                               const uint8_t *token)
 {
@@ -68,8 +68,8 @@ static void handshake_fill_hello_reply(struct request *rq)
 }
 
 /*
- * Return: 0; -ENODEV: no such device, with the list of devices; -EAGAIN: it may be the one that is being
- * opened.
+ * Return: 0; -ENODEV: no such device, with the list of devices; -EAGAIN: it may be the one
+ * that is being opened.
  */
 static int handshake_find_device(struct request *rq, const char *uuid)
 {
@@ -239,7 +239,7 @@ int handshake_handle_confirm(struct request *rq)
     return 0;
 }
 
-/* The client has dropped everything, mappings included: nothing outlives the connection. */
+/* The client has dropped everything, its mappings too: nothing outlives the connection. */
 int handshake_handle_bye(struct request *rq)
 {
     struct conn *c = rq->conn;

@@ -15,7 +15,7 @@ static bool job_is_awaited(const struct job *j)
     return !j->conn->closed && j->conn->session == j->session && !(j->session && j->session->ended);
 }
 
-/* A connection that said BYE gets an answer here too: it is open, its session is not. */
+/* A connection that sent BYE gets an answer too: it is open, although its session has ended. */
 static void job_answer(struct job *j)
 {
     struct request rq = {

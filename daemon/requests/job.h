@@ -1,7 +1,6 @@
 /*
- * A request that a thread (work.h) or another process works on. A handler fills a job, job_start() takes
- * the request over, the thread works on what the job holds, and finish() answers on the loop as the handler
- * would have.
+ * A request that a thread (work.h) or another process works on. A handler fills a job, job_start() takes the
+ * request over, the thread works on what the job holds, and finish() answers on the loop as a handler does.
  *
  * Connection and session may end meanwhile: their memory (also the session's arena, which is being read)
  * stays until the last of their jobs is done, and finish() gets no request. Requests of one connection may
@@ -26,29 +25,29 @@ struct job { /* first member of a handler's job; malloc()ed, freed after finish(
     Kvcobra__Request *message; /* the request's, until it is answered */
     uint64_t began_ns;
     /*
-     * On the loop, once. @rq: to be answered, as for a handler; NULL: its client is gone. work.expired: the
-     * work was not done in time. Return: as a handler.
+     * Called on the loop, once. @rq: the request to answer; NULL: its client is gone. work.expired: the work
+     * was not done in time. Return: as a handler.
      */
     int (*finish)(struct job *j, struct request *rq);
     /*
-     * On the loop, when the threads are done. True: the job continues elsewhere, which will call job_end().
-     * NULL: never.
+     * Called on the loop when the threads are done. True: the job continues elsewhere, and job_end() is
+     * called later. NULL: the job has no such step.
      */
     bool (*resume_elsewhere)(struct job *j);
 };
 
 /*
- * A job without a thread: the caller answers later by job_end(), from the loop, once, also when the server
- * ends. @finish is set. Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller still owns @j.
+ * Begins a job without a thread. The caller answers later by job_end(), on the loop, once, also when the
+ * server ends. @finish is set. Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller still owns @j.
  */
 int job_begin(struct job *j, struct request *rq);
 void job_end(struct job *j);
-/* undoes job_begin(): the caller owns @j again, and answers as a handler does */
+/* Undoes job_begin(): the caller owns @j again, and answers as a handler does. */
 void job_cancel(struct job *j);
 
 /*
- * Gives a job of job_begin() to a thread, which owns it from then on. @run is set. Return: 0; -EAGAIN with
- * a sentence.
+ * Gives a job of job_begin() to a thread, which owns the job from then on. @run is set. Return: 0; -EAGAIN
+ * with a sentence.
  */
 int job_work(struct job *j, struct errmsg *e);
 

@@ -1,5 +1,7 @@
-/* LEND_EXTENT: a client registers GPU memory that it allocated as an extent of its tenant. See
- * external_memory.h. */
+/*
+ * LEND_EXTENT: a client registers GPU memory that it allocated as an extent of
+ * its tenant. See external_memory.h.
+ */
 #include "daemon/requests/handlers.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* OPEN_MODEL and GET_EXTENT: what a client needs before it publishes or finds pages. */
+/* OPEN_MODEL and GET_EXTENT, which a client sends before it publishes or reads pages. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -140,7 +140,7 @@ int models_handle_open(struct request *rq)
     return 0;
 }
 
-/* No process can open the handle of its own memory: only the session that registered it knows the address. */
+/* No process can open the handle of its own memory: only the session that registered it has the address. */
 static int models_check_external(struct request *rq, const struct pool_extent *x)
 {
     const struct session *s = rq->session;

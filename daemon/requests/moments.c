@@ -1,4 +1,4 @@
-/* FETCH_MOMENTS: the sum of the moments that clients reported of a model, as a file. Threads add them up. */
+/* FETCH_MOMENTS: the sum of the moments that clients reported for a model, as a file. Threads add them up. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -49,8 +49,7 @@ static int page_check_shape(const struct page_header *h, const struct page_expec
 }
 
 /*
- * binary16: an exponent of all ones is infinity or NaN, which would spread over every query of every
- * reader.
+ * binary16: an exponent of all ones is infinity or NaN, which would spread over every query of every reader.
  */
 static int page_check_sinks(const uint8_t *payload, const struct page_expectation *x, struct errmsg *e)
 {

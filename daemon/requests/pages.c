@@ -26,7 +26,7 @@ static int page_check_table(struct request *rq, const struct page_context *c)
     if (r < 0)
         return r;
     if (memcmp(c->table->model_digest, c->model->digest, DIGEST_BYTES) != 0)
-        return fail(&rq->error, -EINVAL, "the table is one of another model");
+        return fail(&rq->error, -EINVAL, "the table is of another model");
     return 0;
 }
 

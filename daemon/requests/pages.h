@@ -27,7 +27,7 @@ struct page_context {
 int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest,
                  struct page_context *ret);
 
-/* The same for the space of a reservation. ret->space: NULL: the model has another shard. */
+/* page_context() for the space of a reservation. ret->space is NULL if the model has another shard. */
 int page_context_of(struct request *rq, uint32_t model, struct space *space, struct page_context *ret);
 
 /* Return: 0; -EINVAL: not CHUNK_KEY_BYTES. */
@@ -36,7 +36,7 @@ int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_
 /* The page that a message names by slot and generation. False: this session's tenant has no such page. */
 bool page_resolve(const struct request *rq, uint32_t number, uint64_t generation, struct page_handle *ret);
 
-/* The same for a reservation of this session. */
+/* page_resolve() for a reservation of this session. */
 bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_t generation,
                               struct page_handle *ret);
 
@@ -63,14 +63,14 @@ int page_check_writable(struct request *rq, const struct table_entry *t);
  * @slots: [n], SLOT_NONE or pages of this tenant
  * @again: the handler, called again after the comparison
  *
- * A few bytes are left to store_page_is_whole(). Return: 0: continue; REQUEST_PENDING: return it; -EAGAIN;
- * -ENOMEM.
+ * Leaves pages of few bytes to store_page_is_whole(). Return: 0: continue; REQUEST_PENDING: return
+ * it; -EAGAIN; -ENOMEM.
  */
 int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
 
 /*
- * The same on a GPU, by the mover. At least one page is unchecked. Return: also -EAGAIN: no request to the
- * mover is possible now.
+ * recheck_begin() on a GPU, where the mover computes the checksums. At least one page is unchecked. Return:
+ * also -EAGAIN: no request to the mover is possible now.
  */
 int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
 

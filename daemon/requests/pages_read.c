@@ -12,7 +12,7 @@
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 
-/* Compares what the client read in the index with the daemon's own record. */
+/* Compares the entry that the client read in the index with the daemon's own record. */
 static bool pages_read_is_page(const struct request *rq, const struct page_context *c,
                                const Kvcobra__LeaseItem *item, const struct chunk_key *key)
 {
@@ -38,8 +38,10 @@ static size_t pages_read_find(struct request *rq, const struct page_context *c, 
     return n;
 }
 
-/* Takes the holds of the leading items that name pages. *ret_n: how many. Return: 0; -EINVAL: a bad key, no
- * hold is taken. */
+/*
+ * Takes the holds of the leading items that name pages. *ret_n: how many. Return: 0; -EINVAL: a bad key, no
+ * hold is taken.
+ */
 static int pages_read_hold(struct request *rq, const struct page_context *c, const Kvcobra__Lease *m,
                            Kvcobra__LeaseReply *reply, size_t *ret_n)
 {

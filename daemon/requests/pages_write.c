@@ -14,7 +14,7 @@
 
 /* ---- reserve ---- */
 
-/* A key without a page: reserves a slot for it. */
+/* Reserves a slot for a key without a page. */
 static int pages_write_reserve_new(struct request *rq, const struct page_context *c,
                                    const struct chunk_key *key, unsigned page_class, uint32_t *ret_slot)
 {
@@ -43,7 +43,7 @@ static int pages_write_reserve_new(struct request *rq, const struct page_context
     return 0;
 }
 
-/* One item. *ret_exists: the key has a page already, which *ret_slot names and which is held here. */
+/* Handles one item. *ret_exists: the key has a page already; *ret_slot names it, and it is held. */
 static int pages_write_reserve_item(struct request *rq, const struct page_context *c,
                                     const Kvcobra__ReserveItem *item, uint32_t *ret_slot, bool *ret_exists)
 {

@@ -1,9 +1,9 @@
 /*
  * APPEND_RAW: encodes a chunk of vectors in the arena to a page; for clients without the library.
  *
- *     handle    on the loop: find the key, else reserve a slot, COPYING, in no list, the job's alone
+ *     handle    on the loop: find the key, or reserve a slot, which is COPYING and in no list
  *     encode    on a thread: one layer per slice, then header and checksum
- *     (copy)    to a GPU's slot, by the mover: the thread wrote to memory of the host
+ *     (copy)    by the mover, to a slot on a GPU, from the host's memory, to which the thread wrote
  *     conclude  on the loop: publish, or lease the page that another client published meanwhile
  */
 #include <errno.h>
@@ -340,7 +340,7 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
     return r;
 }
 
-/* A chunk without a page: what the message must have to encode one. */
+/* Checks the fields that a message needs if its chunk has no page and one is encoded. */
 static int raw_append_check_new(struct request *rq, const Kvcobra__AppendRaw *m, const struct page_context *c,
                                 const struct chunk_key *key)
 {

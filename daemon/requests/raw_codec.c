@@ -86,8 +86,8 @@ static int raw_codec_write_all(const struct raw_place *p, const void *from, size
 /* ---- encode ---- */
 
 /*
- * Stores the sinks of one head and side as binary16 of x - mean. In the rows to encode the mean replaces
- * them, as in every other page of class first: the sinks' norms would count as drift.
+ * Stores the sinks of one head and side as binary16 of x - mean. In the rows to encode, the mean replaces the
+ * sinks, as in every page of class first: their norms would count as drift.
  */
 static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
                                 float *rows, size_t stride, uint8_t *payload, struct errmsg *e)
@@ -113,7 +113,7 @@ static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uin
     return 0;
 }
 
-/* Encodes one head and side; keys of all heads of the layer before any values. */
+/* Encodes one head and side. The keys of all heads of a layer come before its values. */
 static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
                                  bool first, struct raw_codec_workspace *w, uint8_t *payload,
                                  struct encode_counts counts[2], struct errmsg *e)
@@ -142,9 +142,9 @@ int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct r
     size_t n = raw_codec_layer_numbers(l);
     int r = raw_codec_workspace_init(&w, l, n, e);
 
+    /* a slot has bytes of earlier pages */
     if (layer == 0)
-        memset(payload, 0,
-               l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot has bytes of earlier pages */
+        memset(payload, 0, l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]);
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
         size_t bytes = n * dtype_bytes(places[side]->dtype);
 

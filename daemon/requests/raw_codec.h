@@ -1,7 +1,7 @@
 /*
  * Encodes raw vectors to a page and back, for clients that leave this to the daemon (APPEND_RAW, READ_RAW).
  *
- * Works on memory and an arena's descriptor only, without state of the daemon, so it may run on any thread.
+ * Uses only memory and an arena's descriptor, no state of the daemon, so it may run on any thread.
  * The arena is accessed by read(2) and write(2): a hole that the client punches meanwhile cannot fault.
  * Every byte is read once, so the client may write meanwhile.
  */
@@ -35,8 +35,8 @@ bool raw_codec_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_lay
  * @payload: layout->payload_bytes[class] bytes
  * @counts:  [2] by side, added to
  *
- * Return: 0; -EINVAL: a number is not finite, or a sink is too far from its mean for binary16; -EIO, errno
- * of reading; -ENOMEM. With a sentence.
+ * Return: 0; -EINVAL: a number is not finite, or a sink is too far from its mean for binary16; -EIO or
+ * another errno of reading; -ENOMEM. Each failure has a sentence.
  */
 int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k,
                      const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],

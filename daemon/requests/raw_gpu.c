@@ -12,7 +12,7 @@
 #include "daemon/session/session.h"
 #include "gpu/device.h"
 
-enum { COPY_MS = 30000 }; /* a page takes a millisecond; the mover may have to open the device first */
+enum { COPY_MS = 30000 }; /* a copy takes a millisecond, but the mover may have to open the device first */
 
 int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct raw_stage *ret_stage)
 {

@@ -1,7 +1,7 @@
 /*
  * Stages pages between the threads that encode and decode, which work on the host's memory, and slots on a
  * GPU: a stage is a memory object of the host that the mover copies to or from (raw_append.c, raw_read.c).
- * Header and payload as in the host's pool.
+ * Header and payload have the layout of the host's pool.
  */
 #pragma once
 
@@ -16,7 +16,7 @@ struct page_handle;
 struct request;
 struct server;
 
-#define RAW_STAGES_MAX 16 /* at one time: no tenant is charged for this memory */
+#define RAW_STAGES_MAX 16 /* at one time, since no tenant is charged for this memory */
 
 struct raw_stage {
     struct server *server;
@@ -34,7 +34,7 @@ struct raw_stage {
  * memory.
  */
 int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct raw_stage *ret_stage);
-void raw_gpu_stage_deinit(struct raw_stage *s); /* no copy is under way; a zeroed one is allowed */
+void raw_gpu_stage_deinit(struct raw_stage *s); /* when no copy is under way; accepts a zeroed stage */
 
 uint8_t *raw_gpu_stage_data(const struct raw_stage *s); /* [page_bytes] */
 

@@ -164,13 +164,13 @@ static int raw_read_begin_on_gpu(struct request *rq, const struct page_handle *h
 
     r = job_begin(&j->job, rq);
     if (r >= 0) {
-        int asked = raw_gpu_stage_copy(&j->stage, false, raw_read_on_copied, j, &rq->error);
+        int copying = raw_gpu_stage_copy(&j->stage, false, raw_read_on_copied, j, &rq->error);
 
-        if (asked == 0)
+        if (copying == 0)
             return r;
 
         job_cancel(&j->job);
-        r = asked;
+        r = copying;
     }
 
     raw_gpu_stage_deinit(&j->stage);

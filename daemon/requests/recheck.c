@@ -73,7 +73,7 @@ static int recheck_conclude(struct job *job, struct request *rq)
         if (i < j->next && c->whole)
             store_page_checked(st, c->slot, true);
         store_unhold(st, c->slot);
-        /* the page may have been dropped with its last hold */
+        /* the page may be gone: its last hold may have ended */
         if (i < j->next && !c->whole && store_resolve(st, c->slot, &h) && h.slot->state == SLOT_COMMITTED &&
             h.slot->generation == c->generation)
             store_page_checked(st, c->slot, false);

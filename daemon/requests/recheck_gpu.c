@@ -1,7 +1,7 @@
 /*
- * The same on a GPU: the mover computes checksums of an earlier process's pages before a client leases
- * them, one request for each extent. Meanwhile the job holds the pages. Pages without an answer stay
- * unchecked, and the client gets EAGAIN.
+ * recheck.c for pages on a GPU: the mover computes the checksums of an earlier process's pages before a
+ * client leases them, with one request per extent. Meanwhile the job holds the pages. Pages without an answer
+ * stay unchecked, and the client gets EAGAIN.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,9 +15,8 @@
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 
-enum {
-    CHECK_MS = 30000
-}; /* half a GiB takes a tenth of a second; the mover may have to open the device first */
+/* A check of half a GiB takes a tenth of a second, but the mover may have to open the device first. */
+enum { CHECK_MS = 30000 };
 
 struct recheck_gpu_page { /* of one page */
     uint32_t slot, crc, found;
@@ -59,7 +58,7 @@ static void recheck_gpu_judge(struct store *st, const struct recheck_gpu_page *c
     if (c->answered && c->found == c->crc)
         store_page_checked(st, c->slot, true);
     store_unhold(st, c->slot);
-    /* the page may have been dropped with its last hold */
+    /* the page may be gone: its last hold may have ended */
     if (c->answered && c->found != c->crc && store_resolve(st, c->slot, &h) &&
         h.slot->state == SLOT_COMMITTED && h.slot->generation == c->generation)
         store_page_checked(st, c->slot, false);

@@ -1,5 +1,7 @@
-/* REPORT: what clients measure of the fit of tables. Moments are megabytes: threads copy them from the arena
- * and add them up. */
+/*
+ * REPORT: the fit of tables and the moments that clients measured. Moments are megabytes, so threads copy
+ * them from the arena and add them up.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -169,7 +171,7 @@ static int report_apply(struct request *rq)
     if (r < 0)
         return r;
     if (memcmp(t->model_digest, model->digest, DIGEST_BYTES) != 0)
-        return fail(&rq->error, -EINVAL, "the table is one of another model");
+        return fail(&rq->error, -EINVAL, "the table is of another model");
 
     r = fit_check(m, t->table->geometry.n_layers, &rq->error);
     if (r == 0)

@@ -28,7 +28,7 @@ static void request_close_all(const int *fds, size_t n)
         (void) close(fds[i]);
 }
 
-/* The loop closes what it sent, so it gets copies. */
+/* The loop closes the descriptors that it sent, so it gets copies. */
 static int request_copy_fds(struct request *rq, int *ret)
 {
     for (size_t i = 0; i < rq->n_fds; i++) {
@@ -165,12 +165,12 @@ int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct 
     return 0;
 }
 
-int request_outcome(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present,
+int request_outcome(struct request *rq, enum table_outcome outcome, uint64_t requested, uint64_t present,
                     const char *conflict)
 {
     if (outcome == OUTCOME_STALE)
-        return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked,
-                    present);
+        return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64,
+                    requested, present);
     if (outcome == OUTCOME_CONFLICT)
         return fail(&rq->error, -EEXIST, "revision %" PRIu64 " %s", present, conflict);
     return 0;

@@ -1,8 +1,8 @@
 /*
- * One request that is being answered. A handler reads the message, changes the daemon's state, fills the
- * reply's body and returns 0 or a negative errno with a sentence. A handler that has to wait for a thread
- * gives the request to a job (job.h) and returns REQUEST_PENDING. dispatch.c calls handlers, request.c
- * sends replies.
+ * One request that is being answered. A handler reads the message, changes the daemon's state,
+ * fills the reply's body and returns 0 or a negative errno with a sentence. A handler that must
+ * wait for a thread gives the request to a job (job.h) and returns REQUEST_PENDING. dispatch.c
+ * calls handlers, request.c sends replies.
  */
 #pragma once
 
@@ -33,7 +33,7 @@ struct request {
     /* descriptors of the packet; closed after the handler; NULL when a job answers */
     struct wire_packet *packet;
     Kvcobra__Reply reply;
-    int fds[WIRE_FDS_MAX]; /* borrowed: copies are sent */
+    int fds[WIRE_FDS_MAX]; /* borrowed; copies are sent */
     size_t n_fds;
     struct errmsg error;
     uint64_t began_ns; /* metrics_now_ns() */
@@ -46,7 +46,7 @@ struct request {
  */
 void request_answer(struct request *rq, int r);
 
-/* Fills what the session determines: session, tenant and store. @x: NULL on the operator socket. */
+/* Fills the session and its tenant and store. @x: NULL on the operator socket. */
 void request_set_session(struct request *rq, struct session *x);
 
 /*
@@ -58,27 +58,29 @@ int request_reply(struct request *rq, int r);
 
 /* Whether a draining daemon refuses the request. Return: 0; -ESHUTDOWN with a sentence. */
 int request_check_draining(struct request *rq);
-/* for a HELLO or CONFIRM that would create a session */
+/* The same for a HELLO or CONFIRM that would create a session. */
 int request_check_draining_session(struct request *rq);
 
 /* Whether a field has @n bytes. @what names it in the sentence. Return: 0; -EINVAL. */
 int request_check_bytes(struct request *rq, const ProtobufCBinaryData *field, size_t n, const char *what);
 
-/* A digest field. @ret: borrowed of the message. Return: 0; -EINVAL: not DIGEST_BYTES long. */
+/* A digest field. @ret: borrowed from the message. Return: 0; -EINVAL: not DIGEST_BYTES long. */
 int request_digest(struct request *rq, const ProtobufCBinaryData *field, const char *what,
                    const uint8_t **ret);
 
 /* The table that a message names. Return: 0; -EINVAL; -ENOENT. */
 int request_find_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);
 
-/* The error of a change that was not applied. @conflict: what the present revision did. Return: 0; -ESTALE;
- * -EEXIST. */
-int request_outcome(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present,
+/*
+ * The error of a change that was not applied. @conflict: what the present revision did.
+ * Return: 0; -ESTALE; -EEXIST.
+ */
+int request_outcome(struct request *rq, enum table_outcome outcome, uint64_t requested, uint64_t present,
                     const char *conflict);
 
 /*
- * For handlers that send descriptors. Return: 0; -EAGAIN: the client has not read an earlier packet with
- * descriptors.
+ * For handlers that send descriptors. Return: 0; -EAGAIN: the client has not read an
+ * earlier packet with descriptors.
  */
 int request_may_send_fds(struct request *rq);
 
@@ -142,7 +144,7 @@ static inline ProtobufCBinaryData bytes_view(const void *data, size_t n)
 int request_check_table(struct request *rq, const struct table_entry *t);
 
 /*
- * The table that a page message names, with a reference of this session. Return: 0; -EINVAL, -ENOENT,
- * -ESTALE.
+ * The table that a page message names, with a reference of this session. Return:
+ * 0; -EINVAL, -ENOENT, -ESTALE.
  */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

@@ -24,8 +24,8 @@ struct stage_job {
 };
 
 /*
- * Maps a memfd that is sealed against writing and resizing, so the operator cannot change the bytes
- * meanwhile.
+ * Maps a memfd that is sealed against writing and resizing, so the operator cannot
+ * change the bytes meanwhile.
  */
 static int stage_map_staged(struct request *rq, uint64_t bytes, void **ret)
 {
@@ -80,7 +80,7 @@ static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcom
     return r;
 }
 
-/* Frees the bytes, and allows the next table. */
+/* Frees the bytes, and allows the next STAGE. */
 static void stage_release(struct server *s, struct staging *staging)
 {
     (void) munmap((void *) staging->bytes, staging->n_bytes);

@@ -1,6 +1,6 @@
 /*
- * What one kvcobrad has: the state that requests work on. server.c creates it, runs it and frees it; files
- * below this room get the parts that they need. One thread.
+ * The state of one kvcobrad, which requests read and change. server.c creates, runs and frees it; files below
+ * this room get the parts that they need. Only the loop's thread uses it.
  */
 #pragma once
 
@@ -28,8 +28,10 @@ struct request;
 struct wire_packet;
 struct work;
 
-/* Fills @fresh, which is not initialised, from the configuration as it is now; the caller frees it also on
- * failure. Return: 0; errno with a sentence. */
+/*
+ * Fills @fresh, which is not initialised, from the configuration as it is now; the caller frees it also on
+ * failure. Return: 0; errno with a sentence.
+ */
 typedef int (*config_reload_fn)(struct config *fresh, struct errmsg *e);
 
 struct server {
@@ -56,11 +58,11 @@ struct server {
                           int (*again)(struct request *rq));
     struct reply_scratch *scratch;
     uint64_t started_ms;
-    uint64_t watchdog_ms; /* the supervisor expects WATCHDOG=1 this often; 0: it does not */
-    uint64_t fed_ms;      /* when it was sent last */
+    uint64_t watchdog_ms; /* interval at which the supervisor expects WATCHDOG=1; 0: none */
+    uint64_t fed_ms;      /* when WATCHDOG=1 was sent last */
     struct metrics metrics;
-    uint32_t n_raw_stages;                    /* pages between threads and GPUs: raw_gpu.h */
-    uint64_t raw_coords[2], raw_saturated[2]; /* by side, of what APPEND_RAW encoded */
+    uint32_t n_raw_stages;                    /* pages on their way between threads and GPUs: raw_gpu.h */
+    uint64_t raw_coords[2], raw_saturated[2]; /* by side; coordinates that APPEND_RAW encoded */
     struct metrics_http *metrics_http;        /* NULL: metrics are not served */
     bool draining;                            /* new sessions, models and pages are refused */
     struct live_set live;                     /* moments that clients reported */

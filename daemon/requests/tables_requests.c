@@ -108,7 +108,7 @@ int tables_requests_handle_ref(struct request *rq)
         return fail(&rq->error, -ESTALE, "the table is %s, not active: read the control page again",
                     table_state_name(t->state));
     if (memcmp(t->model_digest, model->digest, DIGEST_BYTES) != 0)
-        return fail(&rq->error, -EINVAL, "the table is one of another model");
+        return fail(&rq->error, -EINVAL, "the table is of another model");
 
     r = session_ref_table(rq->session, t);
     if (r < 0)

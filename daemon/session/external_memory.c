@@ -21,7 +21,7 @@ uint32_t external_memory_count(const struct session *x)
     return n;
 }
 
-/* These slots never get a page again, so a client that still writes there destroys none. */
+/* These slots never get a page again, so a client that still writes there destroys no page. */
 static void external_memory_discard_reserved(struct sessions *ss, struct store *st, uint32_t span)
 {
     uint32_t n = st->pool.spans[span]->n_fresh_from;

@@ -4,7 +4,7 @@
  * client keeps the memory alive. So they end with its session, at once, even where other clients hold pages
  * in them, and with the daemon, since a later start could not know whether the client still has the memory.
  *
- * Only if the configuration says gpu-lend.
+ * LEND_EXTENT is refused unless the configuration has gpu-lend.
  */
 #pragma once
 

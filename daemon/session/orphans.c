@@ -51,7 +51,7 @@ uint64_t orphans_holds(const struct sessions *ss, uint32_t number)
     return ss->orphans[number].n_holds;
 }
 
-/* The remaining cells of a number without a session. Rare, so the whole list is searched. */
+/* Removes the remaining cells of a number without a session. This is rare, so the whole list is searched. */
 static void orphans_release_cells(struct sessions *ss, uint32_t number)
 {
     for (uint64_t cell = 0; cell < ss->persist->journal.head->n_holds; cell++) {

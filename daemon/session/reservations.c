@@ -4,7 +4,7 @@
 #include "daemon/session/session_types.h"
 #include "daemon/store/device.h"
 
-/* NULL: SLOT_NONE. */
+/* The slot with @number; NULL if it is SLOT_NONE. */
 static struct slot *reservations_slot(const struct session *x, uint32_t number)
 {
     struct page_handle h;

@@ -6,11 +6,14 @@
 struct session;
 
 void reservations_add(struct session *x, uint32_t slot);
-void reservations_take(struct session *x, uint32_t slot); /* out of the list; the slot stays RESERVED */
+void reservations_take(struct session *x,
+                       uint32_t slot); /* takes it out of the list; the slot stays RESERVED */
 
 /* Gives all slots back to the store. */
 void reservations_discard_all(struct session *x);
 
-/* The same for slots that were reserved over an earlier connection: the client says that it does not write
- * there. */
+/*
+ * The same for slots that were reserved over an earlier connection: the client declared that it
+ * does not write there.
+ */
 void reservations_discard_earlier(struct session *x);

@@ -31,7 +31,7 @@ struct restore_counts {
 
 /* ---- pages ---- */
 
-/* The span may be freed by this: its last slot may have a key that another page has. */
+/* May free the span: the key of its last slot may belong to another page already. */
 static int restore_slots(struct store *st, const struct span *span, struct restore_counts *n,
                          struct errmsg *e)
 {
@@ -54,7 +54,7 @@ static int restore_slots(struct store *st, const struct span *span, struct resto
     return 0;
 }
 
-/* After all extents are open, so that each index is created once, in its final size. */
+/* Called when all extents are open, so that each index is created once, with its final size. */
 static void restore_pages(struct store *st, struct restore_counts *n)
 {
     struct errmsg e = {""};
@@ -64,7 +64,7 @@ static void restore_pages(struct store *st, struct restore_counts *n)
 
         for (const struct group *g = t->groups; g; g = g->next)
             n_pages += g->n_used;
-        if (tenant_index_reserve(t, n_pages, &e) < 0) /* it grows later */
+        if (tenant_index_reserve(t, n_pages, &e) < 0) /* the index grows later */
             log_event(LOG_WARNING, "index-small", "tenant=%s message=\"%s\"", t->name, e.text);
     }
 
@@ -97,7 +97,7 @@ static int restore_span(struct sessions *ss, struct pool_extent *x, uint32_t uni
         r = tenant_group(x->tenant, space, h->page_class, &g);
     if (r == 0)
         r = span_adopt(p, x, g, unit, &span);
-    if (r == -ENOENT) /* no slot of it is in use */
+    if (r == -ENOENT) /* no slot of the span is in use */
         return 0;
     if (r < 0)
         return fail(e, r, "the span at unit %" PRIu32 " cannot be restored: %s", unit, strerror(-r));
@@ -225,9 +225,9 @@ static void restore_extent(struct sessions *ss, uint64_t id, struct restore_coun
 /* ---- sessions and holds ---- */
 
 /*
- * A stored pidfd belongs to the process that it was opened for. Without one, the pid must do: at worst the
- * exit of another process is awaited. Return: the descriptor; -ESRCH: the process is gone; another errno:
- * unknown.
+ * A stored pidfd names the process for which it was opened. If it is missing, the recorded pid is opened: at
+ * worst the daemon waits for the exit of another process. Return: the descriptor; -ESRCH: the process is
+ * gone; another errno: unknown.
  */
 static int restore_pidfd_of(struct sessions *ss, const struct session_record *record)
 {
@@ -256,17 +256,17 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
     struct tenant *t;
     int pidfd = d ? restore_pidfd_of(ss, record) : -ENXIO, r = 0;
 
-    if (pidfd == -ENXIO ||
-        (pidfd == -ESRCH && !device_is_gpu(d))) { /* persist_drop_unknown() drops a stored pidfd */
+    /* persist_drop_unknown() drops a stored pidfd */
+    if (pidfd == -ENXIO || (pidfd == -ESRCH && !device_is_gpu(d))) {
         log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its %s\"", number,
                   record->pid, d ? "process is gone" : "device is not configured");
         journal_session_remove(&ss->persist->journal, number);
         return;
     }
 
+    /* -ESRCH on a GPU: the holds are orphaned until the first tick */
     if (pidfd < 0)
-        r = fail(&e, pidfd, "its process cannot be watched: %s",
-                 strerror(-pidfd)); /* -ESRCH: until the first tick */
+        r = fail(&e, pidfd, "its process cannot be watched: %s", strerror(-pidfd));
     if (r == 0)
         r = devices_tenant(ss->devices, d, record->uid, &t, &e);
     if (r == 0)
@@ -277,7 +277,10 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
         orphans_begin(ss, number, pidfd < 0 ? -1 : pidfd, e.text);
 }
 
-/* Whether a cell is plausible: its session's process lives, its page belongs to that process's tenant. */
+/*
+ * Whether a cell is plausible: the process of its session lives, and its page belongs
+ * to that process's tenant.
+ */
 static bool restore_is_hold(struct sessions *ss, const struct hold_cell *c, struct page_handle *ret_page)
 {
     uint32_t number = hold_session(c);
@@ -297,7 +300,7 @@ static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_coun
     struct page_handle page;
     struct session *x;
 
-    if (!restore_is_hold(ss, c, &page)) { /* its extent was lost, so no mapping of it is used again */
+    if (!restore_is_hold(ss, c, &page)) { /* the page's extent was lost, so its memory is not used again */
         journal_hold_remove(&ss->persist->journal, cell);
         return;
     }
@@ -312,7 +315,7 @@ static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_coun
     n->n_holds++;
 }
 
-/* Its session is unknown: a process that writes there must not destroy another page. */
+/* The session of the slot is unknown. Its process may still write there, so the extent gets no new page. */
 static void restore_retire_slot(struct store *st, const struct page_handle *h)
 {
     retire_extent(st, h->span->extent);
@@ -369,7 +372,7 @@ static void restore_end_idle_sessions(struct sessions *ss)
             (void) session_free(ss->list[i]);
 }
 
-/* Not the loop's clock, which stands still during a pass of the loop. */
+/* Not the loop's clock, which has one value during a pass of the loop. */
 static uint64_t restore_clock_us(void)
 {
     struct timespec t;

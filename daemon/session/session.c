@@ -45,7 +45,7 @@ static void session_on_exit_of_process(void *ctx)
         owner->close_conn(owner->ctx, c);
 }
 
-/* The part that new and restored sessions share. Takes @pidfd over on success. */
+/* Creates a session, new or restored. Takes over @pidfd on success. */
 static int session_create(struct sessions *ss, uint32_t number, struct tenant *t, pid_t pid, int pidfd,
                           struct session **ret, struct errmsg *e)
 {
@@ -150,8 +150,8 @@ static void session_copy_page(struct session *x, uint64_t now_ms)
     if (words[0] != x->renewals)
         x->seen_ms = now_ms;
     /*
-     * Counts that the client reports about itself: whatever it writes, only the sums of its own tenant
-     * change.
+     * The client writes these counts about itself: whatever it writes, only the sums of
+     * its own tenant change.
      */
     x->tenant->hits += words[1] - x->hits;
     x->tenant->misses += words[2] - x->misses;
@@ -168,7 +168,7 @@ static void session_drop_memory(struct session *x)
     x->page = extent_free(x->page);
 }
 
-/* Ends what ends with the process or with BYE, even if pages stay held. */
+/* Ends the references, models and the watch of the process, at its exit or at BYE. Pages may stay held. */
 static void session_disconnect(struct session *x)
 {
     x->sessions->owner.forget(x->sessions->owner.ctx, x);
@@ -184,8 +184,8 @@ static void session_disconnect(struct session *x)
 }
 
 /*
- * On a GPU kernels may outlive the process: the session stays, with its reservations and holds, until the
- * quarantine ends.
+ * On a GPU kernels may outlive the process: the session stays, with its reservations and holds,
+ * until the quarantine ends.
  */
 static bool session_quarantine(struct session *x)
 {

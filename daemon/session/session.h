@@ -11,16 +11,20 @@
 struct errmsg;
 struct session_record;
 
-/* Room for as many sessions as the configuration allows and the journal has. The pointers of @ss are set.
- * Return: 0; -ENOMEM. */
+/*
+ * Allocates room for the sessions that the configuration allows, or for those of the journal if these are
+ * more. The caller has set the pointers of @ss. Return: 0; -ENOMEM.
+ */
 int sessions_init(struct sessions *ss, struct errmsg *e);
 void sessions_deinit(struct sessions *ss);
 
-/* At each tick: copies the session pages, ends leases and reservations that were not renewed, and orphaned
- * holds. */
+/*
+ * At each tick: copies the session pages, ends leases and reservations that were not
+ * renewed, and orphaned holds.
+ */
 void sessions_tick(struct sessions *ss, uint64_t now_ms);
 
-/* What the GPUs' pools call when a quarantine ends. */
+/* The callbacks that the GPUs' pools call when a quarantine ends. */
 struct gpu_sessions sessions_for_gpus(struct sessions *ss);
 
 /**
@@ -37,8 +41,7 @@ int session_new(struct sessions *ss, const struct session_record *who, struct te
 int session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,
                     struct tenant *t, int pidfd, struct session **ret, struct errmsg *e);
 
-/* Ends everything that the session has; published pages stay. Its connection, if any, is not closed. Returns
- * NULL. */
+/* Ends everything that the session has; published pages stay. Does not close its connection. Returns NULL. */
 struct session *session_free(struct session *x);
 
 /* The last job of an ended session is done: frees arena and memory. */
@@ -46,15 +49,14 @@ void session_reap(struct session *x);
 
 /*
  * The connection ended: ends reservations and grants, and the session itself unless it holds pages. May free
- * the session. On a GPU reservations stay too: the process may still write there.
+ * the session. On a GPU the reservations stay too: the process may still write there.
  */
 void session_detach(struct session *x);
 
-/* The client is back over connection @c. */
+/* Continues the session over connection @c. */
 void session_resume(struct session *x, struct conn *c);
 
-/* Whether it holds or has reserved pages or registered external memory, so that it has to outlive its
- * connection. */
+/* Whether the session has holds, reservations or external memory, so that it must outlive its connection. */
 bool session_has_anything(const struct session *x);
 
 /* Whether a HELLO with @token from this process resumes @x. */

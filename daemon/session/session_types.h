@@ -1,4 +1,4 @@
-/* The structures of this room; session.h says what a session is. */
+/* The structures of this room; session.h defines the term session. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,14 +23,14 @@ struct table_entry;
 struct tables;
 struct tenant;
 
-/* The connections above this room. */
+/* Callbacks to the connections, which are above this room. */
 struct session_owner {
     void (*forget)(void *ctx, const struct session *x); /* @x ends: no pointer to it may remain */
     void (*close_conn)(void *ctx, struct conn *c);      /* the process of its session is gone */
     void *ctx;
 };
 
-/* All sessions of the daemon, and what they work on: borrowed. */
+/* All sessions of the daemon, and borrowed pointers to what they use. */
 struct sessions {
     const struct config *config;
     struct ev *ev;
@@ -65,7 +65,7 @@ struct session {
     int pidfd;
     struct ev_source *exit_watch;
     struct tenant *tenant;
-    /* of the same uid on the host's memory, which is charged for the arena; NULL: no arena yet */
+    /* the uid's tenant in host memory, which is charged for the arena; NULL: no arena yet */
     struct tenant *host;
     struct conn *conn; /* NULL: disconnected, its holds remain */
 

@@ -1,8 +1,8 @@
 /*
- * How a table's codes fit live vectors, as clients report it (REPORT). Reports cannot be verified, so a
- * report has no more weight than its tokens: an error is a ratio, limited to FIT_ERROR_MAX, and enters a
- * mean weighted by tokens, at most FIT_TOKENS_MAX per report. Many clients of one tenant can still shift
- * the mean: before you activate tables by it, know who may connect.
+ * The fit of a table's codes to live vectors, as clients report it (REPORT). Reports cannot be verified, so a
+ * report has no more weight than its tokens: an error is a ratio, limited to FIT_ERROR_MAX, and enters a mean
+ * weighted by tokens, at most FIT_TOKENS_MAX per report. Many clients of one tenant can still shift the mean:
+ * who activates tables because of it must control who may connect.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #define FIT_TOKENS_MAX 65536
 #define FIT_ERROR_MAX 16.0 /* a decoder that returns the mean has 1 */
-/* Per report and side: a second of encoding on all cores of any machine. */
+/* Per report and side: more than any machine encodes in a second. */
 #define FIT_COORDS_MAX (UINT64_C(1) << 40)
 
 struct errmsg;
@@ -31,7 +31,7 @@ struct fit {
     struct fit_layer layers[];
 };
 
-/* Return: NULL without memory. */
+/* Return: NULL if memory is short. */
 struct fit *fit_new(uint32_t n_layers);
 struct fit *fit_free(struct fit *f); /* returns NULL */
 
@@ -50,11 +50,11 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r);
  */
 int fit_expected(const char *provenance, double ret[static 2]);
 
-/* Clears the comparison. @f may be NULL. */
+/* Clears the sums of the comparison with a shadow. @f may be NULL. */
 void fit_forget_shadow(struct fit *f);
 
-/* Means over layers. @f may be NULL: zeros. */
+/* Fills the means over all layers; zeros if @f is NULL. */
 void fit_fill(const struct fit *f, Kvcobra__Fit *ret);
-/* Mean ratios of one layer, as sums over a signal of 1. */
+/* Fills the mean ratios of one layer: error sums for a signal of 1. */
 void fit_fill_layer(const struct fit *f, uint32_t layer, Kvcobra__LayerSums *ret_live,
                     Kvcobra__LayerSums *ret_shadow);

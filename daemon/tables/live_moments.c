@@ -20,7 +20,7 @@ static struct live_moments *live_moments_find(const struct live_set *s, const ch
     return NULL;
 }
 
-/* A new entry, in the list and charged. */
+/* Creates an entry, adds it to the list and charges its bytes. */
 static int live_moments_add_entry(struct live_set *s, const char *tenant, const uint8_t *model_digest,
                                   uint64_t bytes, struct live_moments **ret, struct errmsg *e)
 {

@@ -1,11 +1,11 @@
 /*
  * Moments of live keys and values that clients opted in to report, merged per model and tenant, so that an
- * operator can leave out a tenant. Bounded together (`moments-bytes`, 0: none are accepted).
+ * operator can leave out a tenant. `moments-bytes` limits their sum; with 0 none are accepted.
  * alloc/moments.h validates them; a report counts at most LIVE_TOKENS_MAX tokens, so that one report does
  * not outweigh the others.
  *
  * Moments are megabytes, so threads add them up: the loop owns the list and its accounts, the lock of an
- * entry guards its sums. An entry stays while a job has it open.
+ * entry guards its sums. A job opens an entry, which stays until the job closes it.
  */
 #pragma once
 
@@ -27,13 +27,13 @@ struct live_moments {
     uint8_t model_digest[DIGEST_BYTES];
     char tenant[64];
     uint64_t bytes;
-    uint32_t n_users;             /* of the loop: jobs that have it open */
+    uint32_t n_users;             /* only the loop uses it: jobs that have the entry open */
     atomic_uint_fast64_t reports; /* 0: no moments yet */
     pthread_mutex_t lock;         /* of moments */
     struct moments *moments;
 };
 
-struct live_set { /* of the loop */
+struct live_set { /* only the loop uses it */
     struct live_moments *first;
     uint64_t bytes;
 };
@@ -41,16 +41,15 @@ struct live_set { /* of the loop */
 /**
  * live_open() - open the entry of a tenant and model, created if it is new
  *
- * On the loop; live_close() it. Return: 0; -EOPNOTSUPP: switched off; -ENOSPC: no room for @bytes more;
- * -ENOMEM.
+ * Called on the loop; the caller closes it with live_close(). Return: 0; -EOPNOTSUPP: switched off; -ENOSPC:
+ * no room for @bytes more; -ENOMEM.
  */
 int live_open(struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes,
               uint64_t bytes_max, struct live_moments **ret, struct errmsg *e);
 void live_close(struct live_set *s, struct live_moments *x); /* frees an entry without a report */
 
 /**
- * live_check() - whether parsed moments are of the session's model, and of no more tokens than a report may
- * have
+ * live_check() - check that parsed moments are of the session's model and have at most LIVE_TOKENS_MAX tokens
  *
  * Return: 0; -EINVAL.
  */
@@ -58,25 +57,25 @@ int live_check(const struct moments *m, const uint8_t *model_digest, const uint8
                struct errmsg *e);
 
 /*
- * Adds a report, on any thread. @m: taken over on success. Return: 0; -EINVAL: not of the same kind as
- * earlier ones.
+ * Adds a report; called on any thread. @m: taken over on success. Return: 0; -EINVAL: not of the same
+ * kind as earlier ones.
  */
 int live_add(struct live_moments *x, struct moments *m, struct errmsg *e);
 
 /**
  * live_select() - open the entries of a model
  * @tenants: [n] names; n 0: all tenants
- * @ret:     [*ret_n], the caller live_close()s each and frees the array
+ * @ret:     [*ret_n], the caller closes each with live_close() and frees the array
  *
- * On the loop. Return: 0; -ENODATA: none; -ENOMEM.
+ * Called on the loop. Return: 0; -ENODATA: none; -ENOMEM.
  */
 int live_select(struct live_set *s, const uint8_t *model_digest, char *const *tenants, size_t n,
                 struct live_moments ***ret, size_t *ret_n, struct errmsg *e);
 
 /*
- * Adds the moments of @x to *@sum, which is created if it is NULL, on any thread. Return: 0; -EINVAL: not
- * of the same kind; -ENOMEM.
+ * Adds the moments of @x to *@sum, which is created if it is NULL; called on any thread. Return: 0; -EINVAL:
+ * not of the same kind; -ENOMEM.
  */
 int live_sum(struct live_moments *x, struct moments **sum, uint64_t *reports, struct errmsg *e);
 
-void live_deinit(struct live_set *s); /* no thread uses an entry */
+void live_deinit(struct live_set *s); /* when no thread uses an entry */

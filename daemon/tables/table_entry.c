@@ -83,7 +83,7 @@ void table_entry_free(struct table_entry *t)
     free(t);
 }
 
-/* Frees the oldest entry without a table, to make room. */
+/* Frees the oldest entry that has no table, to make room for a new one. */
 static bool table_forget_oldest(struct tables *ts)
 {
     for (struct table_entry **link = &ts->entries; *link; link = &(*link)->next) {

@@ -1,7 +1,7 @@
 /*
- * One entry per table that this daemon knows, one model per active set. The bottom of this room: states,
- * look-ups and counts. Rules of when a table changes its state are above, in tables_stage.c,
- * tables_activate.c, trial.c and tables.c.
+ * One entry per table of this daemon, one model per active set: states, look-ups and counts. This is the
+ * lowest file of the room. The rules for changes of state are above it, in tables_stage.c, tables_activate.c,
+ * trial.c and tables.c.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ struct errmsg;
 struct space;
 struct table_entry;
 
-#define REVISION_MAX ((UINT64_C(1) << 40) - 1) /* what a control word has room for */
+#define REVISION_MAX ((UINT64_C(1) << 40) - 1) /* the 40 bits of a control word */
 #define TRIAL_TENANTS_MAX 64
 #define TRIAL_NAME_BYTES 64
 
@@ -30,21 +30,23 @@ struct trials {                          /* trial.h */
     char tenants[TRIAL_TENANTS_MAX][TRIAL_NAME_BYTES];
 };
 
-enum table_state { /* values of the protocol's TableState */
-                   TABLE_STAGED = 1,
-                   TABLE_VERIFIED = 2,
-                   TABLE_SHADOW = 3,
-                   TABLE_ACTIVE = 4,
-                   TABLE_DRAINING = 5,
-                   TABLE_RETIRED = 6,
-                   TABLE_REJECTED = 7,
+/* Values of the protocol's TableState. */
+enum table_state {
+    TABLE_STAGED = 1,
+    TABLE_VERIFIED = 2,
+    TABLE_SHADOW = 3,
+    TABLE_ACTIVE = 4,
+    TABLE_DRAINING = 5,
+    TABLE_RETIRED = 6,
+    TABLE_REJECTED = 7,
 };
 
-enum table_outcome { /* values of the protocol's Outcome */
-                     OUTCOME_APPLIED = 1,
-                     OUTCOME_ALREADY = 2,
-                     OUTCOME_STALE = 3,
-                     OUTCOME_CONFLICT = 4,
+/* Values of the protocol's Outcome. */
+enum table_outcome {
+    OUTCOME_APPLIED = 1,
+    OUTCOME_ALREADY = 2,
+    OUTCOME_STALE = 3,
+    OUTCOME_CONFLICT = 4,
 };
 
 struct table_entry {
@@ -60,8 +62,8 @@ struct table_entry {
     uint64_t activated;      /* revision that activated it last */
     bool rolled_back;        /* ROLLBACK left it: the next ROLLBACK does not return to it */
     uint64_t drain_until_ms; /* DRAINING: commits are taken until then */
-    bool from_before; /* it drained already when this process started: sessions that had a reference may take
-                         it again */
+    /* the table drained already when this process started: sessions that had a reference may take it again */
+    bool from_before;
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
     struct fit *fit;                  /* reported by clients; NULL: nothing yet */
     bool has_expected;
@@ -86,27 +88,27 @@ struct tables {
     struct table_model *models;
     uint32_t n_entries, n_draining;
     uint64_t next_id, next_space;
-    uint64_t returns_until_ms; /* clients of the earlier process reconnect until then */
+    uint64_t returns_until_ms; /* until then clients of the earlier process reconnect */
 };
 
 const char *table_state_name(enum table_state s);
 
-/* Or NULL. */
+/* The entry with @digest, or NULL. */
 struct table_entry *table_find(const struct tables *ts, const uint8_t *digest);
 struct table_model *table_model_find(const struct tables *ts, const uint8_t *model_digest);
 
 /* An entry in state STAGED. Return: 0; -ENOSPC: too many tables; -ENOMEM. */
 int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e);
-void table_entry_free(struct table_entry *t); /* it is in no list */
+void table_entry_free(struct table_entry *t); /* for an entry that is in no list */
 
 /* The entry of a parsed table, VERIFIED. Takes a reference of its own. Return: 0; see table_entry_new(). */
 int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e);
 
-/* Logs the change and keeps the count of draining tables. */
+/* Changes the state, logs it, and updates the count of draining tables. */
 void table_set_state(struct tables *ts, struct table_entry *t, enum table_state state);
 
-uint64_t table_entry_pages(const struct table_entry *t); /* committed, of all spaces */
-void table_free_spaces(struct table_entry *t);           /* they have no pages */
+uint64_t table_entry_pages(const struct table_entry *t); /* committed pages of all spaces */
+void table_free_spaces(struct table_entry *t);           /* when the spaces have no pages */
 
 int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e);
 void table_model_drop(struct tables *ts, struct table_model *m);
@@ -114,5 +116,5 @@ void table_model_drop(struct tables *ts, struct table_model *m);
 /* The table that ROLLBACK from @m's active one returns to, or NULL. */
 struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m);
 
-/* Whether new sequences may take references on it although it is not active. */
+/* Whether @t is a canary: new sequences may take references on it although it is not active. */
 bool table_is_canary(const struct tables *ts, const struct table_entry *t);

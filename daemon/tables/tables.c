@@ -1,6 +1,6 @@
 /*
- * See tables.h. Spaces, retirement, loading. Staging is tables_stage.c, the active set tables_activate.c,
- * files are tables_files.c.
+ * Spaces, retirement, loading; see tables.h. Staging is in tables_stage.c, the active set in
+ * tables_activate.c, the state folder in tables_files.c.
  */
 #include "daemon/tables/tables.h"
 
@@ -28,8 +28,6 @@
 #include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
 #include "daemon/tables/trial.h"
-
-/* ---- entries ---- */
 
 /* ---- spaces ---- */
 
@@ -201,8 +199,8 @@ static bool tables_may_return(const struct tables *ts, const struct table_entry 
         return false;
     if (t->from_before && now_ms < ts->returns_until_ms)
         return true;
-    return t->activated == 0 ||
-           (m && table_model_previous(ts, m) == t); /* 0: only its pages survived a restart */
+    /* 0: only its pages survived a restart */
+    return t->activated == 0 || (m && table_model_previous(ts, m) == t);
 }
 
 bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
@@ -253,8 +251,8 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
 
     t->drain_until_ms = now_ms;
     table_set_state(ts, t, TABLE_DRAINING);
-    if (ts->config->state_dir &&
-        tables_files_write_active(ts, &why) < 0) /* then a restart gives it its drain time again */
+    if (ts->config->state_dir && tables_files_write_active(ts, &why) <
+                                     0) /* the file keeps the old drain time, which a restart uses again */
         log_event(LOG_WARNING, "not-stored", "what=active-set message=\"%s\", ignoring", why.text);
     tables_retire_idle(ts, now_ms);
     *ret_outcome = OUTCOME_APPLIED;
@@ -292,7 +290,7 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
             return fail(e, r, "cannot fill a copy of the table: %s", strerror(-r));
 
         (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        t->fd = open(path, O_RDONLY | O_CLOEXEC); /* clients cannot change its mode back */
+        t->fd = open(path, O_RDONLY | O_CLOEXEC); /* clients cannot make this descriptor writable */
         if (t->fd < 0)
             return fail(e, -errno, "cannot reopen a copy of the table read-only: %s", strerror(errno));
     }
@@ -338,7 +336,7 @@ static void tables_load_active(void *ctx, const struct active_line *line)
     struct table_model *m = NULL;
     struct errmsg e;
 
-    if (line->draining && !t) /* it has retired since */
+    if (line->draining && !t) /* the table has retired since */
         return;
 
     digest_hex(line->digest, hex);

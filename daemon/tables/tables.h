@@ -30,7 +30,7 @@ struct space;
 
 /* Loads the state folder, if one is configured. Entries that cannot be read are logged and left alone. */
 int tables_init(struct tables *ts, const struct config *config, struct devices *devices, struct errmsg *e);
-void tables_deinit(struct tables *ts); /* the stores have no page */
+void tables_deinit(struct tables *ts); /* when the stores have no page */
 
 /**
  * tables_retire() - retire a table that is not active as soon as no session references it and no page of it

@@ -100,8 +100,7 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
 }
 
 /*
- * New sequences of the model use @t from now on; the table that was active drains. @m: NULL for a new
- * model.
+ * New sequences of the model use @t from now on; the table that was active drains. @m: NULL for a new model.
  */
 static int tables_activate_change_active(struct tables *ts, struct table_model *m, struct table_entry *t,
                                          uint64_t revision, bool rolling_back, uint64_t now_ms,
@@ -124,7 +123,7 @@ static int tables_activate_change_active(struct tables *ts, struct table_model *
 
     for (struct space *s = t->spaces; s; s = s->next)
         s->leaves_first = false;
-    trial_end_all(ts, t); /* it is active now, not tried */
+    trial_end_all(ts, t); /* an active table is not tried */
     table_set_state(ts, t, TABLE_ACTIVE);
     trial_publish(ts, m);
     if (old && old != t)

@@ -2,11 +2,11 @@
  * The state folder of the tables.
  *
  *   DIR/tables/<64 hex digits>.kvct   a table file's bytes; the name is its digest
- *   DIR/active                        "kvcobra active set 2", then a line per table that is or was active:
- *                                       active <model digest> <revision> <digest>
- *                                       draining <model digest> <revision that activated it> <digest>
- *                                                <end of its drain time, ms since 1970> <1: left by a
- * rollback>
+ *   DIR/active                        "kvcobra active set 2", then one line per table:
+ *
+ *     active   <model digest> <revision> <digest>
+ *     draining <model digest> <revision that activated it> <digest> <end of drain time, ms since 1970>
+ *              <1: ROLLBACK left it; else 0>
  *
  * Both are replaced atomically and synced. Files of other names are left alone.
  */
@@ -92,7 +92,7 @@ void tables_files_remove(const struct config *c, const uint8_t *digest)
         log_event(LOG_WARNING, "table-file-stays", "path=%s message=\"%s\", ignoring", path, strerror(errno));
 }
 
-/* From the monotonic clock to the wall clock, which means the same after a reboot. */
+/* Added to the monotonic clock, it gives the wall clock, which stays valid after a reboot. */
 static int64_t tables_files_clock_offset_ms(void)
 {
     struct timespec wall, mono;
@@ -102,7 +102,7 @@ static int64_t tables_files_clock_offset_ms(void)
     return ((int64_t) wall.tv_sec - mono.tv_sec) * 1000 + (wall.tv_nsec - mono.tv_nsec) / 1000000;
 }
 
-/* Whether a restart must know about it: ROLLBACK may return to it. */
+/* Whether the file has a line for the table: ROLLBACK may return to it after a restart. */
 static bool tables_files_is_remembered(const struct table_entry *t)
 {
     return t->state == TABLE_DRAINING && t->table && t->activated > 0;
@@ -193,7 +193,7 @@ void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const
 
 struct tables_files_line {
     uint8_t model[DIGEST_BYTES], table[DIGEST_BYTES];
-    struct active_line line; /* points at the digests */
+    struct active_line line; /* has pointers to the digests */
 };
 
 static int tables_files_parse_line(const char *text, int64_t offset_ms, struct tables_files_line *ret)
@@ -258,7 +258,7 @@ void tables_files_load_active(const struct config *c, tables_active_fn on_line, 
     }
 
     r = atomic_file_read(path, ACTIVE_FILE_BYTES_MAX, &text, &bytes, &e);
-    if (r == 0) { /* not terminated: parse a copy that is */
+    if (r == 0) { /* the text is not terminated, so a terminated copy is parsed */
         char *copy = strndup(text, bytes);
 
         if (copy)

@@ -1,6 +1,6 @@
 /*
- * The state folder: table files and the active set. For the files of this room; see tables_files.c for the
- * formats.
+ * The state folder: table files and the active set. For the files of this room; see
+ * tables_files.c for the formats.
  */
 #pragma once
 

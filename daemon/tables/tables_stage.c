@@ -37,7 +37,7 @@ static int tables_stage_reject(struct tables *ts, const struct staging *s, struc
     *ret = NULL;
     if (!t)
         r = table_entry_new(ts, s->digest, &t, NULL);
-    if (r == 0 && !t->table) { /* without room for an entry the table is refused all the same */
+    if (r == 0 && !t->table) { /* the table is refused even if there is no room for an entry */
         t->file_bytes = s->n_bytes;
         (void) snprintf(t->reason, sizeof(t->reason), "%s", s->why.text);
         table_set_state(ts, t, TABLE_REJECTED);

@@ -1,7 +1,7 @@
 /*
- * STAGE: makes an entry of the bytes of a table, in four steps. Parsing and writing take long and do not
- * touch struct tables, so a thread may do them; deciding and accepting belong to the loop. One table at a
- * time.
+ * STAGE: makes an entry from the bytes of a table, in four steps. Parsing and writing take long and do not
+ * touch struct tables, so a thread may do them. Deciding and accepting are done on the loop. One table is
+ * staged at a time.
  */
 #pragma once
 
@@ -43,6 +43,6 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
 int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome *ret_outcome,
                         struct table_entry **ret_entry, struct errmsg *e);
 
-/* All steps at once. Return: as the two above. */
+/* Runs all steps. Return: see tables_stage_decide() and tables_stage_accept(). */
 int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t revision,
                  enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e);

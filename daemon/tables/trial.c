@@ -291,7 +291,7 @@ int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const
         now.canary = ends ? NULL : t;
         now.canary_share = share;
     } else {
-        now = m->trials; /* it is not the canary: no change */
+        now = m->trials; /* the table is not the canary: no change */
     }
 
     *ret_outcome = trial_decide(m, trial_same_canary(&now, &m->trials), &revision);

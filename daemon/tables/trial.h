@@ -1,13 +1,13 @@
 /*
  * Trials: a table is tried beside the active one of its model, before it is activated.
  *
- *     SHADOW   clients encode a share of new chunks with it too, and report both errors (fit.h); its codes
- * are not stored canary   a share of new sequences, or all of some tenants, use it; it stays VERIFIED or
- * SHADOW
+ *     SHADOW   clients encode a share of new chunks with it too and report both errors (fit.h);
+ *              its codes are not stored
+ *     canary   a share of new sequences, or all of some tenants, use it; its state stays VERIFIED or SHADOW
  *
  * One of each per model. Both carry the model's revision, like ACTIVATE, and both survive a restart
- * (DIR/trials, written before the active set, which has the revision). ACTIVATE and RETIRE of the table end
- * its trials.
+ * (DIR/trials, written before the active set, which has the revision). ACTIVATE and RETIRE of the
+ * table end its trials.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct errmsg;
 struct tenant;
 
 /**
- * trial_shadow() - put a table in shadow with a share, or end that
+ * trial_shadow() - try a table on a share of new chunks, or end this trial
  * @ppm: of new chunks, at most 1000000; 0: end
  *
  * A table that was in shadow of the same model is VERIFIED again.
@@ -33,8 +33,7 @@ int trial_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_
                  enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e);
 
 /**
- * trial_canary() - a share of new sequences, and all new ones of the tenants named, use the table; or end
- * that
+ * trial_canary() - use a table for a share of new sequences and for all of some tenants, or end this trial
  * @share:   of 256, at most 255; 0 without a tenant: end
  * @tenants: [n_tenants], at most TRIAL_TENANTS_MAX
  *
@@ -50,18 +49,19 @@ int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const
 void trial_end_all(struct tables *ts, const struct table_entry *t);
 
 /*
- * Publishes the model's tables to one tenant's clients. @ret_slot: may be NULL. Return: see
- * control_publish().
+ * Publishes the model's tables to one tenant's clients. @ret_slot: may be
+ * NULL. Return: see control_publish().
  */
 int trial_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot,
                      struct errmsg *e);
 
-/* Publishes the model's tables to every tenant that uses it. A control page that cannot be rebuilt keeps its
- * old words. */
+/*
+ * Publishes the model's tables to all its tenants. A control page that cannot be rebuilt keeps its old words.
+ */
 void trial_publish(struct tables *ts, const struct table_model *m);
 
 /*
- * At the start, after the active set was loaded. Lines about tables that are not VERIFIED are logged and
- * ignored.
+ * At the start, after the active set was loaded. Lines about tables that are not VERIFIED
+ * are logged and ignored.
  */
 void trial_load(struct tables *ts);

@@ -40,8 +40,9 @@ static float uniform(uint64_t *state)
     return (float) (*state >> 40) * 0x1p-23f - 1;
 }
 
-/* Fills rows of @t with numbers of its type, and @ret, if it is not NULL, with the same numbers in
- * binary32. */
+/*
+ * Fills rows of @t with numbers of its type, and @ret, if it is not NULL, with the same numbers in binary32.
+ */
 static void fill(struct ggml_tensor *t, uint64_t seed, float *ret)
 {
     int64_t row = t->ne[0], n_rows = ggml_nrows(t);
@@ -85,8 +86,9 @@ static struct attention attention_new(const struct shape *s, float *q, float *k,
     return a;
 }
 
-/* Of 256 keys against binary64; binary16 rounds by 2^-12, q8_0 by 2^-8 and q4_0 by 2^-4 of a block's
- * largest. */
+/*
+ * Of 256 keys against binary64; binary16 rounds by 2^-12, q8_0 by 2^-8 and q4_0 by 2^-4 of a block's largest.
+ */
 static void check(struct shape s, int n_threads)
 {
     int64_t n_q = s.n_kv_heads * s.group * s.d, n_kv;

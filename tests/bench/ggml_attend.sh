@@ -5,7 +5,7 @@
 #     tests/bench/ggml_attend.sh [BUILD_FOLDER] [ROUNDS]
 #
 # GGML_SOURCE names a folder of ggml's or llama.cpp's sources; without it the PyPI source package of llama-cpp-python is
-# downloaded. Exits with 77, and a sentence, if that or a tool is missing.
+# downloaded. Exits with 77 and a sentence if the download fails or a tool is missing.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,6 +1,7 @@
 /*
- * kvcobrad that checks all its accounts after every request, every tick and every closed connection, and
- * aborts if they do not add up: linked with -Wl,--wrap=tables_retire_idle, which is called at these times.
+ * kvcobrad that checks all its accounts after every request, every tick and every closed
+ * connection, and aborts if they do not add up. It is linked with -Wl,--wrap=tables_retire_idle,
+ * which is called at these times.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ void __wrap_tables_retire_idle(struct tables *ts, uint64_t now_ms)
     struct errmsg e = {""};
 
     __real_tables_retire_idle(ts, now_ms);
-    /* A quota may be lowered below what is held. */
+    /* An operator may lower a quota below the bytes that are held. */
     if (!devices_are_valid(ts->devices, &e) && !strstr(e.text, "above its quota")) {
         (void) fprintf(stderr, "checked daemon: %s\n", e.text);
         abort();

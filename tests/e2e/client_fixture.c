@@ -194,22 +194,21 @@ float *scene_attend(const struct embedded *m, kvc_seq *s, uint32_t text)
 /* ---- children ---- */
 
 /*
- * The parent's ends of all pipes. A later child closes them, or it would keep the pipes of the earlier ones
- * open.
+ * The parent's ends of all pipes. A later child closes them, since otherwise it keeps the pipes
+ * of earlier children open.
  */
 static int parent_ends[64];
 static size_t n_parent_ends;
 
 /*
- * Runs in the child. A fatal assertion jumps to where the case began, in the child's copy of the test
- * program, which would go through the remaining cases and keep the pipes open; so it jumps here, and the
- * child ends at once.
+ * Runs in the child. CUnit continues after a fatal assertion with the next case, by a jump. In a child this
+ * would run the remaining cases and keep the pipes open. So the jump leads here, and the child ends at once.
  */
 _Noreturn static void child_run(bool (*run)(const struct scene *sc, int from_parent, int to_parent),
                                 const struct scene *sc, int from_parent, int to_parent)
 {
     jmp_buf fatal;
-    volatile bool good = false; /* survives the jump */
+    volatile bool good = false; /* volatile: keeps its value over the jump */
 
     CU_get_current_test()->pJumpBuf = &fatal;
     if (setjmp(fatal) == 0)
@@ -227,8 +226,8 @@ struct child child_start(bool (*run)(const struct scene *sc, int from_parent, in
     struct child c;
 
     (void) fflush(stdout);
-    assert(pipe2(down, O_CLOEXEC) == 0 &&
-           pipe2(up, O_CLOEXEC) == 0); /* a daemon that starts later must not inherit them */
+    /* a daemon that starts later must not inherit them */
+    assert(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0);
     c.pid = fork();
     assert(c.pid >= 0);
     if (c.pid == 0) {

@@ -22,7 +22,7 @@ struct scene {
 
 /* The daemon runs and serves a random table of @seed for @g. Asserts. */
 void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed, const char *const *args);
-/* The same for a daemon that runs already; @d is copied. */
+/* scene_start() for a daemon that runs already; @d is copied. */
 void scene_attach(struct scene *sc, const struct daemon *d, struct geometry g, double bpd, uint64_t seed);
 /* Frees the operator's client and the table; the daemon stays. */
 void scene_detach(struct scene *sc);
@@ -32,7 +32,7 @@ void scene_end(struct scene *sc);
 /* Stages and activates another table. Returns its digest. */
 void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES]);
 
-/* A connected client with its model, in the frame of tests/unit/client/embedded.h. */
+/* A connected client with its model, as a struct of tests/unit/client/embedded.h. */
 struct embedded scene_client(const struct scene *sc);
 /* The same model without the daemon, to compare with: a private sequence. */
 struct embedded scene_private(const struct scene *sc);
@@ -45,7 +45,7 @@ void scene_reconnect(kvc_client *c, const char *path);
 
 /* STATUS now; free with kvc_status_free(). */
 kvc_status *scene_status(struct scene *sc);
-/* Reads STATUS until @is_good; false if it never is. */
+/* Reads STATUS until @is_good accepts it; false after the limit of wait.h. */
 bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s));
 
 /* Token ids of @text: [n], the caller frees. */

@@ -119,7 +119,8 @@ void gpu_driver_load(void)
 
     if (!library)
         printf("    gpu: %s\n", dlerror());
-    assert(library); /* never closed: later calls of dlopen() find it by its name and open no file */
+    /* never closed, so that later calls of dlopen() find the library by its name and open no file */
+    assert(library);
 }
 
 struct embedded gpu_scene_client(const struct scene *sc)
@@ -162,8 +163,8 @@ static struct gpu_memory take(const struct embedded *m, const void *from, size_t
     return ret;
 }
 
-/* Contents of @from, [bytes], which the caller frees; the device memory is freed. */
-static void *give(const struct embedded *m, struct gpu_memory *from, size_t bytes)
+/* Returns the contents of @from, [bytes], which the caller frees. Frees the device memory. */
+static void *copy_and_free(const struct embedded *m, struct gpu_memory *from, size_t bytes)
 {
     struct errmsg e = {""};
     void *to = malloc(bytes);
@@ -233,7 +234,7 @@ static float *attend_layer(const struct embedded *m, kvc_seq *s, uint32_t text, 
     assert(r == 0);
     gpu_free(m->client->gpu, &on_q);
     free(q);
-    return give(m, &out, bytes);
+    return copy_and_free(m, &out, bytes);
 }
 
 float *gpu_attend(const struct embedded *m, kvc_seq *s, uint32_t text)
@@ -258,12 +259,15 @@ float *gpu_read_back(const struct embedded *m, kvc_seq *s, uint32_t layer, enum 
     int r = kvc_seq_read(s, layer, side, 0, n, on_device(&out));
 
     assert(r == 0);
-    return give(m, &out, bytes);
+    return copy_and_free(m, &out, bytes);
 }
 
 /* ---- comparing ---- */
 
-/* On the CPU, the same tokens, the first @n_packed of them in codes: a commit packs, later appends do not. */
+/*
+ * A sequence on the CPU with the same tokens, the first @n_packed of them in codes: a commit packs, later
+ * appends do not.
+ */
 static kvc_seq *private_twin(const struct embedded *alone, uint32_t text, size_t n, size_t n_packed)
 {
     size_t have = n_packed > 0 ? n_packed + KVC_RECENT_TOKENS : 0;
@@ -302,8 +306,8 @@ bool gpu_is_like_cpu(const struct scene *sc, const struct embedded *m, kvc_seq *
             got[side] = gpu_read_back(m, s, layer, (enum kvc_side) side, n);
             expected[side] = embedded_read(&alone, want, layer, (enum kvc_side) side, n);
             if (memcmp(got[side], expected[side], bytes) != 0) {
-                printf("    layer %u side %u of %zu tokens, %zu packed, reads otherwise\n", layer, side, n,
-                       n_packed);
+                printf("    layer %u side %u of %zu tokens, %zu packed: other values are read\n", layer, side,
+                       n, n_packed);
                 like = false;
             }
         }

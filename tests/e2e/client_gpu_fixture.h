@@ -13,8 +13,10 @@
 
 bool gpu_is_real(void);
 
-/* Options of a daemon with a pool of @n_extents on the first GPU. Pages of 2 layers, 2 heads and 64
- * dimensions: 12 KiB. */
+/*
+ * Options of a daemon with a pool of @n_extents on the first GPU. A page of 2 layers, 2 heads and 64
+ * dimensions has 12 KiB.
+ */
 struct gpu_args {
     char pool[48], extent[48], spares[48], mover[256];
     const char *args[16]; /* NULL at the end */
@@ -25,15 +27,17 @@ void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_preallocat
 enum { GPU_EXTERNAL_BYTES = 2 << 20 };
 void gpu_args_external(struct gpu_args *a, const char *option);
 
-/* Memory of an engine, from the driver's own call, with undefined contents. It is never freed. */
+/*
+ * Allocates memory by the driver's own call, like an engine. Its contents are undefined; it is never freed.
+ */
 void *gpu_engine_memory(const struct embedded *m, size_t bytes);
 
 /* Extents that the client has mapped, without external memory. */
 size_t gpu_n_extents(const struct embedded *m);
 
 /*
- * A scene of a daemon with two extents on the GPU, @n_preallocated of them preallocated. Texts of 512 tokens:
- * 64 (c + 2) <= 512, seven chunks.
+ * A scene with a daemon that has two extents on the GPU, @n_preallocated of them preallocated. A text of 512
+ * tokens has seven chunks: 64 (c + 2) <= 512.
  */
 enum { GPU_PROMPT = 512, GPU_SHARED = 448 };
 void gpu_scene_start(struct scene *sc, unsigned n_preallocated);
@@ -44,7 +48,7 @@ bool gpu_nothing_held(const kvc_status *s);
 /* Runs one child in a scene of its own, and waits until nothing is held. */
 void gpu_scene_run(bool (*run)(const struct scene *sc, int from_parent, int to_parent));
 
-/* Loads libcuda for good: a child that becomes another user may not be able to read it afterwards. */
+/* Loads libcuda and never unloads it: a child that becomes another user may be unable to read the file. */
 void gpu_driver_load(void);
 
 /* A client on the first GPU, connected, with its model. Asserts. */
@@ -60,15 +64,15 @@ float *gpu_attend(const struct embedded *m, kvc_seq *s, uint32_t text);
 float *gpu_read_back(const struct embedded *m, kvc_seq *s, uint32_t layer, enum kvc_side side, size_t n);
 
 /*
- * True if a sequence of @text equals a private one on the CPU with the first @n_packed tokens in codes: the
- * same bits are read, and attention of the newest token is that of binary64 over these, within
- * embedded_nmse_max().
+ * True if a sequence of @text equals a private one on the CPU with the first @n_packed tokens
+ * in codes: the same bits are read, and attention of the newest token is that of binary64
+ * over these, within embedded_nmse_max().
  */
 bool gpu_is_like_cpu(const struct scene *sc, const struct embedded *m, kvc_seq *s, uint32_t text,
                      size_t n_packed);
 
 /*
- * Inodes of the pool's extents that process @pid has mapped; one inode in two processes is one memory. Only
- * the stand-in's: with a real driver there are none.
+ * Inodes of the pool's extents that process @pid has mapped. One inode in two processes is one memory. Only
+ * the stand-in has inodes: with a real driver the number is 0.
  */
 size_t gpu_inodes(pid_t pid, unsigned long *inodes, size_t max);

@@ -55,8 +55,10 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
 
     if (log < 0 || dup2(log, STDERR_FILENO) < 0)
         _exit(126);
-    /* A daemon that outlives a failed test would keep its standard output open, and meson would wait for
-     * it. */
+    /*
+     * A daemon that outlives a failed test would keep its standard output open, and meson waits
+     * until it is closed.
+     */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         _exit(126);
     argv[n++] = program();

@@ -33,14 +33,14 @@ struct daemon {
  */
 bool daemon_start(struct daemon *d, unsigned flags, const char *const *args);
 
-/* Starts it again in the same folder, after daemon_end() or daemon_kill(). */
+/* Starts the daemon again in the same folder, after daemon_end() or daemon_kill(). */
 bool daemon_start_again(struct daemon *d, const char *const *args);
 
 /* SIGTERM; true if it exits with 0 and leaves no socket and no lock. The folder stays. */
 bool daemon_end(struct daemon *d);
-void daemon_kill(struct daemon *d); /* SIGKILL, and waits for it */
+void daemon_kill(struct daemon *d); /* sends SIGKILL and waits for the exit */
 
-/* daemon_end() and removal of the folder. */
+/* daemon_end(), then removes the folder. */
 bool daemon_stop(struct daemon *d);
 void daemon_remove_folder(struct daemon *d);
 

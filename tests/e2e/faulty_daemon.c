@@ -1,6 +1,7 @@
 /*
- * kvcobrad with failures that no test can cause from outside, linked with -Wl,--wrap. KVC_TEST_FAULT selects
- * one. "sessions": no session of an earlier process can be restored. "leases": every other lease cannot.
+ * kvcobrad with failures that no test can cause from outside, linked with -Wl,--wrap. KVC_TEST_FAULT
+ * selects one. "sessions": no session of an earlier process can be restored. "leases": every other
+ * lease cannot be restored.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,9 +19,9 @@ int __wrap_lease_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t 
 
 static int is_asked(const char *what)
 {
-    const char *asked = getenv("KVC_TEST_FAULT");
+    const char *selected = getenv("KVC_TEST_FAULT");
 
-    return asked && strcmp(asked, what) == 0;
+    return selected && strcmp(selected, what) == 0;
 }
 
 int __wrap_session_restore(struct sessions *ss, uint32_t number, const struct session_record *record,

@@ -127,7 +127,7 @@ static struct cuda_extent *extent(uint64_t id)
     if (raw_get_memory(&model, id, &fd, &bytes, (uint8_t *) handle.bytes) < 0)
         return NULL;
     r = import(fd, bytes, &handle, &imported[n_imported].extent, &e);
-    if (r == -ESTALE) /* the process that owns it has died */
+    if (r == -ESTALE) /* external memory of a process that has died */
         return NULL;
     if (r < 0) {
         fprintf(stderr, "extent %llu: %s\n", (unsigned long long) id, e.text);
@@ -351,8 +351,8 @@ void gpu_client_kill_busy(struct gpu_client *a, uint64_t n, const struct raw_slo
 
 bool gpu_client_end(struct gpu_client *a)
 {
-    struct order o = {
-        .verb = END}; /* an order, since the socket may stay open: later clients inherit a copy of it */
+    /* an explicit order: closing the socket is not enough, since later clients inherit a copy of it */
+    struct order o = {.verb = END};
     int status;
 
     assert(write(a->fd, &o, sizeof(o)) == sizeof(o));
@@ -365,8 +365,8 @@ static struct answer tell(struct gpu_client *a, const struct order *o)
     struct answer answer;
 
     assert(write(a->fd, o, sizeof(*o)) == sizeof(*o));
-    assert(read(a->fd, &answer, sizeof(answer)) ==
-           sizeof(answer)); /* the process ends if one of its checks fails */
+    /* no answer: the process has ended because one of its checks failed */
+    assert(read(a->fd, &answer, sizeof(answer)) == sizeof(answer));
     return answer;
 }
 

@@ -21,25 +21,26 @@ struct gpu_client {
 /* Starts a process; asserts. */
 struct gpu_client gpu_client_new(void);
 
-/* The same as another user; the caller is root. */
+/* Starts a process of another user; the caller is root. */
 struct gpu_client gpu_client_new_as(uid_t uid);
 
-/* SIGKILL and wait. */
+/* Sends SIGKILL and waits for the exit. */
 void gpu_client_kill(struct gpu_client *a);
-/* SIGKILL while it reserves chunk @n (@s NULL) or commits it. */
+/* Sends SIGKILL while the process reserves chunk @n (@s NULL) or commits it. */
 void gpu_client_kill_busy(struct gpu_client *a, uint64_t n, const struct raw_slot *s);
 /* BYE if it is connected, then exit; false if it does not exit with 0. */
 bool gpu_client_end(struct gpu_client *a);
 
 /*
- * Opens a session on the GPU, again while the daemon answers -EAGAIN. Return: errno of HELLO or OPEN_MODEL.
+ * Opens a session on the GPU, and repeats it while the daemon answers -EAGAIN. Return: errno
+ * of HELLO or OPEN_MODEL.
  */
 int gpu_open(struct gpu_client *a, const char *uuid);
 int gpu_resume(struct gpu_client *a);      /* a new connection for the same session */
 void gpu_disconnect(struct gpu_client *a); /* closes the socket, without BYE */
 int gpu_bye(struct gpu_client *a);
 
-/* Reserves chunk @n, class rest. gpu_reserve_soon() repeats it while an extent is being made. */
+/* Reserves chunk @n, class rest. gpu_reserve_soon() repeats the request while an extent is being created. */
 struct raw_slot gpu_reserve(struct gpu_client *a, uint64_t n);
 struct raw_slot gpu_reserve_soon(struct gpu_client *a, uint64_t n);
 
@@ -67,5 +68,5 @@ int gpu_get_extent(struct gpu_client *a, uint64_t extent);
 /* READ_RAW. Return: errno. */
 int gpu_read_raw(struct gpu_client *a, uint64_t lease);
 
-/* Allocates, clears and registers memory of the client's (LEND_EXTENT). Return: errno. */
+/* Allocates and clears memory, and registers it (LEND_EXTENT). Return: errno. */
 int gpu_lend(struct gpu_client *a, size_t bytes, uint64_t *ret_extent);

@@ -135,7 +135,7 @@ void gpu_wait_for_list(int fd)
     CU_ASSERT_EQUAL_FATAL(read(fd, &event, sizeof(event)), sizeof(event));
 }
 
-/* The list is read at a tick, and what follows from it is done before the next tick. */
+/* The daemon reads the list at a tick, and applies it before the next tick. */
 void gpu_stays_quarantined(uint64_t slots)
 {
     enum { LISTS = 10 };

@@ -37,17 +37,19 @@ void gpu_wait_for_extents(uint64_t n);
 void gpu_wait_for_held(uint64_t slots);
 
 /*
- * gpu_watch_list() returns a descriptor, which the caller closes; gpu_wait_for_list() waits for the next time
- * that the driver's list of processes is read. After gpu_list_process().
+ * gpu_watch_list() returns a descriptor, which the caller closes. gpu_wait_for_list() waits until the daemon
+ * reads the driver's list of processes again. Call gpu_list_process() first.
  */
 int gpu_watch_list(void);
 void gpu_wait_for_list(int fd);
 
-/* Asserts the number now and after each of ten readings of the driver's list. After gpu_list_process(). */
+/*
+ * Asserts the number now and after each of ten readings of the driver's list. Call gpu_list_process() first.
+ */
 void gpu_stays_quarantined(uint64_t slots);
 
 /*
- * Makes the stand-in list @pid as a process that uses the GPU, by a file. The first call is before the daemon
- * starts.
+ * Makes the stand-in list @pid as a process that uses the GPU, by a file. The first call comes
+ * before the daemon's start.
  */
 void gpu_list_process(pid_t pid); /* 0: no process */

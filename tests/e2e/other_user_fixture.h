@@ -1,6 +1,6 @@
 /*
- * Children that act as another user than the test. Only root can become one, so such cases are skipped for
- * everybody else.
+ * Children that act as another user than the test. Only root can change its user, so such cases are skipped
+ * for other users.
  *
  * The other user may be unable to read anything below the checkout: home folders have mode 0700. A child
  * therefore opens what it needs from there, libraries above all, before it calls other_user_become().

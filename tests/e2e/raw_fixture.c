@@ -129,7 +129,7 @@ int raw_open(const char *path)
     return fd;
 }
 
-/* HELLO and CONFIRM on a new connection. Return: errno; 1: it was closed. */
+/* HELLO and CONFIRM on a new connection. Return: errno; 1: the daemon closed the connection. */
 static int greet_on(const char *path, const char *device, int *ret_fd)
 {
     int fd = raw_connect(path), r = raw_hello_on(fd, device, false, NULL);
@@ -143,8 +143,10 @@ static int greet_on(const char *path, const char *device, int *ret_fd)
     return r;
 }
 
-/* A busy machine may be slower than --handshake-ms: then the daemon closes the connection, and another one is
- * made. */
+/*
+ * A busy machine may be slower than --handshake-ms. Then the daemon closes the connection, and this function
+ * opens another one.
+ */
 int raw_open_on(const char *path, const char *device)
 {
     int fd = -1, r = greet_on(path, device, &fd);
@@ -324,8 +326,9 @@ void raw_write_page(struct raw_model *m, const struct table *t, const struct chu
 
     assert(page_layout_init(&l, t, (struct shard){0, t->geometry.n_kv_heads}) == 0);
     assert(offset + l.page_bytes[page_class] <= m->arena_bytes);
+    /* the numbers are finite in binary16: their exponents are not all ones */
     for (size_t i = 0; i < l.payload_bytes[page_class]; i++)
-        payload[i] = (uint8_t) ((i * 131 + seed) & 0x3b); /* as binary16: exponent below all ones */
+        payload[i] = (uint8_t) ((i * 131 + seed) & 0x3b);
     memcpy(h.table_digest, t->digest, 32);
     memcpy(h.model_digest, m->model_digest, 32);
     h.payload_bytes = l.payload_bytes[page_class];
@@ -374,8 +377,8 @@ int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk
 int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key,
                    uint32_t crc32c, uint64_t *ret_lease)
 {
-    return commit(m, s, key, UINT64_C(1) << 40, crc32c,
-                  ret_lease); /* an offset outside every arena, which the daemon ignores */
+    /* an offset outside every arena, which the daemon ignores */
+    return commit(m, s, key, UINT64_C(1) << 40, crc32c, ret_lease);
 }
 
 int raw_abort(struct raw_model *m, const struct raw_slot *s)

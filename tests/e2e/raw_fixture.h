@@ -17,8 +17,8 @@ struct geometry;
 int raw_connect(const char *path); /* a descriptor; asserts */
 
 /*
- * For children of a test that kills the daemon: losing the daemon ends this process with status 0, or calls
- * this function.
+ * For children of a test that kills the daemon: losing the daemon ends this process with status 0,
+ * or calls this function.
  */
 extern bool raw_exits_on_loss;
 extern void (*raw_on_loss)(void); /* does not return */
@@ -27,19 +27,19 @@ extern void (*raw_on_loss)(void); /* does not return */
 Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t n_fds,
                             struct wire_packet *ret_packet);
 
-/* The same for replies of which only the errno matters; 1 if the connection was closed. */
+/* raw_request() for callers that need only the errno of the reply; 1 if the connection was closed. */
 int raw_errno(int fd, Kvcobra__Request *m);
 
 int raw_hello(int fd); /* errno of the reply */
 int raw_confirm(int fd);
 
 /*
- * HELLO for a device. @token: [SESSION_TOKEN_BYTES] of the session to resume, replaced by that of the reply;
- * or NULL.
+ * HELLO for a device. @token: [SESSION_TOKEN_BYTES] of the session to resume, replaced by that of
+ * the reply; or NULL.
  */
 int raw_hello_on(int fd, const char *device, bool resume, uint8_t *token);
 int raw_open(const char *path); /* connect, hello, confirm; asserts */
-/* The same on a device, repeated while the mover opens it. */
+/* raw_open() on a device, repeated while the mover opens the device. */
 int raw_open_on(const char *path, const char *device);
 
 /* True if the daemon closes @fd without sending anything more. */
@@ -87,7 +87,7 @@ void raw_write_page(struct raw_model *m, const struct table *t, const struct chu
 /* Return: errno of the item (or message); *ret_lease may be NULL. */
 int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, size_t offset,
                uint64_t *ret_lease);
-/* On a GPU, where the payload is in the slot already. */
+/* raw_commit() on a GPU, where the payload is in the slot already. */
 int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key,
                    uint32_t crc32c, uint64_t *ret_lease);
 int raw_abort(struct raw_model *m, const struct raw_slot *s);
@@ -103,7 +103,10 @@ int raw_keep(struct raw_model *m, const uint64_t *leases, size_t n);
 /* GET_EXTENT. Return: errno; *ret_fd is the caller's. */
 int raw_get_extent(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes);
 
-/* The same for external memory: *ret_fd is -1 then, and *ret_handle has LENT_HANDLE_BYTES. */
+/*
+ * raw_get_extent() that accepts external memory too: then *ret_fd is -1,
+ * and *ret_handle has LENT_HANDLE_BYTES.
+ */
 int raw_get_memory(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes, uint8_t *ret_handle);
 
 /* LEND_EXTENT. Return: errno. */

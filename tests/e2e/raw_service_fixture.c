@@ -1,4 +1,4 @@
-/* The daemon with a small model behind it; see raw_service_fixture.h. */
+/* One daemon and one small model; see raw_service_fixture.h. */
 #include "tests/e2e/raw_service_fixture.h"
 
 #include <stdlib.h>
@@ -150,7 +150,7 @@ void raw_wait_for_held(uint64_t n)
     CU_ASSERT_EQUAL(raw_held_pages(), n);
 }
 
-/* Worker threads may still hold pages of sessions that are over, so every space is asked. */
+/* Worker threads may still hold pages of sessions that have ended, so the holds of every space are read. */
 static bool nothing_is_held(void)
 {
     Kvcobra__Reply *r = raw_status();

@@ -1,7 +1,4 @@
-/*
- * What the tests of the service share: one daemon, one small model, one active table, pages written without
- * the library.
- */
+/* A service for tests: one daemon, one small model, one active table, pages written without the library. */
 #pragma once
 
 #include <stdint.h>
@@ -15,7 +12,8 @@ extern struct geometry raw_geometry; /* 2 layers, 2 KV heads, d = 32 */
 extern struct table *raw_table;      /* the active one; 2 bpd: pages of class rest have 128 + 4096 bytes */
 
 /*
- * Starts the daemon and activates the table; asserts. raw_stop() ends it and checks that it leaves nothing.
+ * Starts the daemon and activates the table; asserts. raw_stop() ends the daemon and checks that
+ * it leaves nothing behind.
  */
 void raw_start(unsigned flags, const char *const *args);
 void raw_stop(void);
@@ -43,7 +41,8 @@ uint64_t raw_busy_bytes(void);
 void raw_wait_for_busy_bytes(uint64_t bytes);
 
 /*
- * The daemon learns of a death or a closed socket by an event of its own, so these read STATUS until it has.
+ * The daemon handles a death or a closed socket after it answered other clients, so these
+ * functions read STATUS repeatedly.
  */
 /* Waits until no session is left and nothing is held, also by requests of dead clients. */
 void raw_wait_for_no_sessions(void);

@@ -11,15 +11,15 @@
 enum { RAW_LAYERS = 2, RAW_LAYER_BYTES = 64 * 2 * 32 * 4, RAW_SIDE_BYTES = RAW_LAYERS * RAW_LAYER_BYTES };
 
 /*
- * The first chunk of a sequence. Fills the first two sides of the arena with vectors that depend on
- * @first_token; tokens count from it.
+ * A message for the first chunk of a sequence, with tokens from @first_token on. Fills the first two sides of
+ * the arena with vectors that depend on @first_token.
  */
 Kvcobra__AppendRaw raw_append_of(struct raw_model *m, uint32_t first_token);
 
 /* Return: errno of the reply; on success *ret_lease. */
 int raw_append(struct raw_model *m, Kvcobra__AppendRaw *a, uint64_t *ret_lease);
 
-/* Sends it and does not wait for the reply. */
+/* Sends such a message and does not wait for the reply. */
 void raw_send_append(struct raw_model *m, uint32_t first_token);
 
 /* Return: errno. */

@@ -1,7 +1,7 @@
 /*
- * A process that sends anything, valid or not, and checks the daemon's promises: pages that it holds stay the
- * same through restarts and the actions of other processes, generations only grow, and each answer is a
- * documented one.
+ * A process that sends valid and invalid messages, and checks the daemon's promises: held pages stay
+ * the same through restarts and the actions of other processes, generations only grow, and each answer
+ * is a documented one.
  */
 #include "tests/e2e/stress_client.h"
 
@@ -77,7 +77,7 @@ static _Noreturn void broken(const char *what)
 }
 
 /*
- * Errors that every valid request may get here: pool full, above a quota, draining, table swapped meanwhile.
+ * Errors that every valid request may get here: full pool, quota reached, draining, table swapped meanwhile.
  */
 static bool is_refusal(int r)
 {
@@ -102,8 +102,8 @@ static void check_page(const struct held *h)
     struct chunk_key key = raw_key(stress_key(h->table, h->n));
     static uint8_t *expected;
     static size_t bytes = 65536;
-    struct raw_model scratch =
-        c.m; /* raw_write_page() needs an arena: a private one, since no other may exist now */
+    /* raw_write_page() needs an arena; this one is private, since the client may have none now */
+    struct raw_model scratch = c.m;
     struct page_layout l;
 
     if (!expected)
@@ -179,7 +179,7 @@ static void publish(void)
         raw_write_page(&c.m, stress_tables[c.table], &key, PAGE_REST, IMAGE_AT, (unsigned) id);
         c.m.arena[IMAGE_AT + below(2000)] ^= (uint8_t) (1 + below(255));
         r = raw_commit(&c.m, &s, &key, below(2) ? IMAGE_AT : (size_t) splitmix64_next(&c.random), &lease);
-        if (r == 0) /* another process's page, or the first page of the key: its reader compares every byte */
+        if (r == 0) /* the page is another process's, or the first of its key: readers compare every byte */
             expect("release", raw_release(&c.m, lease));
         return;
     }
@@ -193,7 +193,7 @@ static void publish(void)
     expect("commit", r);
     if (r == 0 && s.exists)
         hold(lease, n, &s);
-    else if (r == 0 && below(4)) /* its slot: another process may have published first */
+    else if (r == 0 && below(4)) /* else another process published first, in another slot */
         expect("release", raw_release(&c.m, lease));
 }
 
@@ -213,7 +213,7 @@ static void release_one(void)
     expect("release", raw_release(&c.m, h.lease));
 }
 
-/* Leases a held page once more, by a hint that may be right. */
+/* Leases a held page once more, by a hint that may be wrong. */
 static void lease_again(void)
 {
     struct raw_slot s = {.slot = (uint32_t) below(4) << 14 | (uint32_t) below(20), .generation = below(5000)};
@@ -246,7 +246,7 @@ static _Noreturn void send_bytes(const uint8_t *bytes, size_t n, const int *fds,
 
     if (wire_send(c.m.fd, bytes, n, fds, n_fds) < 0)
         longjmp(c.lost, 1);
-    while (poll(&p, 1, 20) == 1) { /* an answer, several, or the end */
+    while (poll(&p, 1, 20) == 1) { /* one answer, several, or a closed connection */
         if (wire_receive(c.m.fd, buf, &got) < 0)
             longjmp(c.lost, 1);
         wire_packet_close_fds(&got);
@@ -264,7 +264,7 @@ static void garbage(void)
     send_bytes(bytes, n, NULL, 0);
 }
 
-/* Forgets what the present session holds. */
+/* Removes the pages of the present session from the list of held pages, since their holds may end. */
 static void forget_leases(void)
 {
     size_t n = 0;
@@ -297,7 +297,7 @@ static void mutated(void)
         return;
     for (uint64_t k = below(4); k > 0; k--)
         buf[below((uint64_t) n)] ^= (uint8_t) (1u << below(8));
-    forget_leases(); /* it may be a BYE */
+    forget_leases(); /* the message may be a BYE */
     send_bytes(buf, (size_t) n, NULL, 0);
 }
 
@@ -322,7 +322,7 @@ static void with_descriptors(void)
     wire_packet_close_fds(&got);
 }
 
-/* Sends requests and does not read; then closes, or is closed. */
+/* Sends requests and does not read, until one side closes the connection. */
 static void flood(void)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
@@ -369,7 +369,7 @@ static void odd_request(void)
 
 /* ---- connecting and verifying ---- */
 
-/* The connection is lost or given up: held pages stay held, but their leases cannot be named. */
+/* The connection has ended: held pages stay held, but no message can name their leases. */
 static void leave(void)
 {
     if (!c.connected)

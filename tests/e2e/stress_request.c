@@ -1,4 +1,4 @@
-/* Messages with numbers at random; see stress_client.h. */
+/* Messages with random numbers; see stress_client.h. */
 #include "tests/e2e/stress_client.h"
 
 #include "alloc/table.h"

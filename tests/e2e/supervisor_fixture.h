@@ -8,22 +8,22 @@
 #include <stddef.h>
 
 /*
- * Starts the daemon with a persistent pool and a state folder; asserts. @args: further options up to a NULL,
- * or NULL.
+ * Starts the daemon with a persistent pool and a state folder; asserts. @args: further options up to
+ * a NULL, or NULL.
  */
 void supervisor_begin(const char *const *args);
 
 /*
- * Kills (SIGKILL) or ends (SIGTERM) the daemon. When this returns, the store has handled everything that it
- * sent.
+ * Kills (SIGKILL) or ends (SIGTERM) the daemon. On return, the store has handled everything
+ * that the daemon sent.
  */
 void supervisor_kill(void);
 void supervisor_end(void);
 
-/* Starts it again with the stored descriptors. False: it did not get ready. */
+/* Starts the daemon again with the stored descriptors. False: the daemon did not get ready. */
 bool supervisor_again(void);
 
-/* Ends the daemon if it runs, empties the store, removes the folder. */
+/* Ends the daemon if it runs, empties the store, and removes the folder. */
 void supervisor_finish(void);
 
 /* Waits for the next WATCHDOG=1; WATCHDOG_USEC is 300 ms. False: none came. */
@@ -33,5 +33,5 @@ bool supervisor_hears_watchdog(void);
 size_t supervisor_stored(const char *prefix);
 int supervisor_stored_fd(const char *prefix);
 
-/* Removes from the store what begins with @prefix. */
+/* Removes the descriptors from the store whose names begin with @prefix. */
 void supervisor_lose(const char *prefix);

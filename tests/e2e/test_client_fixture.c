@@ -1,5 +1,6 @@
-/* A child that fails or dies ends at once, and its parent notices: no test may wait for its time limit
- * because of that. */
+/*
+ * A child that fails or dies ends at once, and its parent notices it at once, not at the test's time limit.
+ */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -59,7 +60,7 @@ static void test_failed_assertion_fails_the_child(void)
     CU_ASSERT(!child_end(&c));
 }
 
-/* Also while a child that was started later runs: it must not hold the pipe of the dead one. */
+/* The same while a later child runs, which must not hold the pipe of the dead one. */
 static void test_death_is_noticed(void)
 {
     struct child other, c = child_start(dies, NULL);

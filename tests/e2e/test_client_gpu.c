@@ -43,7 +43,10 @@ static bool publisher(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-/* Finds the prompt, computes the rest of it, and attends for its last token; then without the publisher. */
+/*
+ * Finds the prompt, computes the rest of it, and attends for its last token, before and
+ * after the publisher's end.
+ */
 static bool finder(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -68,13 +71,13 @@ static bool finder(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT(pipe_wait(from_parent)); /* the publisher has ended */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, GPU_SHARED));
     s = kvc_seq_free(s);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, GPU_SHARED)); /* both hold the pages */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, GPU_SHARED)); /* fork and s hold the pages */
     free(tokens);
     embedded_free(&m);
     return true;
 }
 
-/* @die: the publisher is killed while it has leases and a stream of its own. */
+/* @die: the publisher is killed while it has leases and a stream. */
 static void share(bool die)
 {
     struct scene sc;
@@ -103,8 +106,8 @@ static void share(bool die)
     }
     pipe_signal(b.to);
     CU_ASSERT(child_end(&b));
-    CU_ASSERT(scene_wait(&sc, gpu_nothing_held)); /* after a death: once the driver does not list the process,
-                                                     and the delay is over */
+    /* a killed process: when the driver does not list it and the delay is over */
+    CU_ASSERT(scene_wait(&sc, gpu_nothing_held));
     free(of_a);
     free(of_b);
     scene_end(&sc);
@@ -135,8 +138,8 @@ static bool same_text(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT(pipe_wait(from_parent));
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, GPU_PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, GPU_SHARED);
-    CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, GPU_PROMPT, &n),
-                    0); /* its own private pages of the same chunks */
+    /* its own private pages of the same chunks */
+    CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, GPU_PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, GPU_SHARED);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 3, GPU_SHARED));
     CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 3, GPU_SHARED));
@@ -175,8 +178,8 @@ static void test_same_text_twice(void)
 }
 
 /*
- * A table is activated while sequences of the earlier one live: these keep their table, a new sequence gets
- * the kernels of the new one.
+ * A table is activated while sequences of the earlier table live: these keep their table, and a new sequence
+ * gets the kernels of the new table.
  */
 static bool over_a_swap(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -228,14 +231,14 @@ static void test_table_swap(void)
 }
 
 /*
- * Without preallocated extents a commit waits for each one, also if it filled the earlier one with half of
- * its pages, and publishes everything.
+ * Without preallocated extents a commit waits for each new extent, even in the middle of its
+ * pages, and publishes everything.
  */
 static bool one_commit(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
-    size_t text = gpu_is_real() ? 11520 : 5760,
-           n = 0; /* 179 or 89 pages of 12 KiB: more than 2 MiB, more than 1 MiB */
+    /* 179 or 89 pages of 12 KiB: more than 2 MiB, more than 1 MiB */
+    size_t text = gpu_is_real() ? 11520 : 5760, n = 0;
     uint32_t *tokens = scene_tokens(0, text);
     unsigned long inodes[8];
     kvc_seq *s = NULL;
@@ -249,7 +252,7 @@ static bool one_commit(const struct scene *sc, int from_parent, int to_parent)
     for (struct wait w = wait_begin();
          (r == -EAGAIN || (r == 0 && n < text - KVC_RECENT_TOKENS)) && wait_again(&w);)
         r = kvc_seq_commit(s, tokens, text,
-                           &n); /* the library waits for a while only: a busy machine needs longer */
+                           &n); /* the library waits for a limited time, and a busy machine may need longer */
     CU_ASSERT_EQUAL(r, 0);
     CU_ASSERT_EQUAL(n, text - KVC_RECENT_TOKENS);
     CU_ASSERT_EQUAL(gpu_inodes(getpid(), inodes, 8), gpu_is_real() ? 0 : 2);

@@ -16,7 +16,7 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-/* A number that is not finite stops publishing of this sequence alone, until it is cut off. */
+/* A number that is not finite ends the publishing of this sequence only, until a truncation removes it. */
 static bool bad_numbers(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -36,7 +36,7 @@ static bool bad_numbers(const struct scene *sc, int from_parent, int to_parent)
     bad[7] = (float) NAN;
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(m.client->gpu, floats * sizeof(*bad), &k, &e), 0);
     CU_ASSERT_EQUAL(gpu_write(m.client->gpu, k.at, bad, floats * sizeof(*bad), &e), 0);
-    for (uint32_t layer = 0; layer < m.g.n_layers; layer++) /* it returns when the work is queued */
+    for (uint32_t layer = 0; layer < m.g.n_layers; layer++) /* the call returns when the work is queued */
         CU_ASSERT_EQUAL(
             kvc_seq_append(s, layer, KVC_F32, (void *) (uintptr_t) k.at, (void *) (uintptr_t) k.at, 1), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, GPU_PROMPT, &n), -EINVAL);
@@ -64,7 +64,7 @@ static void test_bad_numbers(void)
     gpu_scene_run(bad_numbers);
 }
 
-/* The pool takes the pages that it has room for; the others stay private and are right. */
+/* The pool takes the pages for which it has room; the others stay private and are right. */
 static bool full_pool(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -97,7 +97,9 @@ static void test_full_pool(void)
     gpu_scene_run(full_pool);
 }
 
-/* Refuses new descriptors until the limit is raised again: they would be above those that are open. */
+/*
+ * Lowers the limit to the open descriptors, so that no new one is possible until the limit is raised again.
+ */
 static struct rlimit no_descriptors(void)
 {
     struct rlimit before, now;
@@ -160,8 +162,8 @@ static void test_out_of_descriptors(void)
 /* ---- loss ---- */
 
 /*
- * The device is lost while pages are held: every call returns it as an error, freeing works, other clients
- * continue.
+ * The device is lost while pages are held: every call returns it as an error, freeing
+ * works, other clients continue.
  */
 static bool loses_gpu(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -198,13 +200,13 @@ static bool loses_gpu(const struct scene *sc, int from_parent, int to_parent)
 static void test_gpu_is_lost(void)
 {
     if (gpu_is_real()) {
-        test_skip("a real one is not lost on order");
+        test_skip("a real GPU cannot be made to fail");
         return;
     }
     gpu_scene_run(loses_gpu);
 }
 
-/* ---- what a client may not do ---- */
+/* ---- refused calls ---- */
 
 static bool misuse(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -227,7 +229,7 @@ static bool misuse(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(kvc_client_set_gpu(unknown, &o), -ENODEV);
     o.struct_bytes = 3;
     CU_ASSERT_EQUAL(kvc_client_set_gpu(unknown, &o), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_client_connect(unknown, sc->daemon.socket), 0); /* it is a client of the CPU still */
+    CU_ASSERT_EQUAL(kvc_client_connect(unknown, sc->daemon.socket), 0); /* it stays a client of the CPU */
     unknown = kvc_client_free(unknown);
     child = fork();
     if (child == 0) { /* the driver does not survive a fork, so no call may use it */

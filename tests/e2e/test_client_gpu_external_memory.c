@@ -31,7 +31,7 @@ static bool expect(const struct embedded *m, int r, int want, const char *word)
 {
     if (r == want && strstr(kvc_last_error(m->client), word))
         return true;
-    printf("    %d instead of %d, and not \"%s\": %s\n", r, want, word, kvc_last_error(m->client));
+    printf("    %d instead of %d, or no \"%s\" in: %s\n", r, want, word, kvc_last_error(m->client));
     return false;
 }
 
@@ -77,12 +77,12 @@ static bool lender(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(gpu_read(m.client->gpu, first, (cu_ptr) (uintptr_t) memory + EXTENT - sizeof(first),
                              sizeof(first), NULL),
                     0);
-    CU_ASSERT_EQUAL(memcmp(first, zeros, sizeof(first)),
-                    0); /* the earlier contents must not reach other clients */
+    /* the earlier contents must not reach other clients */
+    CU_ASSERT_EQUAL(memcmp(first, zeros, sizeof(first)), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_publish(&m, s, 0, 0, PROMPT, 200, &n), 0);
     CU_ASSERT_EQUAL(n, SHARED);
-    CU_ASSERT_EQUAL(gpu_n_extents(&m), 0); /* no extent that the daemon made */
+    CU_ASSERT_EQUAL(gpu_n_extents(&m), 0); /* no extent of the daemon */
     for (size_t i = 0; i < SHARED / 64; i++)
         CU_ASSERT(s->pages[i]->device - (cu_ptr) (uintptr_t) memory < EXTENT);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, SHARED));
@@ -115,13 +115,13 @@ static bool reader(const struct scene *sc, int from_parent, int to_parent)
     s = kvc_seq_free(s);
     CU_ASSERT_EQUAL(kvc_seq_truncate(own, 0, &n), 0);
     CU_ASSERT_EQUAL(gpu_append(&m, own, 2, 0, PROMPT), 0); /* the client works */
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, own, 2, 0));         /* one piece: all of it exact */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, own, 2, 0));         /* appended as one piece, so all of it is exact */
     free(tokens);
     embedded_free(&m);
     return true;
 }
 
-/* Finds no page of the process that ended, and publishes the text again. */
+/* Finds no page of the process that has ended, and publishes the text again. */
 static bool newcomer(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -134,11 +134,11 @@ static bool newcomer(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, PROMPT), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n),
-                    -EAGAIN); /* another process holds the pages of the external memory */
+    /* another process holds the pages of the external memory */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n), -EAGAIN);
     pipe_signal(to_parent);
     CU_ASSERT(pipe_wait(from_parent));
-    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);) /* an extent is being made */
+    for (struct wait w = wait_begin(); r == -EAGAIN && wait_again(&w);) /* an extent is being created */
         r = kvc_seq_commit(s, tokens, PROMPT, &n);
     CU_ASSERT_EQUAL(n, SHARED);
     CU_ASSERT_EQUAL(gpu_n_extents(&m), 1);
@@ -148,8 +148,8 @@ static bool newcomer(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-/* @die: the owner is killed; else it frees its client while other processes hold pages there. */
-static void lend_and_go(bool die)
+/* @die: the owner is killed; else it frees its client. Other processes hold pages in its memory. */
+static void owner_ends(bool die)
 {
     struct scene sc;
     struct child a, b, c;
@@ -188,12 +188,12 @@ static void lend_and_go(bool die)
 
 static void test_owner_frees_its_client(void)
 {
-    lend_and_go(false);
+    owner_ends(false);
 }
 
 static void test_owner_is_killed(void)
 {
-    lend_and_go(true);
+    owner_ends(true);
 }
 
 /* ---- memory that is refused ---- */
@@ -231,15 +231,18 @@ static bool is_refused(const struct scene *sc, int from_parent, int to_parent)
         CU_ASSERT_EQUAL(kvc_client_lend(m.client, gpu_engine_memory(&m, EXTENT), EXTENT), 0);
     memory = gpu_engine_memory(&m, EXTENT);
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT), -ENOSPC, "--gpu-pool-bytes"));
-    CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT), -ENOSPC,
-                     "--gpu-pool-bytes")); /* it was never registered, so not -EEXIST */
+    /* -ENOSPC, not -EEXIST: it was never registered */
+    CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT), -ENOSPC, "--gpu-pool-bytes"));
     embedded_free(&m);
     embedded_free(&alone);
     embedded_free(&cpu);
     return true;
 }
 
-/* One driver lacks the attribute, another one the handles: the error has a sentence, and the client works. */
+/*
+ * A driver without the attribute, and one without the handles: the error has a sentence,
+ * and the client works.
+ */
 static bool is_unsupported(const struct scene *sc, int from_parent, int to_parent)
 {
     static const char *const calls[] = {"cuPointerGetAttribute:1:1", "cuIpcGetMemHandle:1:801",
@@ -308,8 +311,8 @@ static void test_daemon_without_external_memory(void)
 /* ---- two clients of one process ---- */
 
 /*
- * The driver cannot open a handle in the process that made it: the other client there works without these
- * pages.
+ * The driver cannot open a handle in the process that made it: the other client there
+ * works without these pages.
  */
 static bool neighbours(const struct scene *sc, int from_parent, int to_parent)
 {

@@ -15,9 +15,9 @@ const char test_suite[] = "client_gpu_raw";
 
 #define UUID "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0" /* of the stand-in's first device */
 
-static float *decoded; /* read by Python */
+static float *decoded; /* decoded vectors that Python read */
 
-/* In a process that may open the driver: finds what Python appended. */
+/* Finds the pages that Python appended. Runs in a process that may open the driver. */
 static bool finder(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);

@@ -15,8 +15,8 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-/* Becomes the lender, which is refused until the borrower gave back. */
-static bool lend(const struct scene *sc, int from_parent, int to_parent)
+/* Becomes the lender, whose commits are refused until the borrower has given the memory back. */
+static bool run_lender(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m;
     kvc_seq *s = NULL;
@@ -42,8 +42,8 @@ static bool lend(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-/* Appends and commits until the pool is full, waits for the lender, gives back. */
-static bool borrow(const struct scene *sc, int from_parent, int to_parent)
+/* Appends and commits until the pool is full, waits for the lender, and gives the memory back. */
+static bool run_borrower(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
     uint32_t *tokens = scene_tokens(0, 3000);
@@ -65,18 +65,18 @@ static bool borrow(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(mapped, 3);
     pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent));
-    /* during the reclaim no page is found, and none published */
+    /* during the reclaim no page is found, and none is published */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &other), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, 600, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
-    CU_ASSERT_EQUAL(gpu_inodes(getpid(), inodes, 16),
-                    mapped - 1); /* the match gave back: its memory is free */
+    /* the match gave an extent back: its memory is free */
+    CU_ASSERT_EQUAL(gpu_inodes(getpid(), inodes, 16), mapped - 1);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, packed));
     pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent)); /* the lender's commit succeeded */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, packed));
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n),
-                    -ENOSPC); /* the reclaim is over, so it tries to publish, and the pool is full */
+    /* the reclaim is over, so it tries to publish, and the pool is full */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), -ENOSPC);
     free(tokens);
     embedded_free(&m);
     return true;
@@ -113,9 +113,9 @@ static void test_borrower_gives_back(void)
     scene_start(&sc, random_table_geometry(2, 2, 2, 128), 4, 1, args);
     CU_ASSERT_EQUAL_FATAL(chmod(sc.daemon.folder, 0711), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.control, "uid-65534@gpu0", KVC_QUOTA_KEEP, 256 << 10, &q), 0);
-    borrower = child_start(borrow, &sc);
+    borrower = child_start(run_borrower, &sc);
     CU_ASSERT_FATAL(pipe_wait(borrower.from));
-    lender = child_start(lend, &sc);
+    lender = child_start(run_lender, &sc);
     CU_ASSERT_FATAL(pipe_wait(lender.from));
     pipe_signal(borrower.to);
     CU_ASSERT_FATAL(pipe_wait(borrower.from));

@@ -1,7 +1,7 @@
 /*
  * The daemon is killed and started again while a client on a GPU appends and attends. The client's pages stay
- * the same, it connects again and publishes, and another process finds the pages. With the pool kept, and
- * with the pool lost.
+ * the same, it connects again and publishes, and another process finds the pages. The cases run with a kept
+ * pool and with a lost pool.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum loss { KEPT, STORE_LOST };
 
-static enum loss loss; /* of this test program; children inherit it */
+static enum loss loss; /* of the running case; children inherit it */
 
 static void begin(struct scene *sc, bool lend)
 {
@@ -30,7 +30,7 @@ static void begin(struct scene *sc, bool lend)
     scene_attach(sc, &raw_daemon, random_table_geometry(2, 4, 2, 64), 3, 1);
 }
 
-static void meet(int from_parent, int to_parent)
+static void meet_parent(int from_parent, int to_parent)
 {
     pipe_signal(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent));
@@ -52,14 +52,14 @@ static bool survivor(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(n, 320);
     CU_ASSERT_EQUAL(gpu_publish(&m, dropped, 1, 0, 200, 200, &n), 0);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
-    meet(from_parent, to_parent); /* the daemon is dead when this returns */
+    meet_parent(from_parent, to_parent); /* the daemon is dead when this returns */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 400, 200), 0);
     dropped = kvc_seq_free(dropped); /* its release is sent after the restart */
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 600, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 512));
-    meet(from_parent, to_parent); /* the daemon runs again */
+    meet_parent(from_parent, to_parent); /* the daemon runs again */
     CU_ASSERT_EQUAL_FATAL(kvc_client_connect(m.client, sc->daemon.socket), 0);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 512));
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 600, 100), 0);
@@ -71,10 +71,10 @@ static bool survivor(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 576));
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
     CU_ASSERT_EQUAL(u.shared_bytes, u.code_bytes + u.padding_bytes + u.header_bytes + u.sink_bytes);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, 320)); /* its pages, in either pool */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, 320)); /* the fork's pages are right with either pool */
     CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, 400, &n), 0);
     CU_ASSERT_EQUAL(n, 320);
-    meet(from_parent, to_parent); /* another process looks for the text */
+    meet_parent(from_parent, to_parent); /* another process looks for the text */
     s = kvc_seq_free(s);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, 320));
     free(tokens);
@@ -100,7 +100,7 @@ static bool finder(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-static bool nobody(const kvc_status *s)
+static bool no_session_holds(const kvc_status *s)
 {
     return s->held_pages == 0 && s->leases == 0 && s->sessions == 0;
 }
@@ -127,7 +127,7 @@ static void over_a_restart(enum loss what)
     CU_ASSERT(child_end(&b));
     pipe_signal(a.to);
     CU_ASSERT(child_end(&a));
-    CU_ASSERT(scene_wait(&sc, nobody));
+    CU_ASSERT(scene_wait(&sc, no_session_holds));
     scene_detach(&sc);
     supervisor_finish();
 }
@@ -144,7 +144,10 @@ static void test_lost(void)
 
 /* ---- external memory, which does not outlive the daemon ---- */
 
-/* It belongs to the client: its sequence uses it privately, and publishes the pages elsewhere. */
+/*
+ * External memory belongs to the client: its sequence uses the memory privately, and
+ * publishes the pages elsewhere.
+ */
 static bool lender(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
@@ -159,20 +162,20 @@ static bool lender(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(gpu_publish(&m, s, 0, 0, 400, 200, &n), 0);
     CU_ASSERT_EQUAL(n, 320);
     CU_ASSERT_EQUAL(gpu_n_extents(&m), 0);
-    meet(from_parent, to_parent); /* dead */
+    meet_parent(from_parent, to_parent); /* the daemon is dead */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
-    meet(from_parent, to_parent); /* back */
+    meet_parent(from_parent, to_parent); /* back */
     CU_ASSERT_EQUAL_FATAL(kvc_client_connect(m.client, sc->daemon.socket), 0);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
     CU_ASSERT_EQUAL(u.shared_bytes, 0);
-    CU_ASSERT_EQUAL(kvc_client_lend(m.client, memory, GPU_EXTERNAL_BYTES),
-                    -EEXIST); /* another process may still read it */
+    /* another process may still read it */
+    CU_ASSERT_EQUAL(kvc_client_lend(m.client, memory, GPU_EXTERNAL_BYTES), -EEXIST);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
     CU_ASSERT_EQUAL(n, 320);
     CU_ASSERT_EQUAL(gpu_n_extents(&m), 1);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
-    meet(from_parent, to_parent);
+    meet_parent(from_parent, to_parent);
     free(tokens);
     embedded_free(&m);
     return true;
@@ -195,18 +198,18 @@ static bool read_lent(const struct scene *sc, int from_parent, int to_parent, bo
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &own), 0);
         CU_ASSERT_EQUAL(gpu_publish(&m, own, text, 0, 400, 200, &n), 0);
     }
-    meet(from_parent, to_parent); /* dead */
-    meet(from_parent, to_parent); /* back */
+    meet_parent(from_parent, to_parent); /* the daemon is dead */
+    meet_parent(from_parent, to_parent); /* back */
     CU_ASSERT_EQUAL_FATAL(kvc_client_connect(m.client, sc->daemon.socket), 0);
     CU_ASSERT_EQUAL(kvc_client_get_info(m.client, &i), 0);
     CU_ASSERT_EQUAL(i.resumed, others);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 320, &n),
-                    -ESTALE); /* the daemon cannot know whether its owner lives */
+    /* the daemon cannot know whether its owner lives */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 320, &n), -ESTALE);
     CU_ASSERT_EQUAL(kvc_seq_truncate(s, 0, &kept), 0);
     CU_ASSERT_EQUAL(kept, 0);
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, 400), 0);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 0));
-    meet(from_parent, to_parent); /* the owner published its text again */
+    meet_parent(from_parent, to_parent); /* the owner published its text again */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &t), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(t, tokens, 321, &n), 0);
     CU_ASSERT_EQUAL_FATAL(n, 320);
@@ -260,7 +263,7 @@ static void test_external_memory(void)
         pipe_signal(c[i].to);
         CU_ASSERT(child_end(&c[i]));
     }
-    CU_ASSERT(scene_wait(&sc, nobody));
+    CU_ASSERT(scene_wait(&sc, no_session_holds));
     scene_detach(&sc);
     supervisor_finish();
 }

@@ -1,6 +1,6 @@
 /*
- * Arena, pool and quota full: each is one documented error that changes nothing, and the sequence works
- * afterwards.
+ * Arena, pool and quota full: each is one documented error that changes nothing, and
+ * the sequence works afterwards.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,17 +12,17 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-/* 64 tokens x 8 layers x 4 heads x 128 x 2 at 4 bpd: pages of 256 KiB and a bit. */
+/* 64 tokens x 8 layers x 4 heads x 128 x 2 sides at 4 bpd: pages of a little more than 256 KiB. */
 static struct geometry large(void)
 {
     return random_table_geometry(8, 4, 4, 128);
 }
 
 /*
- * After a refusal: a sequence that is longer than every arena and pool here has the bits of one without a
- * daemon.
+ * After a refusal, a sequence that is longer than every arena and pool here has the bits of a sequence
+ * without a daemon.
  */
-static void check_goes_on(const struct scene *sc, const struct embedded *m, kvc_seq *s, size_t pieces)
+static void check_continues(const struct scene *sc, const struct embedded *m, kvc_seq *s, size_t pieces)
 {
     struct embedded alone = scene_private(sc);
     kvc_seq *want = NULL;
@@ -58,7 +58,7 @@ static void test_arena_full(void)
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 512), -ENOSPC); /* seven pages at once never fit */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "smaller pieces"));
     CU_ASSERT_EQUAL(kvc_seq_length(s), 0);
-    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 200), 0);         /* two */
+    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 200), 0);         /* needs two pages */
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 200, 120), -ENOSPC); /* two more do not fit beside them */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "commit and try again"));
     CU_ASSERT_EQUAL(kvc_seq_length(s), 200);
@@ -76,12 +76,12 @@ static void test_arena_full(void)
 }
 
 /*
- * The arena has room for some sequences of a batch: none of them gets a page or a token; one after the other
- * some do.
+ * The arena has room for only some sequences of a batch: none of them gets a page or a token. Appended one
+ * after the other, some do.
  */
 static void test_arena_full_in_a_batch(void)
 {
-    enum { N = 4, TOKENS = 150 }; /* a page each, of which three fit the arena */
+    enum { N = 4, TOKENS = 150 }; /* each sequence needs a page, and the arena has room for three */
     static const char *const args[] = {"--arena-bytes=1M", "--pool-bytes=64M", NULL};
     kvc_append_item items[N];
     unsigned n_taken = 0;
@@ -138,9 +138,9 @@ static void run_full(const char *const *args, int err)
     CU_ASSERT_EQUAL(r, err);
     printf("    after %zu of %zu tokens: %s\n", n, at, kvc_last_error(m.client));
     CU_ASSERT_EQUAL(kvc_seq_length(s), at);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), err); /* still */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), err); /* the same error again */
     CU_ASSERT(strlen(kvc_last_error(m.client)) > 20);
-    check_goes_on(&sc, &m, s, 128);
+    check_continues(&sc, &m, s, 128);
     status = scene_status(&sc);
     CU_ASSERT_EQUAL(status->sessions, 1); /* the daemon works */
     status = kvc_status_free(status);
@@ -189,8 +189,8 @@ static void test_published_later(void)
     }
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(embedded_append(&m, s, 1, 0, 256), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 256, &n),
-                    -ENOSPC); /* a first page may fit, the others do not */
+    /* a first page may fit, the others do not */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 256, &n), -ENOSPC);
     for (at = 256; at < 768; at += 128)
         CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 1, at, 128), 0);
     a = scene_attend(&m, s, 1);

@@ -18,7 +18,7 @@ static struct geometry small(void)
     return random_table_geometry(2, 4, 2, 64);
 }
 
-/* Holds pages in all ways, then waits to be killed. */
+/* Holds pages in every way, then waits to be killed. */
 static bool victim(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = scene_client(sc);
@@ -32,8 +32,8 @@ static bool victim(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &found), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(found, tokens, 500, &n), 0);
     CU_ASSERT_EQUAL(n, 384);
-    CU_ASSERT_EQUAL(embedded_append(&m, t, 1, 500, 300),
-                    0); /* and pages of the arena that are not published */
+    /* and pages of the arena that are not published */
+    CU_ASSERT_EQUAL(embedded_append(&m, t, 1, 500, 300), 0);
     pipe_signal(to_parent);
     (void) pipe_wait(from_parent);
     return false;
@@ -44,7 +44,7 @@ static bool only_the_survivor(const kvc_status *s)
     return s->held_pages == 6 && s->leases == 1 && s->sessions == 1;
 }
 
-static bool nobody(const kvc_status *s)
+static bool no_session_holds(const kvc_status *s)
 {
     return s->held_pages == 0 && s->leases == 0 && s->sessions == 0 && s->tenants[0].arena_bytes == 0 &&
            s->tenants[0].held_bytes == 0;
@@ -77,15 +77,17 @@ static void test_killed_client(void)
     after = scene_attend(&m, s, 0); /* its committed pages are there, bit for bit */
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*before)), 0);
     embedded_free(&m);
-    CU_ASSERT(scene_wait(&sc, nobody));
+    CU_ASSERT(scene_wait(&sc, no_session_holds));
     free(before);
     free(after);
     free(tokens);
     scene_end(&sc);
 }
 
-/* 1200 tokens in pieces. The first 300 are published; without a daemon, and for a private sequence, none of
- * the others can be. */
+/*
+ * Appends 1200 tokens in pieces. The first 300 are published; the others cannot be, without a daemon or
+ * in a private sequence.
+ */
 static void write_text(const struct embedded *m, kvc_seq *s, const uint32_t *tokens, struct daemon *killed)
 {
     size_t n = 0;
@@ -121,7 +123,7 @@ static void check_like_private(const struct scene *sc, const struct embedded *m,
     embedded_free(&alone);
 }
 
-/* New sequences work with the table that the model has; there is nothing to find. */
+/* New sequences work with the model's table, and find no page. */
 static void check_without_daemon(const struct scene *sc, const struct embedded *m, kvc_seq *s,
                                  const uint32_t *tokens)
 {
@@ -155,7 +157,7 @@ static void test_killed_daemon(void)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     write_text(&m, s, tokens, &sc.daemon);
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
-    CU_ASSERT(u.shared_bytes > 0); /* the three pages that it has from the pool */
+    CU_ASSERT(u.shared_bytes > 0); /* its three pages of the pool */
     check_like_private(&sc, &m, s, tokens);
     check_without_daemon(&sc, &m, s, tokens);
     embedded_free(&m);

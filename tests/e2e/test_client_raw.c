@@ -39,8 +39,10 @@ static void compare(const struct embedded *m, kvc_seq *s, const float *decoded)
             free(read);
             free(x);
         }
-    /* 4 bits with Lloyd-Max levels leave about 1 % of a matching spectrum; these inputs are not the table's,
-     * but noise or a shifted layout would leave more than all of it */
+    /*
+     * 4 bits with Lloyd-Max levels leave about 1 % of a matching spectrum; these inputs have another spectrum
+     * and leave more, but noise or a shifted layout would leave over 100 %
+     */
     CU_ASSERT(error < 0.3 * energy);
 }
 

@@ -92,8 +92,10 @@ static struct stats *statistics(const struct geometry *g, bool with_queries)
     return s;
 }
 
-/* A table for vectors of one kind, as recalibration would make it: staged and activated. @metric: NULL:
- * squared error */
+/*
+ * Stages and activates a table for vectors of one kind, as recalibration would make it.
+ * @metric: NULL: squared error.
+ */
 static void activate_table_for(struct scene *sc, bool drifted, const struct stats *metric)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
@@ -129,8 +131,8 @@ static void activate_table_for(struct scene *sc, bool drifted, const struct stat
     CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->control, digest, 0, NULL), 0);
 }
 
-/* A client with reports switched on encodes @n tokens of one kind. */
-static void live(struct scene *sc, bool drifted, uint32_t text)
+/* A client with reports switched on encodes N tokens of one kind. */
+static void encode_live(struct scene *sc, bool drifted, uint32_t text)
 {
     const kvc_report_options all = {sizeof(all), 1000000, 1};
     struct embedded m = scene_client(sc);
@@ -212,7 +214,7 @@ static void test_drift(void)
     begin(&sc);
     active_digest(&sc, before);
     CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 1); /* no client has reported */
-    live(&sc, true, 1);
+    encode_live(&sc, true, 1);
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--dry-run", NULL}), 0);
     CU_ASSERT(same_active(&sc, before));
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--tenant", "stranger", NULL}), 1);
@@ -221,7 +223,7 @@ static void test_drift(void)
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--json", NULL}), 0);
     CU_ASSERT_FALSE(same_active(&sc, before));
     active_digest(&sc, after);
-    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 3); /* the same moments again: no better table exists */
+    CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 3); /* the same moments again give no better table */
     CU_ASSERT(same_active(&sc, after));
     scene_end(&sc);
 }
@@ -233,13 +235,13 @@ static void test_no_drift(void)
 
     begin(&sc);
     active_digest(&sc, before);
-    live(&sc, false, 1);
+    encode_live(&sc, false, 1);
     CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 3);
     CU_ASSERT(same_active(&sc, before));
     scene_end(&sc);
 }
 
-/* The metric of a calibration, and a calibration without it. */
+/* Recalibration with the metric of a calibration, and without one. */
 static void test_metric(void)
 {
     _cleanup_(stats_freep) struct stats *with = NULL, *without = NULL;
@@ -257,7 +259,7 @@ static void test_metric(void)
     CU_ASSERT_EQUAL_FATAL(stats_save(without, without_path, &e), 0);
     activate_table_for(&sc, false, with);
     active_digest(&sc, before);
-    live(&sc, true, 1);
+    encode_live(&sc, true, 1);
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stats", without_path, NULL}), 1);
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stats", "/nowhere", NULL}), 1);
     CU_ASSERT(same_active(&sc, before));
@@ -274,7 +276,7 @@ static bool clients(const struct scene *sc, int from_parent, int to_parent)
     (void) from_parent;
     (void) to_parent;
     for (uint32_t text = 10;; text++) /* until it is killed */
-        live(&mine, true, text);
+        encode_live(&mine, true, text);
     return true;
 }
 
@@ -286,10 +288,10 @@ static void test_shadow_first(void)
 
     begin(&sc);
     active_digest(&sc, before);
-    live(&sc, true, 1);
+    encode_live(&sc, true, 1);
     CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--shadow-tokens", "1000", "--wait", "1", NULL}),
                     1);
-    CU_ASSERT(same_active(&sc, before)); /* no client measured within the time */
+    CU_ASSERT(same_active(&sc, before)); /* no client reported before the time was over */
     c = child_start(clients, &sc);
     CU_ASSERT_EQUAL(
         recalibrate(&sc, (const char *const[]){"--shadow-tokens", "1000", "--share", "100", NULL}), 0);

@@ -18,16 +18,16 @@
 const char test_suite[] = "client_reclaim";
 
 /*
- * 64 tokens x 8 layers x 4 heads x 128 x 2 at 4 bpd: pages of more than 256 KiB, at most three to an extent
- * of 1 MiB.
+ * 64 tokens x 8 layers x 4 heads x 128 x 2 sides at 4 bpd: pages of more than 256 KiB, so an extent of 1 MiB
+ * has at most three.
  */
 static struct geometry large(void)
 {
     return random_table_geometry(8, 4, 4, 128);
 }
 
-/* Becomes the lender and is refused: the daemon starts to reclaim its guarantee. */
-static struct embedded ask(const struct scene *sc, const uint32_t *tokens, kvc_seq **ret)
+/* Becomes the lender, whose commit is refused: the daemon starts to reclaim its guarantee. */
+static struct embedded become_lender(const struct scene *sc, const uint32_t *tokens, kvc_seq **ret)
 {
     struct embedded m;
     size_t n = 0;
@@ -41,12 +41,12 @@ static struct embedded ask(const struct scene *sc, const uint32_t *tokens, kvc_s
     return m;
 }
 
-/* Refused until the borrower gave back. */
-static bool lend(const struct scene *sc, int from_parent, int to_parent)
+/* Becomes the lender; its commit succeeds when the borrower has given memory back. */
+static bool lender_until_served(const struct scene *sc, int from_parent, int to_parent)
 {
     uint32_t *tokens = scene_tokens(1, 256);
     kvc_seq *s = NULL;
-    struct embedded m = ask(sc, tokens, &s);
+    struct embedded m = become_lender(sc, tokens, &s);
     size_t n = 0;
     int r;
 
@@ -62,12 +62,12 @@ static bool lend(const struct scene *sc, int from_parent, int to_parent)
     return r == 0;
 }
 
-/* Refused, and sends no further request. */
-static bool ask_once(const struct scene *sc, int from_parent, int to_parent)
+/* One refused commit, and no further request. */
+static bool lender_refused_once(const struct scene *sc, int from_parent, int to_parent)
 {
     uint32_t *tokens = scene_tokens(1, 256);
     kvc_seq *s = NULL;
-    struct embedded m = ask(sc, tokens, &s);
+    struct embedded m = become_lender(sc, tokens, &s);
 
     pipe_signal(to_parent);
     (void) pipe_wait(from_parent);
@@ -84,7 +84,7 @@ static const kvc_tenant_status *tenant(const kvc_status *s, const char *name)
     return NULL;
 }
 
-static uint64_t asked_back(struct scene *sc)
+static uint64_t reclaimed_bytes(struct scene *sc)
 {
     kvc_status *status = scene_status(sc);
     uint64_t bytes = tenant(status, "uid-0") ? tenant(status, "uid-0")->asked_back_bytes : UINT64_MAX;
@@ -105,12 +105,12 @@ static size_t fill_pool(const struct embedded *m, kvc_seq *s, const uint32_t *to
         r = kvc_seq_commit(s, tokens, at, &n);
     }
     CU_ASSERT_EQUAL(r, -ENOSPC);
-    CU_ASSERT(n >= 8 * 64); /* an extent for the first page, three pages in each of the others; the last
-                               commit ended early */
+    /* one extent has the first page, each other one three pages; the last commit was incomplete */
+    CU_ASSERT(n >= 8 * 64);
     return at;
 }
 
-/* The guarantee of the other user: 1 MiB of the pool. */
+/* Sets the guarantee of the other user: 1 MiB of the pool. */
 static void set_guarantee(struct scene *sc)
 {
     kvc_quota_state q = {.struct_bytes = sizeof(q)};
@@ -122,19 +122,21 @@ static void set_guarantee(struct scene *sc)
     CU_ASSERT(q.guarantee_bytes == 1 << 20 && q.previous_guarantee_bytes == 0 && q.max_bytes == 16 << 20);
 }
 
-/* While memory is reclaimed the borrower finds nothing and publishes nothing; its next call gives memory
- * back. */
+/*
+ * While memory is reclaimed the borrower finds nothing and publishes nothing; its next
+ * call gives memory back.
+ */
 static void give_back(struct scene *sc, const struct embedded *m, kvc_seq *s, const uint32_t *tokens,
                       size_t at)
 {
     kvc_seq *other = NULL;
     size_t n = 0;
 
-    CU_ASSERT(asked_back(sc) > 256 * 1024); /* the first page, alone in its extent: the least to wait for */
+    CU_ASSERT(reclaimed_bytes(sc) > 256 * 1024); /* at least the first page, which is alone in its extent */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, NULL, 0, &other), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, 600, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
-    CU_ASSERT_EQUAL(asked_back(sc), 0); /* the match gave memory back */
+    CU_ASSERT_EQUAL(reclaimed_bytes(sc), 0); /* the match gave memory back */
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), 0);
     CU_ASSERT_EQUAL(n, 0); /* the other pages in the pool follow a private page */
 }
@@ -163,15 +165,15 @@ static void test_borrower_gives_back(void)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     at = fill_pool(&m, s, tokens);
     before = scene_attend(&m, s, 0);
-    lender = child_start(lend, &sc);
+    lender = child_start(lender_until_served, &sc);
     CU_ASSERT(pipe_wait(lender.from));
     give_back(&sc, &m, s, tokens, at);
     pipe_signal(lender.to);
     CU_ASSERT(pipe_wait(lender.from)); /* its commit succeeded */
     after = scene_attend(&m, s, 0);
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*after)), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n),
-                    -ENOSPC); /* the reclaim is over, so it tries to publish, and the pool is full */
+    /* the reclaim is over, so it tries to publish, and the pool is full */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), -ENOSPC);
     pipe_signal(lender.to);
     CU_ASSERT(child_end(&lender));
     free(before);
@@ -182,8 +184,8 @@ static void test_borrower_gives_back(void)
 }
 
 /*
- * The lender sends no further request: after --lease-ms the reclaim ends, although the borrower holds
- * everything.
+ * The lender sends no further request: after --lease-ms the reclaim ends, although
+ * the borrower holds everything.
  */
 static void test_reclaim_ends(void)
 {
@@ -209,12 +211,12 @@ static void test_reclaim_ends(void)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     (void) fill_pool(&m, s, tokens);
     before = scene_attend(&m, s, 0);
-    lender = child_start(ask_once, &sc);
+    lender = child_start(lender_refused_once, &sc);
     CU_ASSERT(pipe_wait(lender.from));
     CU_ASSERT(daemon_logged(&sc.daemon, "event=reclaim lender=uid-65534 borrower=uid-0"));
-    for (struct wait w = wait_begin(); asked_back(&sc) > 0 && wait_again(&w);)
+    for (struct wait w = wait_begin(); reclaimed_bytes(&sc) > 0 && wait_again(&w);)
         ;
-    CU_ASSERT_EQUAL(asked_back(&sc), 0);
+    CU_ASSERT_EQUAL(reclaimed_bytes(&sc), 0);
     after = scene_attend(&m, s, 0); /* its pages stayed meanwhile */
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*after)), 0);
     pipe_signal(lender.to);

@@ -1,7 +1,7 @@
 /*
  * The daemon is killed and started again while clients append and attend. Their pages stay the same, they
- * connect again by themselves and publish, and other clients find the pages. Under a supervisor that stored
- * the descriptors, and under one that lost them.
+ * connect again by themselves and publish, and other clients find the pages. The cases run with a supervisor
+ * that stored the descriptors, and with one that lost them.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -59,7 +59,7 @@ static bool nothing_held(const kvc_status *s)
 
 /*
  * Attention of a private sequence of the same length. The newest @last tokens came in one append, with a
- * commit after it or not: both decide which tokens are packed.
+ * commit after it if @committed: both decide which tokens are packed.
  */
 static bool attends_like_private(const struct scene *sc, const struct embedded *m, kvc_seq *s, size_t last,
                                  bool committed)
@@ -111,8 +111,8 @@ static bool reads_like_private(const struct scene *sc, const struct embedded *m,
 }
 
 /*
- * A client that was not connected to the first daemon finds @n tokens of text 0, and reads the values of a
- * private sequence.
+ * A client that was not connected to the first daemon finds @n tokens of text 0, and reads the values
+ * of a private sequence.
  */
 static bool is_found(const struct scene *sc, size_t n)
 {
@@ -176,7 +176,7 @@ static void restart_without_daemon(struct restart *t, bool notices)
     CU_ASSERT(i.retry_ms <= 200 || i.n_failed > 1); /* a slow machine makes more attempts, further apart */
 }
 
-/* The tokens of the old pool and the later ones are published, and so is the fork. */
+/* Checks that the tokens of the old pool, the later ones and the fork are published. */
 static void restart_check(struct restart *t, bool resumed, bool notices)
 {
     kvc_usage u = {.struct_bytes = sizeof(u)};
@@ -212,7 +212,7 @@ static void one_restart(enum loss loss, bool notices)
         supervisor_lose("kvc-");
     restart_without_daemon(&t, notices);
     start_again(&t.sc);
-    if (notices) /* do not wait for the next attempt */
+    if (notices) /* connects without waiting for the library's next attempt */
         CU_ASSERT_EQUAL(kvc_client_connect(t.m.client, t.sc.daemon.socket), 0);
     restart_check(&t, loss == KEPT, notices);
     embedded_free(&t.m);
@@ -251,8 +251,8 @@ static void test_without_state(void)
     CU_ASSERT_FATAL(daemon_start_again(&sc.daemon, args));
     scene_reconnect(sc.control, sc.daemon.operator_socket);
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 100), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n),
-                    0); /* connected, but the daemon has no model to publish for */
+    /* connected, but the daemon has no model to publish for */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT(info_of(&m).connected);
     CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc.control, sc.bytes, sc.n_bytes, digest), 0);
@@ -330,7 +330,7 @@ static off_t session_record_at(size_t field)
     return 4096 + 2 * (off_t) sizeof(struct journal_copy) + (off_t) field;
 }
 
-/* Makes the daemon forget the session: the stored token is another one, or its process seems dead. */
+/* Makes the daemon forget the session: changes the stored token, or the stored pid to that of no process. */
 static void damage_session(bool process_gone)
 {
     const uint32_t no_pid = 0x3fffffff; /* above pid_max */
@@ -380,7 +380,7 @@ static void test_forgotten_session(void)
     finish(&sc);
 }
 
-/* Another client needs the room, and no hold protects the pages. */
+/* Publishes other pages, which need the room; no hold protects the old ones. */
 static struct embedded evict_and_fill(struct scene *sc)
 {
     struct embedded other;
@@ -396,7 +396,7 @@ static struct embedded evict_and_fill(struct scene *sc)
     return other;
 }
 
-/* Every call on the sequence is refused until it is emptied. */
+/* Every call on the sequence is refused until a truncation empties it. */
 static void check_stale(const struct embedded *m, kvc_seq *s)
 {
     float *out = calloc(4 * 64, sizeof(*out)), *q = embedded_queries(m, 0, 0, 399, 1);

@@ -16,7 +16,7 @@ static struct geometry small(void)
     return random_table_geometry(3, 6, 2, 64);
 }
 
-/* ---- one publishes, one finds ---- */
+/* ---- publisher and finder ---- */
 
 enum { PROMPT = 512, SHARED = 448 }; /* 64 (c + 2) <= 512: seven chunks */
 
@@ -58,7 +58,7 @@ static kvc_seq *find_prompt(const struct embedded *m, const uint32_t *tokens)
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, "other", 5, &other), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, PROMPT, &n), 0);
-    CU_ASSERT_EQUAL(n, 0); /* another salt is another text */
+    CU_ASSERT_EQUAL(n, 0); /* without the salt the text has other keys */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m->model, "salt", 4, &s), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
     CU_ASSERT_EQUAL_FATAL(n, SHARED);
@@ -98,8 +98,10 @@ static void test_shared_prefix(void)
     CU_ASSERT_FATAL(pool_inodes(getpid(), mine, 8) == 1 && pool_inodes(a.pid, theirs, 8) == 1);
     CU_ASSERT_EQUAL(mine[0], theirs[0]);
 
-    /* with the rest of the prompt, both have the same codes and the same exact tail, so attention has the
-     * same bits */
+    /*
+     * with the rest of the prompt, both have the same codes and the same exact tail, so attention
+     * has the same bits
+     */
     CU_ASSERT_EQUAL(embedded_append(&b, s, 0, SHARED, PROMPT - SHARED), 0);
     check_attention(&b, s, want);
     status = scene_status(&sc);
@@ -158,7 +160,7 @@ static void test_match_bounds(void)
     scene_end(&sc);
 }
 
-/* ---- both publish at once ---- */
+/* ---- concurrent publishers ---- */
 
 static bool racer(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -177,8 +179,8 @@ static bool racer(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(scene_publish(&alone, want, 7, 0, 1000, 130, NULL), 0);
     a = scene_attend(&m, s, 7);
     b = scene_attend(&alone, want, 7);
-    CU_ASSERT_EQUAL(memcmp(a, b, scene_attend_floats(&m) * sizeof(*a)),
-                    0); /* shared or private: the same bits */
+    /* shared or private: the same bits */
+    CU_ASSERT_EQUAL(memcmp(a, b, scene_attend_floats(&m) * sizeof(*a)), 0);
     free(a);
     free(b);
     pipe_signal(to_parent);
@@ -214,7 +216,7 @@ static void test_concurrent_publication(void)
     scene_end(&sc);
 }
 
-/* ---- forks share holds ---- */
+/* ---- holds of forks ---- */
 
 static bool nothing_held(const kvc_status *s)
 {

@@ -1,7 +1,7 @@
 /*
  * Structs and arrays of kvcobra-operator.h for callers of another version, with a daemon: a size that is too
- * small is refused before the daemon changes anything, the rest of a larger one is filled with zeros. Those
- * of kvcobra.h are in tests/unit/client/connection/test_options.c.
+ * small is refused before the daemon changes anything, and the rest of a larger struct is filled with zeros.
+ * The structs of kvcobra.h are tested in tests/unit/client/connection/test_options.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 const char test_suite[] = "client_struct_sizes";
 
-enum { NEWER_BYTES = 16 }; /* members that this library does not know */
+enum { NEWER_BYTES = 16 }; /* bytes of members that this library does not have */
 
 static void start(struct scene *sc)
 {

@@ -55,8 +55,10 @@ static kvc_seq *publish_with_second(const struct embedded *m)
     return s;
 }
 
-/* Publishes the second half of the text while the first table drains; attention is that of a private
- * sequence. */
+/*
+ * Publishes the second half of the text while the first table drains; attention is that
+ * of a private sequence.
+ */
 static void continue_with_first(const struct embedded *m, kvc_seq *old, const struct embedded *alone)
 {
     kvc_seq *want = NULL;
@@ -112,7 +114,7 @@ static void test_swap_mid_sequence(void)
     scene_end(&sc);
 }
 
-/* Generates while tables change; every answer must be that of the table the sequence began with. */
+/* Generates while tables change; every answer must be that of the sequence's first table. */
 static bool generator(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = scene_client(sc);
@@ -177,7 +179,8 @@ static void test_activation_outcomes(void)
     uint8_t digest[KVC_DIGEST_BYTES];
 
     scene_start(&sc, small(), 3, 1, NULL);
-    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, sc.bytes, sc.n_bytes, first), 1); /* it is there */
+    /* 1: the table was staged before */
+    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, sc.bytes, sc.n_bytes, first), 1);
     scene_activate(&sc, 3, 2, second);
     CU_ASSERT_EQUAL(kvc_table_activate(sc.control, second, 0, &revision), 1);
     CU_ASSERT(revision > 0);

@@ -1,4 +1,6 @@
-/* Connected, too, appending and attending make no system call: pages are claimed from the arena. */
+/*
+ * Appending and attending make no system call in a connected client either: pages are claimed from the arena.
+ */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +36,7 @@ static void test_no_system_calls(void)
     scene_start(&sc, random_table_geometry(3, 6, 2, 64), 3, 1, NULL);
     status = run(&sc, false);
     if (WIFEXITED(status) && WEXITSTATUS(status) == SYSCALLS_NO_SECCOMP) {
-        test_skip("no seccomp here");
+        test_skip("this system has no seccomp");
     } else {
         CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == SYSCALLS_NONE);
         status = run(&sc, true);

@@ -1,6 +1,6 @@
 /*
- * Tables on trial with live traffic: shadows that clients encode with too, canaries that some sequences use,
- * and the clients' reports of the fit; over a restart too.
+ * Tables on trial with live traffic: shadows, with which clients encode too, canaries, which some sequences
+ * use, and the clients' reports of the fit; also over a restart.
  */
 #include <errno.h>
 #include <math.h>
@@ -36,7 +36,7 @@ static kvc_table_info info_of(struct scene *sc, const uint8_t *digest)
     return found;
 }
 
-/* A second table, verified and not active. */
+/* Stages a second table, which is verified and not active. */
 static void stage_other(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES])
 {
     _cleanup_(freep) void *bytes = NULL;
@@ -55,8 +55,8 @@ static void active_digest(const struct embedded *m, uint8_t ret[KVC_DIGEST_BYTES
 }
 
 /*
- * sum |x - x^|^2 of one side over chunks [1, n / 64) of text 0, from what a private sequence reads back, by
- * layer; the numerator of what clients report. Positions and inputs are those of embedded.h.
+ * sum |x - x^|^2 of one side and layer over chunks [1, n / 64) of text 0, from the values that a private
+ * sequence reads back: the numerator of the reported error. Positions and inputs are those of embedded.h.
  */
 static double error_sum(const struct embedded *alone, kvc_seq *s, uint32_t layer, enum kvc_side side,
                         size_t n)
@@ -108,7 +108,8 @@ static void test_shadow_requests(void)
     op = t.sc.control;
     CU_ASSERT_EQUAL(kvc_table_shadow(op, t.active, 1000000, 0, &revision), -EBUSY);
     CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000001, 0, &revision), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 0, 0, &revision), 1); /* no change: it is no shadow */
+    /* no change: the table is not a shadow */
+    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 0, 0, &revision), 1);
     CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000000, 0, &revision), 0);
     CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000000, 0, &again), 1);
     CU_ASSERT_EQUAL(again, revision);
@@ -138,8 +139,10 @@ static struct embedded packed_alone(const struct scene *sc, const uint32_t *toke
     return alone;
 }
 
-/* The reported errors of the shadow and of the active table have the ratio of what the two tables decode
- * to. */
+/*
+ * The ratio of the reported errors of the shadow and the active table is that of the errors
+ * of their decoded values.
+ */
 static void check_reported_errors(struct scene *sc, const uint32_t *tokens, const kvc_layer_fit *layers)
 {
     kvc_seq *active, *shadow;
@@ -155,8 +158,8 @@ static void check_reported_errors(struct scene *sc, const uint32_t *tokens, cons
                               error_sum(&alone_active, active, layer, (enum kvc_side) side, PACKED);
 
             /*
-             * the client measures the values of its tail, in binary16: 2^-11 of a vector, against errors of
-             * about 2^-2
+             * the client measures the values of its tail, in binary16: 2^-11 of a vector, against
+             * errors of about 2^-2
              */
             CU_ASSERT(fabs(ratio / expected - 1) < 0.01);
         }
@@ -191,7 +194,7 @@ static void test_shadow_errors(void)
 
 /* ---- canaries ---- */
 
-/* About the share of new sequences use the canary. */
+/* About the given share of new sequences uses the canary. */
 static void test_canary_share(void)
 {
     enum { SEQUENCES = 40 };
@@ -211,8 +214,10 @@ static void test_canary_share(void)
         CU_ASSERT_EQUAL(published, 128);
     }
     CU_ASSERT_EQUAL(info_of(&t.sc, t.other).references, 1);
-    /* 40 sequences with a chance of a quarter each have 2 pages: none, or all, with a chance below 2 in
-     * 10^5 */
+    /*
+     * 40 sequences have 2 pages each and use the canary with a chance of a quarter: none or all do with a
+     * chance below 2 in 10^5
+     */
     CU_ASSERT(info_of(&t.sc, t.other).pages > 0 && info_of(&t.sc, t.other).pages < 2 * SEQUENCES);
     CU_ASSERT_EQUAL(info_of(&t.sc, t.other).pages + info_of(&t.sc, t.active).pages, 2 * SEQUENCES);
     CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 0, NULL, 0, 0, NULL), 0);
@@ -222,7 +227,7 @@ static void test_canary_share(void)
     trial_end(&t);
 }
 
-/* All new sequences of a tenant use it, and none after its end. */
+/* All new sequences of a tenant use the canary, and none after its end. */
 static void test_canary_tenant(void)
 {
     struct trial t;
@@ -246,7 +251,7 @@ static void test_canary_tenant(void)
 
 /* ---- reports ---- */
 
-/* Before a program opted in. */
+/* Without the program's consent nothing is reported. */
 static void test_no_report(void)
 {
     struct trial t;
@@ -264,7 +269,7 @@ static void test_no_report(void)
     trial_end(&t);
 }
 
-/* Publishes text 0 with reports of everything. */
+/* Publishes text 0 and reports every chunk. */
 static void publish_reported(struct trial *t)
 {
     const kvc_report_options all = {sizeof(all), 1000000, 1};
@@ -292,7 +297,7 @@ static void test_reported_errors(void)
     trial_end(&t);
 }
 
-/* Relative errors of 2^-11 = 5e-4 in every number, squared, and room. */
+/* Numbers have relative errors of 2^-11 = 5e-4; the limit is that of their products, with a margin. */
 static bool scatter_agrees(const struct moments *got, const struct moments *want, uint32_t layer,
                            uint32_t head, uint32_t d)
 {
@@ -307,7 +312,10 @@ static bool scatter_agrees(const struct moments *got, const struct moments *want
     return apart < 1e-5 * norm;
 }
 
-/* The same tokens counted here: moments of every head, as far as binary16 tails allow. */
+/*
+ * Compares with moments of the same tokens, computed here for every head, within the
+ * rounding of binary16 tails.
+ */
 static void check_moments(const struct scene *sc, const struct moments *got)
 {
     _cleanup_(moments_freep) struct moments *want = NULL;
@@ -379,8 +387,8 @@ static void test_survives_restart(void)
     CU_ASSERT_EQUAL(info_of(&sc, shadow).shadow_ppm, 25000);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_share, 3);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_tenants, 2);
-    CU_ASSERT_EQUAL(kvc_table_canary(sc.control, canary, 3, tenants, 2, revision, NULL),
-                    1); /* the revision is the same too */
+    /* the revision is the same too */
+    CU_ASSERT_EQUAL(kvc_table_canary(sc.control, canary, 3, tenants, 2, revision, NULL), 1);
     scene_detach(&sc);
     CU_ASSERT(daemon_stop(&d));
 }

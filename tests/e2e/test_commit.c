@@ -1,6 +1,6 @@
 /*
- * COMMIT while threads copy: several of a connection at once, two clients with the same chunks, a client that
- * dies between. With every timing, replies, pages and accounts agree.
+ * COMMIT while threads copy: several at once over one connection, two clients with the same chunks, a client
+ * that dies meanwhile. With every timing, replies, pages and accounts agree.
  */
 #include "tests/lib/test.h"
 
@@ -43,7 +43,7 @@ static void send_commit(const struct raw_model *m, uint64_t id, const struct raw
     assert(n > 0 && wire_send(m->fd, buf, (size_t) n, NULL, 0) == 0);
 }
 
-/* The next reply: its id, and the errno of its only item or its own. */
+/* Receives the next reply. Return: its id; *ret_err: the errno of its only item, or of the reply. */
 static uint64_t receive_commit(const struct raw_model *m, int *ret_err)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
@@ -116,17 +116,14 @@ static void test_several_at_once(void)
     raw_stop();
 }
 
-/*
- * Publishes the same chunks as the other processes, in an order of its own. Exits with the number of
- * failures.
- */
-static void publish_all(unsigned who)
+/* Publishes the same chunks as the other processes, in another order. Exits with the number of failures. */
+static void publish_all(unsigned client)
 {
     struct raw_model m = raw_model_open();
     unsigned n_failed = 0;
 
     for (unsigned i = 0; i < 64; i++) {
-        unsigned n = 1 + (who % 2 ? i : 63 - i);
+        unsigned n = 1 + (client % 2 ? i : 63 - i);
         struct raw_slot s;
         uint64_t lease = 0;
 

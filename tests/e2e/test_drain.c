@@ -41,7 +41,7 @@ static bool says_draining(void)
 
 static struct raw_model m;
 
-/* A page, held by @ret_lease, and a reservation for chunk 2. */
+/* Starts with a page that @ret_lease holds, and a reservation for chunk 2, which is returned. */
 static struct raw_slot start(struct raw_slot *ret_published, uint64_t *ret_lease)
 {
     struct chunk_key next = raw_key(2);

@@ -1,4 +1,4 @@
-/* Each errno of the table in daemon/README.md that a client can cause is counted, once, under its name. */
+/* Each errno of the table in daemon/README.md that a client can cause is counted once, under its name. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -182,7 +182,7 @@ static int fill_pool(void)
 
 static void test_counted(void)
 {
-    static const uint8_t nobody[32];
+    static const uint8_t unknown_digest[32];
     char option[192];
     const char *const args[] = {"--pool-bytes=256K",
                                 "--extent-bytes=128K",
@@ -208,7 +208,7 @@ static void test_counted(void)
     COUNTS("EOPNOTSUPP", -EOPNOTSUPP, raw_errno(m.fd, &empty));
     COUNTS("EBADMSG", -EBADMSG, commit_damaged());
     COUNTS("ENODATA", -ENODATA, append_raw_only_finds());
-    COUNTS("ENOENT", -ENOENT, activate(nobody, 0));
+    COUNTS("ENOENT", -ENOENT, activate(unknown_digest, 0));
     COUNTS("ESTALE", -ESTALE, raw_release(&m, 12345));
     COUNTS("EBUSY", -EBUSY, retire(raw_table->digest));
     COUNTS("EAGAIN", -EAGAIN, ask_twice());
@@ -233,7 +233,7 @@ static void test_counted(void)
 
 /* ---- damaged requests for metrics ---- */
 
-/* A damaged request, or none: sent in pieces, with an answer or not, read or not. */
+/* Sends a damaged request, or an empty one, in pieces, and reads the answer or not. */
 static void bad_request(void)
 {
     static const char *const whole[] = {

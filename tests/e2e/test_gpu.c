@@ -57,18 +57,18 @@ static const char *standin(void)
 
 /* ---- sessions ---- */
 
-struct asked {
+struct hello_answer {
     int err;
     bool resumed;
     char message[512];
     uint8_t token[SESSION_TOKEN_BYTES];
 };
 
-static struct asked hello(int fd, const char *device, const uint8_t *token)
+static struct hello_answer hello(int fd, const char *device, const uint8_t *token)
 {
     Kvcobra__Hello m = KVCOBRA__HELLO__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_HELLO, &m);
-    struct asked a = {0};
+    struct hello_answer a = {0};
     Kvcobra__Reply *r;
 
     m.version_min = PROTO_VERSION_MIN;
@@ -92,27 +92,27 @@ static struct asked hello(int fd, const char *device, const uint8_t *token)
  * Repeats HELLO until the answer is not -EAGAIN: the mover needs a while to open a device, and waits a second
  * before it tries again.
  */
-static struct asked hello_when_known(int fd, const char *device, int not_yet)
+static struct hello_answer hello_when_known(int fd, const char *device, int not_yet)
 {
-    struct asked a = hello(fd, device, NULL);
+    struct hello_answer a = hello(fd, device, NULL);
 
     for (struct wait w = wait_begin(); (a.err == -EAGAIN || a.err == not_yet) && wait_again(&w);)
         a = hello(fd, device, NULL);
     return a;
 }
 
-struct place {
+struct session_place {
     char name[16], uuid[64];
     uint64_t pool_bytes, extent_bytes;
     uint8_t pool[BOOT_ID_BYTES];
 };
 
-static struct place confirm(int fd)
+static struct session_place confirm(int fd)
 {
     Kvcobra__Confirm m = KVCOBRA__CONFIRM__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_CONFIRM, &m);
     Kvcobra__Reply *r = raw_request(fd, &q, NULL, 0, NULL);
-    struct place p = {0};
+    struct session_place p = {0};
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
     CU_ASSERT_EQUAL_FATAL(r->err, 0);
@@ -127,7 +127,7 @@ static struct place confirm(int fd)
     return p;
 }
 
-/* The daemon serves host memory, in every state of its GPUs. */
+/* Checks that the daemon serves host memory, which it does in every state of its GPUs. */
 static void expect_pages_of_the_host(void)
 {
     struct raw_model m = raw_model_open();
@@ -170,15 +170,15 @@ static void expect_state(unsigned i, const char *name, const char *uuid, Kvcobra
 /* ---- two GPUs ---- */
 
 /*
- * The first one opens. The addresses of the second are refused once: it is unavailable, and is there after
- * another client asked for it.
+ * The first GPU opens. On the second, the driver fails once to reserve addresses: this GPU is unavailable,
+ * and opens when another client names it in HELLO.
  */
 static void test_two_gpus(void)
 {
     static const char *const broken[] = {"STANDIN_FAIL", "cuMemAddressReserve:2:2", NULL};
     int cpu = -1, one = -1, two = -1;
-    struct place on_cpu, on_one, on_two;
-    struct asked a;
+    struct session_place on_cpu, on_one, on_two;
+    struct hello_answer a;
 
     start(FIRST "," SECOND, standin(), broken);
     cpu = raw_connect(raw_daemon.socket);
@@ -191,8 +191,8 @@ static void test_two_gpus(void)
     CU_ASSERT_STRING_EQUAL(on_cpu.uuid, "");
     CU_ASSERT(on_cpu.pool_bytes == 64 << 20 && on_cpu.extent_bytes == 64 << 20);
 
-    CU_ASSERT_EQUAL(hello_when_known(one, "MIG-C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0", -EAGAIN).err,
-                    0); /* the digits count */
+    /* UUIDs are compared by their digits */
+    CU_ASSERT_EQUAL(hello_when_known(one, "MIG-C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0", -EAGAIN).err, 0);
     on_one = confirm(one);
     CU_ASSERT_STRING_EQUAL(on_one.name, "gpu0");
     CU_ASSERT_STRING_EQUAL(on_one.uuid, FIRST);
@@ -219,11 +219,11 @@ static void test_two_gpus(void)
     raw_stop();
 }
 
-/* A UUID that is not configured, and a token of a session on another device. */
+/* HELLO with a UUID that is not configured, and with a token of a session on another device. */
 static void test_which_device(void)
 {
     int one, other;
-    struct asked a, b;
+    struct hello_answer a, b;
 
     start(FIRST, standin(), NULL);
     one = raw_connect(raw_daemon.socket);
@@ -237,8 +237,8 @@ static void test_which_device(void)
     CU_ASSERT_EQUAL_FATAL(a.err, 0);
     (void) confirm(one);
     b = hello(other, "", a.token);
-    CU_ASSERT(b.err == 0 &&
-              !b.resumed); /* the session is on the GPU, which is not the device of this request */
+    /* the session is on the GPU, which is not the device of this request */
+    CU_ASSERT(b.err == 0 && !b.resumed);
     (void) close(other);
     other = raw_connect(raw_daemon.socket);
     b = hello(other, FIRST, a.token);
@@ -272,7 +272,7 @@ static bool find_tenant(const char *name, Kvcobra__TenantStatus *ret)
 
     for (size_t i = 0; i < r->status->n_tenants; i++) {
         if (strcmp(r->status->tenants[i]->name, name) == 0) {
-            *ret = *r->status->tenants[i]; /* numbers only */
+            *ret = *r->status->tenants[i]; /* only the numbers are valid after the reply is freed */
             found = true;
         }
     }
@@ -280,9 +280,7 @@ static bool find_tenant(const char *name, Kvcobra__TenantStatus *ret)
     return found;
 }
 
-/*
- * One uid is two tenants here. An arena is in host memory for pages of both. Guarantees must fit each pool.
- */
+/* One uid is two tenants here. The arenas of both are in host memory. Guarantees must fit each pool. */
 static void test_tenants(void)
 {
     char host[32], gpu[40];
@@ -307,7 +305,8 @@ static void test_tenants(void)
     CU_ASSERT_EQUAL(set_quota(operator_fd, gpu, 16 << 20, 8 << 20), 0);
     CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4242@gpu0", 32 << 20, 24 << 20), 0); /* 8 + 24 of 32 */
     CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4243@gpu0", 32 << 20, 1), -ENOSPC);
-    CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4243", 128 << 20, 64 << 20), 0); /* all of the host's pool */
+    /* the whole pool of the host */
+    CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4243", 128 << 20, 64 << 20), 0);
     CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4243@gpu1", 1 << 20, 0), -ENOENT);
     CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4243@cpu", 1 << 20, 0), -ENOENT);
     CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4243@", 1 << 20, 0), -ENOENT);
@@ -318,7 +317,7 @@ static void test_tenants(void)
     raw_wait_for_no_sessions();
     CU_ASSERT(find_tenant(host, &h) && h.arena_bytes == 0);
     (void) close(operator_fd);
-    CU_ASSERT(daemon_end(&raw_daemon)); /* stored by device; without the driver too */
+    CU_ASSERT(daemon_end(&raw_daemon)); /* quotas are stored by device, also if the driver is missing */
     CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, args));
     CU_ASSERT(find_tenant(gpu, &t) && t.quota_bytes == 16 << 20 && t.guarantee_bytes == 8 << 20);
     CU_ASSERT(find_tenant("uid-4242@gpu0", &t) && t.guarantee_bytes == 24 << 20);
@@ -329,12 +328,12 @@ static void test_tenants(void)
 /* ---- missing GPUs ---- */
 
 /*
- * A request names the UUID that the GPU would have: the daemon does not know it, but it knows why it has no
- * GPU.
+ * HELLO with the UUID that the GPU would have: the daemon cannot find the UUID, and its sentence says why it
+ * has no GPU.
  */
 static void expect_no_gpu(const char *library_path, const char *const *variables, const char *why)
 {
-    struct asked a;
+    struct hello_answer a;
     int fd;
 
     start("first", library_path, variables);
@@ -365,8 +364,8 @@ static void test_no_gpu(void)
 /* "first" is the driver's first GPU, and has its UUID from then on. */
 static void test_first(void)
 {
-    struct asked a;
-    struct place p;
+    struct hello_answer a;
+    struct session_place p;
     int fd;
 
     start("first", standin(), NULL);
@@ -382,7 +381,7 @@ static void test_first(void)
     raw_stop();
 }
 
-/* Features that this GPU lacks. */
+/* A GPU without the features that the daemon needs. */
 static void test_sizes(void)
 {
     static const char *const small[] = {"STANDIN_BYTES", "16777216", NULL};
@@ -397,7 +396,7 @@ static void test_sizes(void)
     raw_stop();
 }
 
-/* A GPU that opens, but gives no memory: sessions begin, and operators see the reason. */
+/* A GPU opens but has no memory left: sessions begin, and STATUS has the reason. */
 static void test_no_memory(void)
 {
     static const char *const full[] = {"STANDIN_FAIL", "cuMemCreate:1:-2", NULL};
@@ -423,7 +422,7 @@ static void test_no_mover(void)
 {
     static const char *const nothing[] = {"KVC_MOVER", "/nonexistent/kvcobra-mover", NULL};
     char *kept = strdup(getenv("KVC_MOVER"));
-    struct asked a;
+    struct hello_answer a;
     int fd;
 
     start(FIRST, standin(), nothing);
@@ -438,12 +437,12 @@ static void test_no_mover(void)
     raw_stop();
 }
 
-/* The end of the mover is no missing GPU: clients get -EAGAIN, not -ENODEV. */
+/* When the mover has ended, clients get -EAGAIN, not -ENODEV: the GPU is not missing. */
 static void test_mover_ends(void)
 {
     static const char *const ends[] = {"KVC_MOVER", "/bin/false", NULL};
     char *kept = strdup(getenv("KVC_MOVER"));
-    struct asked a = {.err = -EAGAIN};
+    struct hello_answer a = {.err = -EAGAIN};
     int fd;
 
     start(FIRST, standin(), ends);
@@ -451,8 +450,9 @@ static void test_mover_ends(void)
     free(kept);
     fd = raw_connect(raw_daemon.socket);
     for (struct wait w = wait_begin();
+         /* -EAGAIN also while the first mover opens the GPU */
          a.err == -EAGAIN && !strstr(a.message, "mover ended") && wait_again(&w);)
-        a = hello(fd, FIRST, NULL); /* before that the mover opens it */
+        a = hello(fd, FIRST, NULL);
     CU_ASSERT_EQUAL(a.err, -EAGAIN);
     CU_ASSERT_PTR_NOT_NULL(strstr(a.message, "mover ended"));
     (void) close(fd);

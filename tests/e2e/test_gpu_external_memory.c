@@ -1,7 +1,7 @@
 /*
- * External memory in a GPU's pool: what the daemon accepts, whose pages lie there, and what is left when its
- * owner says BYE, dies, or loses the daemon. A pool of 4 extents of 2 MiB, none preallocated, so pages lie in
- * external memory.
+ * External memory in a GPU's pool: the daemon's checks, the pages in it, and the state after its
+ * owner sent BYE, died, or lost the daemon. A pool of 4 extents of 2 MiB, none preallocated, so pages
+ * lie in external memory.
  */
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -31,7 +31,7 @@ static struct gpu_client opened(void)
     return a;
 }
 
-/* A session without a driver; *ret_err of HELLO. */
+/* Opens a session without a driver. Return: the connection. */
 static int session_on(const char *device)
 {
     return raw_open_on(raw_daemon.socket, device);
@@ -56,7 +56,7 @@ static void wait_for_lent(uint32_t n)
     CU_ASSERT_EQUAL_FATAL(gpu_status().lent_extents, n);
 }
 
-/* ---- what is accepted ---- */
+/* ---- registration ---- */
 
 static void test_not_unless_configured(void)
 {
@@ -86,8 +86,8 @@ static void test_refused_memory(void)
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, 2 * EXTENT), -EINVAL);
     CU_ASSERT_EQUAL(gpu_status().lent_extents, 0);
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), 0);
-    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT),
-                    -EEXIST); /* it would be two extents in one memory */
+    /* the same memory would be two extents */
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), -EEXIST);
     CU_ASSERT_EQUAL(lend_as(other, 1, LENT_HANDLE_BYTES, EXTENT), -EEXIST);
     CU_ASSERT_EQUAL(lend_as(other, 2, LENT_HANDLE_BYTES, EXTENT), 0);
     CU_ASSERT_EQUAL(lend_as(fd, 3, LENT_HANDLE_BYTES, EXTENT), 0);
@@ -118,7 +118,7 @@ static void test_limit_of_a_session(void)
     raw_stop();
 }
 
-/* ---- pages in it ---- */
+/* ---- pages ---- */
 
 static void test_two_processes_use_it(void)
 {
@@ -138,8 +138,9 @@ static void test_two_processes_use_it(void)
     CU_ASSERT_EQUAL(gpu_lease(&a, 2, &of_b, &leases[3]), 0);
     CU_ASSERT_TRUE(gpu_reads(&a, 2, &of_b));
     CU_ASSERT_FALSE(gpu_reads(&a, 2, &of_a));
-    CU_ASSERT_EQUAL(gpu_read_raw(&b, leases[1]), -EOPNOTSUPP); /* the mover has no descriptor of it */
-    CU_ASSERT_EQUAL(gpu_status().extent_bytes, EXTENT);        /* no other extent was made */
+    /* the mover has no descriptor of external memory */
+    CU_ASSERT_EQUAL(gpu_read_raw(&b, leases[1]), -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(gpu_status().extent_bytes, EXTENT); /* no other extent was created */
     CU_ASSERT_EQUAL(gpu_status().held_bytes, 2 * GPU_PAGE_BYTES);
     CU_ASSERT_TRUE(gpu_client_end(&b));
     CU_ASSERT_EQUAL(gpu_status().lent_extents, 1);
@@ -150,10 +151,10 @@ static void test_two_processes_use_it(void)
 }
 
 /*
- * @die: it is killed. Pages that others hold count until they release them; no client gets them again, and
- * the keys are free then.
+ * @die: the owner is killed; else it sends BYE. Pages that others hold count until they are released. No
+ * client gets them again, and afterwards their keys are free.
  */
-static void lender_goes(bool die)
+static void owner_ends(bool die)
 {
     struct gpu_client a, b, c;
     struct raw_slot held, unheld, reserved, again;
@@ -184,7 +185,7 @@ static void lender_goes(bool die)
     CU_ASSERT_EQUAL(gpu_lease(&c, 2, &unheld, NULL), -ENODATA);
     again = gpu_reserve_soon(&c, 3);
     CU_ASSERT_TRUE(again.err == 0 && again.extent != extent);
-    CU_ASSERT_EQUAL(gpu_reserve(&c, 1).err, -EAGAIN); /* it would lie in two places from then on */
+    CU_ASSERT_EQUAL(gpu_reserve(&c, 1).err, -EAGAIN); /* page 1 is still held in external memory */
     CU_ASSERT_EQUAL(gpu_status().lent_extents, 1);
     CU_ASSERT_EQUAL(gpu_release(&b, lease), 0);
     wait_for_lent(0);
@@ -201,15 +202,15 @@ static void lender_goes(bool die)
 
 static void test_owner_says_bye(void)
 {
-    lender_goes(false);
+    owner_ends(false);
 }
 
 static void test_owner_is_killed(void)
 {
-    lender_goes(true);
+    owner_ends(true);
 }
 
-/* A lost connection ends nothing: the process lives, and finds its external memory when it connects again. */
+/* A lost connection ends nothing: the process lives, and has its external memory when it connects again. */
 static void test_owner_reconnects(void)
 {
     struct gpu_client a, b;
@@ -233,24 +234,24 @@ static void test_owner_reconnects(void)
     gpu_stop();
 }
 
-/* ---- everything at random, with the daemon that checks its accounts after every message ---- */
+/* ---- random actions ---- */
 
 enum { CLIENTS = 3, HELD_MAX = 20, LENDS_MAX = 40, LENT_MAX = 8, KNOWN = 64, CHUNKS = 200, STEPS = 1500 };
 
-struct thing { /* a page or a slot, and the lease on it */
+struct leased_page { /* a page or a slot, and the lease on it */
     uint64_t n, lease;
     struct raw_slot slot;
 };
 
 static struct client {
     struct gpu_client client;
-    struct thing held[HELD_MAX], pending;
+    struct leased_page held[HELD_MAX], pending;
     size_t n_held;
     uint64_t lent[LENT_MAX]; /* external memory of this session */
     size_t n_lent;
     bool is_pending;
 } clients[CLIENTS];
-static struct thing known[KNOWN];
+static struct leased_page known[KNOWN];
 static size_t n_known;
 static unsigned n_lends, n_gone, n_leased;
 
@@ -266,8 +267,11 @@ static void lend(struct client *c)
     n_lends++;
 }
 
-/* BYE or death, and a new session. Returns when the daemon knows what ended. */
-static void go(struct client *c, bool die)
+/*
+ * Ends the session by BYE or the process by SIGKILL, and opens a new session. Returns when the daemon has
+ * handled the end.
+ */
+static void end_session(struct client *c, bool die)
 {
     struct client *other = &clients[c == clients];
 
@@ -288,20 +292,19 @@ static void go(struct client *c, bool die)
 
 static void finish_pending(struct client *c)
 {
-    struct thing *x = &c->pending;
+    struct leased_page *x = &c->pending;
     int r = gpu_commit(&c->client, x->n, &x->slot, &x->lease);
 
     c->is_pending = false;
-    CU_ASSERT_TRUE_FATAL(
-        r == 0 || r == -ESTALE ||
-        r == -EAGAIN); /* the owner ended; another process holds a page of this key from its memory */
+    /* the owner ended; another process holds a page of this key from its memory */
+    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE || r == -EAGAIN);
     if (r < 0) {
         r = gpu_abort(&c->client, &x->slot);
         CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE);
         return;
     }
     CU_ASSERT_EQUAL_FATAL(gpu_release(&c->client, x->lease), 0);
-    known[n_known++ % KNOWN] = *x; /* unless another process's page won: then a lease finds nothing */
+    known[n_known++ % KNOWN] = *x; /* if another process's page was first, a lease finds nothing */
 }
 
 static void publish(struct client *c)
@@ -318,13 +321,13 @@ static void publish(struct client *c)
     if (s.err < 0 || s.exists)
         return;
     CU_ASSERT_EQUAL_FATAL(gpu_fill(&c->client, n, &s), 0);
-    c->pending = (struct thing){.n = n, .slot = s};
+    c->pending = (struct leased_page){.n = n, .slot = s};
     c->is_pending = true;
 }
 
 static void lease(struct client *c)
 {
-    struct thing x;
+    struct leased_page x;
     int r;
 
     if (n_known == 0 || c->n_held == HELD_MAX)
@@ -334,8 +337,8 @@ static void lease(struct client *c)
     CU_ASSERT_TRUE_FATAL(r == 0 || r == -ENODATA);
     if (r < 0)
         return;
-    CU_ASSERT_TRUE_FATAL(
-        gpu_reads(&c->client, x.n, &x.slot)); /* in any memory, the page is there and unchanged */
+    /* in any memory, the page is there and unchanged */
+    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->client, x.n, &x.slot));
     c->held[c->n_held++] = x;
     n_leased++;
 }
@@ -347,7 +350,7 @@ static void step(struct client *c)
     if (what < 4)
         lend(c);
     else if (what < 6)
-        go(c, what < 5);
+        end_session(c, what < 5);
     else if (what < 50)
         publish(c);
     else if (what < 80)

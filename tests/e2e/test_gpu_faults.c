@@ -1,6 +1,6 @@
 /*
  * A pool on a GPU after a start without memory for the sessions or leases that it found (kvcobrad_faulty):
- * reserved and held slots stay until their process has certainly ended. And after a start whose mover cannot
+ * reserved and held slots stay until their process has certainly ended. The last case has a mover that cannot
  * map the extents.
  */
 #include "tests/lib/test.h"
@@ -35,7 +35,7 @@ static void restart(const char *fault)
     CU_ASSERT_FATAL(supervisor_again());
 }
 
-/* A client with held pages and a reserved one, and a start without memory for @fault. */
+/* Starts a client with held pages and a reserved slot, then restarts the daemon with @fault. */
 static struct gpu_client begin(const char *fault)
 {
     struct gpu_client a;
@@ -62,8 +62,8 @@ static void finish(void)
     raw_table = table_unref(raw_table);
 }
 
-/* More pages than the pool has room for: none of the slots is given to another client. */
-static void press(void)
+/* Publishes more pages than fit the pool, and checks that none of the slots is given to another client. */
+static void publish_more_than_fits(void)
 {
     static uint64_t n = 1000;
     struct gpu_client b = opened();
@@ -84,13 +84,13 @@ static void test_no_session_and_the_process_ends(void)
 {
     struct gpu_client a = begin("sessions");
 
-    press();
+    publish_more_than_fits();
     CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
     gpu_client_kill(&a);
     gpu_wait_for_held(0);
     CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=memory-retired"));
     CU_ASSERT_NOT_EQUAL(supervisor_stored("kvc-gpu-"), 0);
-    for (unsigned i = 0; i <= HELD; i++) { /* its extent was freed */
+    for (unsigned i = 0; i <= HELD; i++) { /* the slots' extent was freed */
         struct gpu_client b = opened();
 
         CU_ASSERT_EQUAL(gpu_get_extent(&b, slots[i].extent), -ENOENT);
@@ -105,9 +105,9 @@ static void test_no_session_and_a_later_start_has_it(void)
 {
     struct gpu_client a = begin("sessions");
 
-    press();
+    publish_more_than_fits();
     restart("sessions");
-    press();
+    publish_more_than_fits();
     restart(NULL);
     CU_ASSERT_EQUAL(gpu_status().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
     CU_ASSERT_EQUAL(gpu_resume(&a), 0);
@@ -120,17 +120,20 @@ static void test_no_session_and_a_later_start_has_it(void)
     finish();
 }
 
-/* Half of the holds have lost their session, which exists: they wait with it for the driver. */
+/*
+ * Half of the holds could not be restored to their session, which was: they too wait until the driver no
+ * longer lists the process.
+ */
 static void test_some_leases_are_missing(void)
 {
     struct gpu_client a = begin("leases");
 
-    press();
+    publish_more_than_fits();
     gpu_list_process(a.pid);
     gpu_client_kill(&a);
     gpu_wait_for_quarantined(HELD + 1);
     gpu_stays_quarantined(HELD + 1);
-    press();
+    publish_more_than_fits();
     CU_ASSERT_EQUAL(gpu_status().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
     gpu_list_process(0);
     gpu_wait_for_held(0);
@@ -138,7 +141,7 @@ static void test_some_leases_are_missing(void)
     finish();
 }
 
-/* Their checksums cannot be computed: none is granted, and an operator can evict them. */
+/* Pages whose checksums cannot be computed are not granted, and an operator can evict them. */
 static void test_pages_without_checksums(void)
 {
     struct gpu_client a = begin(NULL), b;

@@ -1,6 +1,6 @@
 /*
- * The stored state of a GPU belongs to that GPU, with any number that the configuration gives it at the next
- * start; and its end when the GPU is missing, or its pool is cut in another way. Two GPUs of the stand-in, a
+ * The stored state of a GPU belongs to that GPU, whatever number the next configuration gives it. The state
+ * is dropped when the GPU is not configured, or its extents have another size. Two GPUs of the stand-in, a
  * supervisor, kvcobrad killed.
  */
 #include "tests/lib/test.h"
@@ -29,7 +29,7 @@ static void begin(const char *gpu)
     raw_activate_table(raw_table);
 }
 
-/* Kills the daemon and starts it with other options, which gpu_args() puts into the supervisor's list. */
+/* Kills the daemon and starts it with other options, which gpu_args() writes to the supervisor's list. */
 static void again_with(const char *gpu, const char *more)
 {
     const char *args[] = {gpu, more, NULL};
@@ -45,17 +45,17 @@ static void finish(void)
     raw_table = table_unref(raw_table);
 }
 
-/* STATUS of the device of that name. */
-struct seen {
+/* Values of STATUS about one device. */
+struct device_state {
     char uuid[64];
     uint64_t pages, sessions;
     uint32_t n_devices;
 };
 
-static struct seen look(const char *name)
+static struct device_state device_state_of(const char *name)
 {
     Kvcobra__Reply *r = raw_status();
-    struct seen s = {.n_devices = (uint32_t) r->status->n_devices};
+    struct device_state s = {.n_devices = (uint32_t) r->status->n_devices};
 
     for (size_t i = 0; i < r->status->n_devices; i++) {
         const Kvcobra__DeviceStatus *d = r->status->devices[i];
@@ -70,7 +70,7 @@ static struct seen look(const char *name)
     return s;
 }
 
-/* A page in host memory, which stays in all these cases. */
+/* Publishes a page in host memory, which stays in all these cases. */
 static struct raw_slot publish_on_host(void)
 {
     struct raw_model m = raw_model_open();
@@ -109,19 +109,19 @@ static void test_another_order(void)
     struct gpu_client a;
     struct raw_slot s;
     uint64_t lease;
-    struct seen was, is;
+    struct device_state was, is;
 
     begin("--gpu=" GPU_UUID "," OTHER);
     a = holder(&s, &lease);
-    was = look("gpu0");
+    was = device_state_of("gpu0");
     CU_ASSERT(strcmp(was.uuid, GPU_UUID) == 0 && was.pages == 1 && was.sessions == 1 &&
-              look("gpu1").pages == 0);
+              device_state_of("gpu1").pages == 0);
     again_with("--gpu=" OTHER "," GPU_UUID, NULL);
-    is = look("gpu1");
+    is = device_state_of("gpu1");
     CU_ASSERT(strcmp(is.uuid, GPU_UUID) == 0 && is.pages == 1 && is.sessions == 1);
-    CU_ASSERT(strcmp(look("gpu0").uuid, OTHER) == 0 && look("gpu0").pages == 0);
+    CU_ASSERT(strcmp(device_state_of("gpu0").uuid, OTHER) == 0 && device_state_of("gpu0").pages == 0);
     gpu_disconnect(&a);
-    CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* and is on GPU_UUID */
+    CU_ASSERT_EQUAL(gpu_resume(&a), 0); /* the session is on GPU_UUID */
     CU_ASSERT_EQUAL(gpu_keep(&a, lease), 0);
     CU_ASSERT_TRUE(gpu_reads(&a, 1, &s));
     CU_ASSERT_EQUAL(gpu_release(&a, lease), 0);
@@ -130,8 +130,8 @@ static void test_another_order(void)
 }
 
 /*
- * Its pages are lost with a log line, its session ends, everything else stays; later the pool begins empty,
- * and is another pool for its clients.
+ * A removed GPU loses its pages, with a log line, and its session ends; everything else stays. When the GPU
+ * is configured again, its pool is empty and has a new id.
  */
 static void test_removed_from_the_configuration(void)
 {
@@ -145,28 +145,28 @@ static void test_removed_from_the_configuration(void)
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 1);
     again_with("--gpu=" OTHER, NULL);
     CU_ASSERT(daemon_logged(&raw_daemon, "event=device-left extents=1"));
-    CU_ASSERT(look("gpu0").n_devices == 2 && strcmp(look("gpu0").uuid, OTHER) == 0 &&
-              look("gpu0").pages == 0);
+    CU_ASSERT(device_state_of("gpu0").n_devices == 2 && strcmp(device_state_of("gpu0").uuid, OTHER) == 0 &&
+              device_state_of("gpu0").pages == 0);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 0);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pid-"), 0);
     CU_ASSERT(is_on_host(&host));
     b = gpu_client_new();
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), -ENODEV);
     again_with("--gpu=" OTHER "," GPU_UUID, NULL);
-    CU_ASSERT(strcmp(look("gpu1").uuid, GPU_UUID) == 0 && look("gpu1").pages == 0 &&
-              look("gpu1").sessions == 0);
+    CU_ASSERT(strcmp(device_state_of("gpu1").uuid, GPU_UUID) == 0 && device_state_of("gpu1").pages == 0 &&
+              device_state_of("gpu1").sessions == 0);
     CU_ASSERT_EQUAL_FATAL(gpu_open(&b, GPU_UUID), 0);
     CU_ASSERT_EQUAL(gpu_lease(&b, 1, &s, NULL), -ENODATA);
     none = gpu_publish(&b, 1, NULL);
-    CU_ASSERT(none.err == 0 && none.generation > s.generation &&
-              none.extent != s.extent); /* numbers continue */
+    /* numbers continue */
+    CU_ASSERT(none.err == 0 && none.generation > s.generation && none.extent != s.extent);
     CU_ASSERT(is_on_host(&host));
     CU_ASSERT_TRUE(gpu_client_end(&b));
     gpu_client_kill(&a);
     finish();
 }
 
-/* Another size of extents empties the pool concerned. */
+/* Another size of extents empties the pool of that device. */
 static void test_other_extent_size(void)
 {
     struct raw_slot s, host;
@@ -179,7 +179,7 @@ static void test_other_extent_size(void)
     again_with("--gpu=" GPU_UUID, "--gpu-extent-bytes=1M");
     CU_ASSERT(daemon_logged(&raw_daemon, "event=pool-lost device=gpu0"));
     CU_ASSERT(!daemon_logged(&raw_daemon, "event=pool-lost device=cpu"));
-    CU_ASSERT(look("gpu0").pages == 0 && look("gpu0").sessions == 0);
+    CU_ASSERT(device_state_of("gpu0").pages == 0 && device_state_of("gpu0").sessions == 0);
     CU_ASSERT(is_on_host(&host));
     again_with("--gpu=" GPU_UUID, "--extent-bytes=2M");
     CU_ASSERT(daemon_logged(&raw_daemon, "event=pool-lost device=cpu"));
@@ -200,10 +200,10 @@ static void test_first_is_the_kept_one(void)
     s = gpu_publish(&a, 1, NULL);
     CU_ASSERT_EQUAL(s.err, 0);
     again_with("--gpu=first", NULL);
-    CU_ASSERT(strcmp(look("gpu0").uuid, OTHER) == 0 && look("gpu0").pages == 1);
+    CU_ASSERT(strcmp(device_state_of("gpu0").uuid, OTHER) == 0 && device_state_of("gpu0").pages == 1);
     again_with("--gpu=" GPU_UUID, NULL); /* with its name: the stored one is dropped */
     CU_ASSERT(daemon_logged(&raw_daemon, "event=device-left"));
-    CU_ASSERT(strcmp(look("gpu0").uuid, GPU_UUID) == 0 && look("gpu0").pages == 0);
+    CU_ASSERT(strcmp(device_state_of("gpu0").uuid, GPU_UUID) == 0 && device_state_of("gpu0").pages == 0);
     gpu_client_kill(&a);
     finish();
 }

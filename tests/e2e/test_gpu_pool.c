@@ -1,6 +1,7 @@
 /*
- * A pool on a GPU: pages that processes share by descriptors, memory of processes that die, and a device
- * without memory, mover or descriptors. 4224 bytes are 33 * 128: a slot is a page, 31 of them fill a span.
+ * A pool on a GPU: pages that processes share by descriptors, memory of processes that die, and a
+ * device without memory, mover or descriptors. A page of 4224 = 33 * 128 bytes fills its slot, and 31
+ * slots fill a span.
  */
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -47,7 +48,7 @@ static void test_two_processes_share_pages(void)
     }
     again = gpu_reserve(&b, 11);
     CU_ASSERT_TRUE(again.exists && again.slot == s[1].slot && again.generation == s[1].generation);
-    CU_ASSERT_EQUAL(gpu_commit(&b, 11, &again, &newest), 0); /* only a lease */
+    CU_ASSERT_EQUAL(gpu_commit(&b, 11, &again, &newest), 0); /* takes a lease, publishes nothing */
     CU_ASSERT_EQUAL(gpu_release(&b, newest), 0);
     CU_ASSERT_EQUAL(gpu_get_extent(&b, s[0].extent + 1000), -ENOENT);
     CU_ASSERT_EQUAL(gpu_status().held_bytes, 0);
@@ -75,11 +76,11 @@ static void test_the_first_page_wins(void)
     wrong.generation++;
     CU_ASSERT_EQUAL(gpu_commit(&b, 5, &wrong, NULL), -ESTALE);
     CU_ASSERT_EQUAL(gpu_commit(&b, 6, &of_b, NULL), -EINVAL); /* reserved for another key */
-    CU_ASSERT_EQUAL(gpu_commit(&a, 5, &of_b, NULL), -ESTALE); /* not its own */
+    CU_ASSERT_EQUAL(gpu_commit(&a, 5, &of_b, NULL), -ESTALE); /* the reservation of another session */
     CU_ASSERT_EQUAL(gpu_commit(&a, 5, &of_a, NULL), 0);
     CU_ASSERT_EQUAL(gpu_status().held_bytes, 2 * GPU_PAGE_BYTES);
     CU_ASSERT_EQUAL(gpu_commit(&b, 5, &of_b, &lease), 0);
-    CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES); /* its slot is free, both hold the page of a */
+    CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES); /* b's slot is free; a and b hold a's page */
     CU_ASSERT_TRUE(gpu_reads(&b, 5, &of_a));
     CU_ASSERT_TRUE(gpu_client_end(&a));
     CU_ASSERT_TRUE(gpu_client_end(&b));
@@ -88,7 +89,7 @@ static void test_the_first_page_wins(void)
 
 /* ---- memory of dead processes ---- */
 
-/* Reserves all slots of the pool. Return: how many a process got. */
+/* Reserves all slots of the pool. Return: the number of slots. */
 static unsigned reserve_all(struct gpu_client *a, struct raw_slot *s, unsigned max, int *ret_err)
 {
     unsigned n = 0;
@@ -118,7 +119,7 @@ static void test_memory_of_a_dead_process_waits_for_the_driver(void)
     victim = opened();
     held = gpu_publish(&victim, 1, NULL);
     reserved = gpu_reserve_soon(&victim, 2);
-    gpu_list_process(victim.pid); /* its kernels still run */
+    gpu_list_process(victim.pid); /* as if its kernels still ran */
     gpu_client_kill(&victim);
     gpu_wait_for_quarantined(2);
     n = reserve_all(&other, s, ALL + 1, &err);
@@ -126,8 +127,8 @@ static void test_memory_of_a_dead_process_waits_for_the_driver(void)
     CU_ASSERT_EQUAL(err, -ENOSPC);
     for (unsigned i = 0; i < n; i++)
         CU_ASSERT_TRUE_FATAL(s[i].slot != reserved.slot && s[i].slot != held.slot);
-    gpu_stays_quarantined(2);                              /* the delay is over, but the driver lists it */
-    CU_ASSERT_EQUAL(gpu_lease(&other, 1, &held, NULL), 0); /* its published page is an ordinary one */
+    gpu_stays_quarantined(2); /* the delay is over, but the driver lists the process */
+    CU_ASSERT_EQUAL(gpu_lease(&other, 1, &held, NULL), 0); /* its published page can be leased */
     CU_ASSERT_TRUE(gpu_reads(&other, 1, &held));
     gpu_list_process(0);
     gpu_wait_for_quarantined(0);
@@ -140,7 +141,7 @@ static void test_memory_of_a_dead_process_waits_for_the_driver(void)
     gpu_stop();
 }
 
-/* A reservation on the host expires: --lease-ms and several ticks have passed since the call. */
+/* Waits until a new reservation on the host has expired, so that --lease-ms has passed since the call. */
 static void wait_for_expiry(void)
 {
     struct chunk_key key = raw_key(1);
@@ -153,7 +154,10 @@ static void wait_for_expiry(void)
     raw_close_model(&host);
 }
 
-/* The driver does not list it, so it waits for the delay only: one that is longer than any test. */
+/*
+ * The driver does not list the dead process, so its memory waits only for the delay, which is
+ * longer than any test.
+ */
 static void test_memory_of_a_dead_process_waits_for_the_delay(void)
 {
     struct gpu_client victim;
@@ -173,7 +177,10 @@ static void test_memory_of_a_dead_process_waits_for_the_delay(void)
     raw_stop();
 }
 
-/* @setting: the list cannot be trusted, so the extent takes no new page and is freed with its last one. */
+/*
+ * With @setting the list of processes is unreliable, so the extent takes no new page and is freed
+ * with its last page.
+ */
 static void check_retired(const char *setting)
 {
     struct gpu_client victim, other;
@@ -204,7 +211,7 @@ static void check_retired(const char *setting)
     gpu_wait_for_extents(1);
     CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
     CU_ASSERT_EQUAL(gpu_lease(&other, 1, &page, NULL), -ENODATA);
-    CU_ASSERT_TRUE(gpu_reads(&other, 1, &page)); /* its own mapping keeps the memory */
+    CU_ASSERT_TRUE(gpu_reads(&other, 1, &page)); /* the client's mapping keeps the memory */
     CU_ASSERT_TRUE(gpu_client_end(&other));
     gpu_stop();
     assert(unsetenv(setting) == 0);
@@ -243,8 +250,7 @@ static void test_reservations_survive_their_connection(void)
     CU_ASSERT_EQUAL(gpu_commit(&a, 1, &first, &lease), 0); /* the reservation is still valid */
     third = gpu_reserve_soon(&a, 3);
     CU_ASSERT_EQUAL(third.err, 0);
-    CU_ASSERT_EQUAL(gpu_keep(&a, lease),
-                    0); /* reservations of the earlier connection that are not named end */
+    CU_ASSERT_EQUAL(gpu_keep(&a, lease), 0); /* unnamed reservations of the earlier connection end */
     CU_ASSERT_EQUAL(gpu_status().held_bytes, 2 * GPU_PAGE_BYTES);
     CU_ASSERT_EQUAL(gpu_commit(&a, 2, &second, NULL), -ESTALE);
     CU_ASSERT_EQUAL(gpu_fill(&a, 3, &third), 0);
@@ -324,8 +330,8 @@ static void test_lender_gets_its_extents_back(void)
     CU_ASSERT_EQUAL_FATAL(gpu_open(&lender, GPU_UUID), 0);
     CU_ASSERT_EQUAL(gpu_reserve(&lender, 1).err, -EAGAIN);
     CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=reclaim lender=uid-65534@gpu0 borrower=uid-0@gpu0"));
-    CU_ASSERT_EQUAL(gpu_get_extent(&lender, s[0].extent),
-                    -ENOENT); /* an extent of another tenant does not exist for it */
+    /* an extent of another tenant does not exist for it */
+    CU_ASSERT_EQUAL(gpu_get_extent(&lender, s[0].extent), -ENOENT);
     for (unsigned i = 0; i < n; i++)
         CU_ASSERT_EQUAL(gpu_abort(&borrower, &s[i]), 0);
     got = gpu_publish(&lender, 1, NULL);
@@ -346,8 +352,8 @@ static void test_quota_of_the_device(void)
     unsigned n;
     int err;
 
-    gpu_start(
-        (const char *const[]){"--gpu-quota-bytes=42240", NULL}); /* ten pages; the arena is in host memory */
+    /* ten pages; the arena counts in host memory */
+    gpu_start((const char *const[]){"--gpu-quota-bytes=42240", NULL});
     a = opened();
     n = reserve_all(&a, s, 11, &err);
     CU_ASSERT_EQUAL(n, 10);
@@ -360,7 +366,9 @@ static void test_quota_of_the_device(void)
 
 /* ---- missing memory and descriptors ---- */
 
-/* Two extents can be made, then the GPU is full: pages without a hold make room, held ones do not. */
+/*
+ * Two extents can be created, then the GPU is full: unheld pages are evicted to make room, held ones are not.
+ */
 static void test_out_of_gpu_memory(void)
 {
     static struct raw_slot s[ALL];
@@ -376,7 +384,7 @@ static void test_out_of_gpu_memory(void)
     CU_ASSERT_EQUAL(err, -ENOSPC);
     CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=extent-not-created"));
     CU_ASSERT_EQUAL(gpu_abort(&a, &s[0]), 0);
-    for (unsigned i = 0; i < 3; i++) { /* one slot for three pages, one after the other */
+    for (unsigned i = 0; i < 3; i++) { /* three pages use one slot, one after the other */
         uint64_t lease;
 
         (void) gpu_publish(&a, 9000 + i, &lease);
@@ -402,7 +410,8 @@ static void test_mover_killed_repeatedly(void)
     page = gpu_publish(&a, 1, NULL);
     f = gpu_status();
     CU_ASSERT_TRUE_FATAL(f.mover_pid > 0);
-    CU_ASSERT_EQUAL(kill((pid_t) f.mover_pid, SIGSTOP), 0); /* an extent is asked for and not made */
+    /* the mover has a request for an extent and does not answer */
+    CU_ASSERT_EQUAL(kill((pid_t) f.mover_pid, SIGSTOP), 0);
     while ((err = gpu_reserve(&b, 5000 + (uint64_t) ++s[0].slot).err) == 0 && s[0].slot < ALL)
         ;
     CU_ASSERT_EQUAL(err, -EAGAIN);
@@ -418,7 +427,7 @@ static void test_mover_killed_repeatedly(void)
     gpu_stop();
 }
 
-/* No descriptor is left, for an extent that the mover made or for a client. Both work later. */
+/* No descriptor is left, for an extent of the mover or for a client. Both succeed later. */
 static void test_no_descriptors_left(void)
 {
     struct gpu_client a;

@@ -22,7 +22,7 @@
 
 const char test_suite[] = "gpu_raw";
 
-/* A session on the GPU, whose driver this process never opens. */
+/* Opens a session on the GPU; this process never opens the driver. */
 static struct raw_model open_on_gpu(void)
 {
     struct raw_model m;
@@ -32,7 +32,7 @@ static struct raw_model open_on_gpu(void)
     return m;
 }
 
-/* Appends chunk @n of a sequence of its own, again while an extent is being made or a mover starts. */
+/* Appends chunk @n of a new sequence, repeated while an extent is being created or a mover starts. */
 static int append_soon(struct raw_model *m, uint32_t n, uint64_t *ret_lease)
 {
     int r = -EAGAIN;
@@ -84,8 +84,8 @@ static void test_pages_are_those_of_the_host(void)
     }
     for (uint32_t i = 0; i < N; i++)
         CU_ASSERT_TRUE_FATAL(read_the_same(&gpu, on_gpu[i], &host, on_host[i]));
-    CU_ASSERT_FALSE(read_the_same(&gpu, on_gpu[0], &host, on_host[1])); /* it can tell */
-    CU_ASSERT_EQUAL(append_soon(&gpu, 7, &again), 0);                   /* found */
+    CU_ASSERT_FALSE(read_the_same(&gpu, on_gpu[0], &host, on_host[1])); /* the comparison finds differences */
+    CU_ASSERT_EQUAL(append_soon(&gpu, 7, &again), 0);                   /* finds the page */
     CU_ASSERT_TRUE(read_the_same(&gpu, again, &host, on_host[7]));
     CU_ASSERT_EQUAL(gpu_status().pages, N);
     raw_close_model(&gpu);
@@ -152,15 +152,15 @@ static void test_pages_of_others(void)
 }
 
 /*
- * The device is lost while a page is copied to it: its extent takes no new page, everything else works with
- * another mover.
+ * The device is lost while a page is copied to it: the page's extent takes no new page, and everything else
+ * works with another mover.
  */
 static void test_device_lost_during_copy(void)
 {
     struct raw_model gpu, host;
     uint64_t lease[2], on_host;
 
-    CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", "cuMemcpyHtoD_v2:2:719", 1), 0); /* of every mover */
+    CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", "cuMemcpyHtoD_v2:2:719", 1), 0); /* in every mover */
     gpu_start(NULL);
     gpu = open_on_gpu();
     host = raw_model_open();
@@ -170,7 +170,7 @@ static void test_device_lost_during_copy(void)
     CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, 2, &lease[1]), 0);
     CU_ASSERT_EQUAL(gpu_status().extent_bytes, 2 * GPU_EXTENT_BYTES);
     CU_ASSERT_EQUAL_FATAL(append_soon(&host, 1, &on_host), 0);
-    CU_ASSERT_TRUE(read_the_same(&gpu, lease[0], &host, on_host)); /* it is held, so it stays */
+    CU_ASSERT_TRUE(read_the_same(&gpu, lease[0], &host, on_host)); /* the page is held, so it stays */
     CU_ASSERT_TRUE(gpu_status().mover_restarts >= 1);
     CU_ASSERT_EQUAL(raw_release(&gpu, lease[0]), 0);
     gpu_wait_for_extents(1);
@@ -195,8 +195,8 @@ static int receive_err(struct raw_model *m)
 }
 
 /*
- * The mover is killed repeatedly while pages are made and read: a client that repeats its request gets the
- * right pages.
+ * The mover is killed repeatedly while pages are written and read: a client that repeats its request
+ * gets the right pages.
  */
 static void test_the_mover_is_killed(void)
 {
@@ -210,10 +210,10 @@ static void test_the_mover_is_killed(void)
         uint64_t on_gpu, on_host;
         pid_t mover = (pid_t) gpu_status().mover_pid;
 
-        raw_send_append(&gpu, 1000 * i); /* sent, or not yet */
+        raw_send_append(&gpu, 1000 * i); /* the mover may die before or after it gets the copy */
         if (mover > 0)
             CU_ASSERT_TRUE(kill(mover, SIGKILL) == 0 || errno == ESRCH);
-        (void) receive_err(&gpu); /* one answer, either one */
+        (void) receive_err(&gpu); /* the answer may be an error */
         CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, i, &on_gpu), 0);
         CU_ASSERT_EQUAL_FATAL(append_soon(&host, i, &on_host), 0);
         CU_ASSERT_TRUE(read_the_same(&gpu, on_gpu, &host, on_host));
@@ -226,7 +226,10 @@ static void test_the_mover_is_killed(void)
     raw_stop();
 }
 
-/* Waits until the daemon has read everything, so that it meets later requests of other connections later. */
+/*
+ * Waits until the daemon has read all requests, so that it reads later requests of
+ * other connections after them.
+ */
 static void wait_until_read(const struct raw_model *m)
 {
     int unread = 1;
@@ -236,7 +239,7 @@ static void wait_until_read(const struct raw_model *m)
     CU_ASSERT_EQUAL_FATAL(unread, 0);
 }
 
-/* The mover is stopped: as many pages as the daemon copies at one time wait for it, one more gets -EAGAIN. */
+/* The mover is stopped: RAW_STAGES_MAX pages wait for it, and one more gets -EAGAIN. */
 static void test_limit_of_copies(void)
 {
     enum { CONNECTIONS = RAW_STAGES_MAX / JOBS_PER_CONNECTION_MAX };

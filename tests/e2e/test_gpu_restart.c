@@ -1,6 +1,6 @@
 /*
  * A pool on a GPU over the daemon's death: descriptors and records are in the supervisor's store, the memory
- * is the driver's. kvcobrad is killed unless a case ends it.
+ * is the driver's. kvcobrad is killed, except where a case ends it in order.
  */
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -50,7 +50,7 @@ static void kill_and_start(void)
     CU_ASSERT_FATAL(supervisor_again());
 }
 
-/* Leases when the mover runs again. */
+/* Leases a page, repeated until the mover runs again. */
 static int lease_soon(struct gpu_client *a, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease)
 {
     int r = gpu_lease(a, n, s, ret_lease);
@@ -94,7 +94,7 @@ static void test_pages_survive_bit_identical(void)
     finish();
 }
 
-/* RESERVE and COMMIT of an existing key lead to a lease, too. */
+/* Also before a lease that RESERVE and COMMIT of an existing key give. */
 static void test_checked_before_every_first_lease(void)
 {
     struct gpu_client a, b;
@@ -108,7 +108,7 @@ static void test_checked_before_every_first_lease(void)
     CU_ASSERT_TRUE(gpu_client_end(&a));
     kill_and_start();
     b = opened();
-    found = gpu_reserve_soon(&b, 1); /* it is damaged and dropped, so a new one can be reserved */
+    found = gpu_reserve_soon(&b, 1); /* the damaged page was dropped, so its key can be reserved */
     CU_ASSERT_EQUAL(found.err, 0);
     CU_ASSERT_FALSE(found.exists);
     CU_ASSERT_EQUAL(gpu_damaged_pages(), 1);
@@ -188,7 +188,7 @@ static void test_holds_and_reservations_resume(void)
     finish();
 }
 
-/* The stored record of a reserved slot. */
+/* Changes the stored record of a reserved slot, as if a job were copying to it. */
 static void record_is_being_copied(const struct raw_slot *s)
 {
     int fd = supervisor_stored_fd("kvc-slots-");
@@ -230,7 +230,7 @@ static void test_daemon_died_during_copy(void)
     CU_ASSERT_EQUAL(gpu_commit(&a, 2, &s, NULL), -ESTALE);
     CU_ASSERT_EQUAL(gpu_bye(&a), 0);
     CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES);
-    kill_and_start(); /* again: it still waits */
+    kill_and_start(); /* the second restart: the slot still waits */
     CU_ASSERT_EQUAL(gpu_status().held_bytes, GPU_PAGE_BYTES);
     gpu_wait_for_held(0);
     CU_ASSERT_EQUAL(gpu_status().retired_extents, 0);
@@ -242,7 +242,7 @@ static void test_daemon_died_during_copy(void)
     finish();
 }
 
-/* Its client died while no daemon ran: the stored pidfd shows it. */
+/* The client dies while no daemon runs: the stored pidfd shows its exit. */
 static void test_client_died_during_restart(void)
 {
     struct gpu_client victim;
@@ -258,7 +258,7 @@ static void test_client_died_during_restart(void)
     CU_ASSERT_FATAL(supervisor_again());
     gpu_wait_for_quarantined(2);
     gpu_stays_quarantined(2);
-    kill_and_start(); /* once more: it waits on */
+    kill_and_start(); /* the second restart: the slots still wait */
     gpu_wait_for_quarantined(2);
     gpu_list_process(0);
     gpu_wait_for_quarantined(0);
@@ -268,7 +268,7 @@ static void test_client_died_during_restart(void)
     finish();
 }
 
-/* Neither its process nor its descriptor exists: the end of its kernels is unknown. */
+/* Neither the process nor its stored pidfd exists: the end of its kernels is unknown. */
 static void test_client_without_process_and_pidfd(void)
 {
     struct gpu_client victim, reader;
@@ -324,7 +324,7 @@ static void test_a_retired_extent_stays_retired(void)
     finish();
 }
 
-/* Started without a mover, the device is missing: its stored state waits until there is one. */
+/* A daemon that starts without a mover has no device: the stored state waits until a mover opens it. */
 static void test_an_unavailable_device_keeps_its_pages(void)
 {
     const char **args;
@@ -340,7 +340,7 @@ static void test_an_unavailable_device_keeps_its_pages(void)
     supervisor_kill();
     gpu_disconnect(&a);
     (void) snprintf(option, sizeof(option), "--mover=%s/kvcobra-mover", raw_daemon.folder);
-    args = (const char **) gpu_args(NULL); /* the array of the supervisor */
+    args = (const char **) gpu_args(NULL); /* the supervisor's array of options */
     args[0] = option;
     CU_ASSERT_FATAL(supervisor_again());
     CU_ASSERT_EQUAL(gpu_status().pages, 1);
@@ -360,7 +360,7 @@ static void test_an_unavailable_device_keeps_its_pages(void)
     finish();
 }
 
-/* The mover dies during a check: the daemon repeats it, and trusts nothing meanwhile. */
+/* The mover dies during a check: the daemon repeats the check, and grants no page meanwhile. */
 static void test_the_mover_dies_while_it_checks(void)
 {
     struct gpu_client a, b;
@@ -384,8 +384,8 @@ static void test_the_mover_dies_while_it_checks(void)
 }
 
 /*
- * An orderly end and start, and twenty kills with work between: everything that was published is there and
- * right.
+ * An orderly end and start, and twenty kills with work between: everything that was published
+ * is there and right.
  */
 static void test_kill_loop(void)
 {
@@ -421,7 +421,10 @@ static void test_kill_loop(void)
     finish();
 }
 
-/* Its owner may have ended: pages in it are not found, and holds there are dropped. Everything else stays. */
+/*
+ * The owner of external memory may have ended: pages in it are not found, and holds there are dropped.
+ * Everything else stays.
+ */
 static void test_external_memory_is_not_persistent(void)
 {
     enum { PER_EXTENT = 16 * 31, LENT = 2 << 20 };

@@ -2,9 +2,9 @@
  * Processes that use a GPU's pool at random and die at any moment, a mover and a daemon that are killed, a
  * driver that still lists dead processes; kvcobrad checks its accounts after every message.
  *
- * At all times a leased page has the bytes of its key, and what a process wrote into its reserved slot is
- * there until it commits it. At the end nothing is held, waiting or retired, and no page was found damaged.
- * KVC_STRESS_SECONDS=N makes it longer.
+ * At all times a leased page has the bytes of its key, and the bytes that a process wrote into its reserved
+ * slot stay until it commits. At the end nothing is held, quarantined or retired, and no page was found
+ * damaged. KVC_STRESS_SECONDS=N makes the test longer.
  */
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -24,7 +24,7 @@ const char test_suite[] = "gpu_stress";
 
 enum { CLIENTS = 4, RESERVED_MAX = 8, HELD_MAX = 24, KNOWN = 256, CHUNKS = 1500, MOVERS_KILLED_MAX = 3 };
 
-struct thing { /* a page or a slot, and the lease on it */
+struct leased_page { /* a page or a slot, and the lease on it */
     uint64_t n, lease;
     struct raw_slot slot;
 };
@@ -32,18 +32,18 @@ struct thing { /* a page or a slot, and the lease on it */
 struct client {
     struct gpu_client client;
     bool connected;
-    struct thing reserved[RESERVED_MAX], held[HELD_MAX];
+    struct leased_page reserved[RESERVED_MAX], held[HELD_MAX];
     size_t n_reserved, n_held;
 };
 
 static struct client clients[CLIENTS];
-static struct thing known[KNOWN]; /* the last ones published */
+static struct leased_page known[KNOWN]; /* the last ones published */
 static size_t n_known;
 static unsigned n_published, n_leased, n_killed, n_movers, n_daemons;
 
-static struct thing drop(struct thing *list, size_t *n, size_t i)
+static struct leased_page drop(struct leased_page *list, size_t *n, size_t i)
 {
-    struct thing x = list[i];
+    struct leased_page x = list[i];
 
     list[i] = list[--*n];
     return x;
@@ -51,16 +51,16 @@ static struct thing drop(struct thing *list, size_t *n, size_t i)
 
 static void note_known(uint64_t n, const struct raw_slot *s)
 {
-    known[n_known++ % KNOWN] = (struct thing){.n = n, .slot = *s};
+    known[n_known++ % KNOWN] = (struct leased_page){.n = n, .slot = *s};
 }
 
 /*
- * A mover that is killed while it opens the device makes it unavailable for a second, but not for clients
- * that resume.
+ * A mover that is killed while it opens the device makes the device unavailable for a second, but not for
+ * clients that resume.
  */
 static void connect_client(struct client *c)
 {
-    bool resumes = c->n_reserved + c->n_held > 0; /* without it the session ended with its connection */
+    bool resumes = c->n_reserved + c->n_held > 0; /* a session without pages ended with its connection */
     int r = resumes ? gpu_resume(&c->client) : gpu_open(&c->client, GPU_UUID);
 
     CU_ASSERT_TRUE_FATAL(r == 0 || (r == -ENODEV && !resumes));
@@ -92,19 +92,19 @@ static void reserve(struct client *c)
     }
     if (s.exists) {
         if (c->n_held < HELD_MAX && gpu_commit(&c->client, n, &s, &lease) == 0)
-            c->held[c->n_held++] = (struct thing){n, lease, s};
+            c->held[c->n_held++] = (struct leased_page){n, lease, s};
         return;
     }
     CU_ASSERT_EQUAL_FATAL(gpu_fill(&c->client, n, &s), 0);
     if (c->n_reserved < RESERVED_MAX)
-        c->reserved[c->n_reserved++] = (struct thing){n, 0, s};
+        c->reserved[c->n_reserved++] = (struct leased_page){n, 0, s};
     else
         CU_ASSERT_EQUAL_FATAL(gpu_abort(&c->client, &s), 0);
 }
 
 static void commit(struct client *c)
 {
-    struct thing x;
+    struct leased_page x;
     int r;
 
     if (c->n_reserved == 0 || c->n_held == HELD_MAX)
@@ -118,7 +118,7 @@ static void commit(struct client *c)
     for (size_t i = 0; i < c->n_reserved; i++)
         if (c->reserved[i].slot.generation == x.slot.generation)
             (void) drop(c->reserved, &c->n_reserved, i);
-    /* Another process's page may have won: then the lease is on that one, which RESERVE names. */
+    /* Another process's page may have been first: then the lease is on that page, which RESERVE names. */
     x.slot = gpu_reserve(&c->client, x.n);
     CU_ASSERT_TRUE_FATAL(x.slot.err == 0 && x.slot.exists);
     CU_ASSERT_TRUE_FATAL(gpu_reads(&c->client, x.n, &x.slot));
@@ -129,7 +129,7 @@ static void commit(struct client *c)
 
 static void lease(struct client *c)
 {
-    struct thing x;
+    struct leased_page x;
     int r;
 
     if (n_known == 0 || c->n_held == HELD_MAX)
@@ -150,7 +150,7 @@ static void release(struct client *c)
         CU_ASSERT_EQUAL_FATAL(
             gpu_release(&c->client, drop(c->held, &c->n_held, test_rand_below(c->n_held)).lease), 0);
     if (c->n_reserved > 0 && test_rand_below(4) == 0) {
-        struct thing x = drop(c->reserved, &c->n_reserved, test_rand_below(c->n_reserved));
+        struct leased_page x = drop(c->reserved, &c->n_reserved, test_rand_below(c->n_reserved));
 
         CU_ASSERT_EQUAL_FATAL(gpu_abort(&c->client, &x.slot), 0);
     }
@@ -204,7 +204,8 @@ static void kill_mover(void)
 {
     struct gpu_status f = gpu_status();
 
-    if (f.mover_pid == 0 || n_movers == MOVERS_KILLED_MAX) /* the next one starts later each time */
+    if (f.mover_pid == 0 ||
+        n_movers == MOVERS_KILLED_MAX) /* each death doubles the wait for the next mover */
         return;
     (void) kill((pid_t) f.mover_pid, SIGKILL);
     n_movers++;

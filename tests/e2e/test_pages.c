@@ -1,6 +1,6 @@
 /*
- * The life of a page in the real daemon, without the library: correct messages, forbidden ones, and what a
- * dead client leaves.
+ * The life of a page in the real daemon, without the library: correct messages, forbidden ones, and the pages
+ * of dead clients.
  */
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -44,7 +44,7 @@ static void test_publish_and_find(void)
     CU_ASSERT_EQUAL(index_lookup(&reader, &keys[0], &hit), INDEX_MISS);
     for (uint64_t n = 0; n < 2; n++)
         CU_ASSERT_EQUAL(raw_publish(&a, n, &slots[n], NULL), 0);
-    /* B sees it in the index without a message, and may read it after the grant. */
+    /* B finds the page in the index without a message, and may read it after the grant. */
     CU_ASSERT_EQUAL(index_lookup(&reader, &keys[1], &hit), INDEX_FOUND);
     CU_ASSERT_EQUAL(hit.slot, slots[1].slot);
     CU_ASSERT_EQUAL(hit.generation, slots[1].generation);
@@ -53,8 +53,8 @@ static void test_publish_and_find(void)
     CU_ASSERT_EQUAL(granted, 2);
     extent = raw_map_extent(&b, slots[1].extent, &bytes);
     CU_ASSERT_EQUAL(slots[1].bytes % 128, 0);
-    CU_ASSERT(memcmp(extent + slots[1].offset, a.arena, slots[1].bytes) ==
-              0); /* the page that was written last */
+    /* the page that was written last */
+    CU_ASSERT(memcmp(extent + slots[1].offset, a.arena, slots[1].bytes) == 0);
     (void) munmap(extent, bytes);
     CU_ASSERT_EQUAL(raw_held_pages(), 2);
     CU_ASSERT_EQUAL(raw_release(&b, lease), 0);
@@ -86,7 +86,7 @@ static void test_first_committer_wins(void)
     CU_ASSERT(again.exists);
     CU_ASSERT_EQUAL(again.slot, of_a.slot);
     CU_ASSERT_EQUAL(again.generation, of_a.generation);
-    CU_ASSERT_EQUAL(raw_commit(&b, &again, &key, 0, NULL), 0); /* only takes another lease */
+    CU_ASSERT_EQUAL(raw_commit(&b, &again, &key, 0, NULL), 0); /* takes another lease, publishes nothing */
     CU_ASSERT_EQUAL(raw_release(&a, lease_a), 0);
     CU_ASSERT_EQUAL(raw_release(&b, lease_b), 0);
     CU_ASSERT_EQUAL(raw_held_pages(), 1);
@@ -100,7 +100,7 @@ static void test_bad_pages_are_refused(void)
 {
     static const struct {
         size_t byte;
-        bool fix_crc; /* a consistent header with false claims */
+        bool fix_crc; /* corrects the header's checksum after the change */
     } cases[] = {{0, true},   {4, true},   {6, true},    {8, true},    {40, true},   {72, true},
                  {88, true},  {90, true},  {92, true},   {94, true},   {96, true},   {104, true},
                  {112, true}, {116, true}, {124, false}, {128, false}, {1000, false}};
@@ -126,7 +126,7 @@ static void test_bad_pages_are_refused(void)
     CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, m.arena_bytes - slot.bytes + 1, NULL), -EINVAL);
     CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, UINT64_MAX, NULL), -EINVAL);
     CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, 0, NULL), 0);
-    CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, 0, NULL), 0); /* twice: published already, one more lease */
+    CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, 0, NULL), 0); /* published already: one more lease */
     raw_close_model(&m);
     raw_stop();
 }
@@ -145,8 +145,8 @@ static void test_sinks_must_be_finite(void)
     slot = raw_reserve(&m, &key, PAGE_FIRST);
     raw_write_page(&m, raw_table, &key, PAGE_FIRST, 0, 5);
     header = m.arena;
-    memcpy(header + PAGE_HEADER_BYTES + l.payload_bytes[PAGE_FIRST] - 2, "\x00\x7c",
-           2); /* the last sink: infinity */
+    /* the last sink: infinity */
+    memcpy(header + PAGE_HEADER_BYTES + l.payload_bytes[PAGE_FIRST] - 2, "\x00\x7c", 2);
     {
         uint32_t crc = crc32c(header + PAGE_HEADER_BYTES, l.payload_bytes[PAGE_FIRST]);
 
@@ -227,7 +227,7 @@ static void test_lease_run_ends_with_a_reason(void)
     raw_stop();
 }
 
-/* A pool of one extent: held pages are never evicted, others are, and ghosts report them. */
+/* In a pool of one extent held pages are never evicted; others are, and ghosts give the reason. */
 static void test_full_pool(void)
 {
     const char *const args[] = {"--pool-bytes=256K", "--extent-bytes=256K", "--span-bytes=64K",
@@ -248,7 +248,7 @@ static void test_full_pool(void)
     CU_ASSERT_EQUAL(raw_publish(&m, 1000, &more, NULL), -ENOSPC); /* everything is held */
     CU_ASSERT_EQUAL(raw_lease_one(&m, 1, &slots[1], &lease, &reason), 1);
     CU_ASSERT_EQUAL(raw_release(&m, leases[1]), 0);
-    CU_ASSERT_EQUAL(raw_publish(&m, 1000, &more, NULL), -ENOSPC); /* one lease of two is left */
+    CU_ASSERT_EQUAL(raw_publish(&m, 1000, &more, NULL), -ENOSPC); /* the page has another lease */
     CU_ASSERT_EQUAL(raw_release(&m, leases[2]), 0);
     CU_ASSERT_EQUAL(raw_publish(&m, 1000, &more, NULL), 0); /* page 2 made room */
     CU_ASSERT_EQUAL(more.slot, slots[2].slot);
@@ -259,7 +259,7 @@ static void test_full_pool(void)
     raw_stop();
 }
 
-/* limit - 1, limit, limit + 1 of the quota in bytes: an arena and exactly two pages. */
+/* Quotas of an arena and two pages, less a byte, exactly, and more a byte. */
 static void test_quota(void)
 {
     struct raw_slot slots[3];
@@ -296,54 +296,58 @@ static long now_ms(void)
 }
 
 /*
- * Renews @m, without a message, until the reservation of a session that is silent has expired; then asks for
- * the busy bytes. Return: the longest time without a renewal, in ms: on a busy machine this process may be
- * the silent one.
+ * Renews @m, without a message, until the reservation of a silent session has expired; then reads the busy
+ * bytes. @last_ms: the last sign of life of @m. Return: the longest time without a renewal, in ms: on a busy
+ * machine this process may itself be silent.
  */
-static long renew_while_another_expires(struct raw_model *m, uint64_t *ret_busy)
+static long renew_while_another_expires(struct raw_model *m, long last_ms, uint64_t *ret_busy)
 {
     struct session_page *p = (struct session_page *) m->session;
     struct raw_model silent = raw_model_open();
     struct chunk_key key = raw_key(6);
-    long longest = 0, last = now_ms();
+    long longest_ms = 0;
 
     CU_ASSERT_EQUAL_FATAL(raw_reserve(&silent, &key, PAGE_REST).err, 0);
     for (struct wait w = wait_begin(); !daemon_logged(&raw_daemon, "event=expired") && wait_again(&w);) {
         long now = now_ms();
 
         (void) atomic_fetch_add(&p->renewals, 1);
-        longest = now - last > longest ? now - last : longest;
-        last = now;
+        longest_ms = now - last_ms > longest_ms ? now - last_ms : longest_ms;
+        last_ms = now;
     }
     CU_ASSERT(daemon_logged(&raw_daemon, "event=expired"));
     *ret_busy = raw_busy_bytes();
-    last = now_ms() - last;
+    last_ms = now_ms() - last_ms;
     raw_close_model(&silent);
-    return last > longest ? last : longest;
+    return last_ms > longest_ms ? last_ms : longest_ms;
 }
 
-/* The grants and reservations of a silent client end; its holds stay until it is gone. Renewals keep them
- * alive. */
+/*
+ * The grants and reservations of a silent client end, and its holds stay until it is gone. Renewals keep
+ * reservations alive. The lease time is far longer than a busy machine delays a message, and the case waits
+ * for the end of a reservation, not for a time.
+ */
 static void test_expiry(void)
 {
-    enum { LEASE_MS = 200 };
-    const char *const args[] = {"--lease-ms=200", NULL};
+    enum { LEASE_MS = 3000 };
+    const char *const args[] = {"--lease-ms=3000", NULL};
     struct chunk_key key = raw_key(5);
     struct raw_slot page, reserved;
     struct raw_model m;
-    uint64_t busy, busy_later;
-    long silent_ms;
+    uint64_t held, busy;
+    long reserved_ms, silent_ms;
 
     raw_start(DAEMON_BY_FD, args);
     m = raw_model_open();
     CU_ASSERT_EQUAL(raw_publish(&m, 1, &page, NULL), 0);
-    reserved = raw_reserve(&m, &key, PAGE_REST);
     CU_ASSERT_EQUAL(raw_held_pages(), 1);
-    busy = raw_busy_bytes();
-    silent_ms = renew_while_another_expires(&m, &busy_later);
-    CU_ASSERT(busy_later >= busy || silent_ms > LEASE_MS / 2);
-    raw_wait_for_busy_bytes(busy /
-                            2); /* the reservation ends, the page's hold stays; both are of one class */
+    held = raw_busy_bytes();
+    reserved_ms = now_ms();
+    reserved = raw_reserve(&m, &key, PAGE_REST);
+    CU_ASSERT_EQUAL(reserved.err, 0);
+    silent_ms = renew_while_another_expires(&m, reserved_ms, &busy);
+    CU_ASSERT(busy > held || silent_ms > LEASE_MS / 2); /* the reservation of @m is alive */
+    raw_wait_for_busy_bytes(held);                      /* it expired without renewals; the hold stays */
     CU_ASSERT_EQUAL(raw_held_pages(), 1);
     raw_write_page(&m, raw_table, &key, PAGE_REST, 0, 1);
     CU_ASSERT_EQUAL(raw_commit(&m, &reserved, &key, 0, NULL), -ESTALE);
@@ -351,7 +355,7 @@ static void test_expiry(void)
     raw_stop();
 }
 
-/* SIGKILL between: pages, reservations and arena of the dead process are freed, its committed page stays. */
+/* A client is killed: its holds, reservations and arena are freed, and its committed page stays. */
 static void test_killed_client(void)
 {
     struct raw_slot page, slot;
@@ -441,7 +445,7 @@ static void test_disconnect_keeps_holds_and_resumes(void)
     raw_stop();
 }
 
-/* An arena with a hole instead of the page reads as zeros: refused, and the daemon lives. */
+/* An arena with a hole instead of the page reads as zeros: the page is refused, and the daemon continues. */
 static void test_punched_arena(void)
 {
     struct chunk_key key = raw_key(5);

@@ -28,7 +28,7 @@ static void start(const char *const *args)
     CU_ASSERT_FATAL(daemon_start(&daemon_, DAEMON_BY_FD, args));
 }
 
-/* In all cases the daemon serves a new client, and ends cleanly. */
+/* Checks that the daemon serves a new client and ends cleanly. */
 static void still_serves_then_stop(void)
 {
     int fd = raw_open(daemon_.socket);
@@ -157,8 +157,8 @@ static void test_empty_and_oversized_close(void)
 static void test_unknown_request(void)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
-    static const uint8_t id_and_field[] = {0x08, 0x2a, 0xfa,
-                                           0x3f}; /* id = 42; field 1023, length-delimited */
+    /* id = 42; field 1023, length-delimited */
+    static const uint8_t id_and_field[] = {0x08, 0x2a, 0xfa, 0x3f};
     size_t payload = sizeof(packet) - sizeof(id_and_field) - 3, n = sizeof(id_and_field);
     Kvcobra__Reply *reply = NULL;
     struct wire_packet p;
@@ -218,8 +218,8 @@ static void test_descriptors_from_clients_are_closed(void)
 }
 
 /*
- * More descriptors than a packet may have: control data is truncated, the connection ends, no descriptor
- * stays open.
+ * More descriptors than a packet may have: control data is truncated, the connection ends,
+ * no descriptor stays open.
  */
 static void test_too_many_descriptors_close(void)
 {
@@ -245,7 +245,7 @@ static void test_too_many_descriptors_close(void)
     CU_ASSERT_EQUAL(sendmsg(fd, &msg, MSG_NOSIGNAL), 1);
     CU_ASSERT(raw_is_closed(fd));
     (void) close(fd);
-    (void) close(raw_open(daemon_.socket)); /* a whole round of the loop later */
+    (void) close(raw_open(daemon_.socket)); /* a whole pass of the loop later */
     CU_ASSERT(n_descriptors_of(daemon_.pid) <= before);
     still_serves_then_stop();
 }
@@ -309,7 +309,7 @@ static void test_slow_handshake_is_closed(void)
     half = raw_connect(daemon_.socket);
     r = raw_hello(half);
     for (struct wait w = wait_begin(); r == 1 && wait_again(&w);
-         r = raw_hello(half)) { /* this process was too slow */
+         r = raw_hello(half)) { /* this process was too slow for --handshake-ms */
         (void) close(half);
         half = raw_connect(daemon_.socket);
     }
@@ -337,7 +337,10 @@ static void test_connection_limit(void)
     CU_ASSERT_EQUAL(list_tables(fds[2]), 0); /* the others are not disturbed */
     for (int i = 0; i < 3; i++)
         (void) close(fds[i]);
-    /* The daemon learns of the closed ones by events of its own, so this repeats until there is room. */
+    /*
+     * The daemon handles the closed connections at a later event, so raw_open_on() repeats
+     * until there is room.
+     */
     (void) close(raw_open_on(daemon_.socket, NULL));
     CU_ASSERT(daemon_stop(&daemon_));
 }
@@ -359,8 +362,8 @@ static void test_session_limit(void)
 }
 
 /*
- * Sends requests and never reads: the queue of replies is limited, the connection is closed, others are
- * served meanwhile.
+ * Sends requests and never reads: the queue of replies is limited, the connection is closed,
+ * others are served meanwhile.
  */
 static void test_client_that_never_reads(void)
 {

@@ -1,4 +1,4 @@
-/* APPEND_RAW and READ_RAW: refused requests, and what clients leave that end between. */
+/* APPEND_RAW and READ_RAW: refused requests, and clients that die meanwhile. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static void test_read_refusals(void)
 }
 
 /* A process dies while threads encode for it. */
-static void die_in_between(uint32_t i)
+static void die_while_encoding(uint32_t i)
 {
     pid_t pid = fork();
 
@@ -105,7 +105,7 @@ static void test_clients_die(void)
 
     raw_start(DAEMON_BY_PATH, NULL);
     for (uint32_t i = 0; i < 20; i++)
-        die_in_between(i);
+        die_while_encoding(i);
     raw_wait_for_no_sessions();
     status = raw_status();
     n_pages = status->status->spaces[0]->pages;
@@ -131,14 +131,15 @@ static void test_clients_die(void)
 }
 
 /*
- * More requests at a time than one connection may have: the others get -EAGAIN, and every request gets an
- * answer.
+ * More requests at a time than one connection may have: the others get -EAGAIN, and every
+ * request gets an answer.
  */
 static void test_pipelining(void)
 {
     enum {
+        /* at most EV_SEND_QUEUE_MAX replies, if all come in one pass of the loop */
         N = JOBS_PER_CONNECTION_MAX + 6
-    }; /* within EV_SEND_QUEUE_MAX replies, if all come in one round of the loop */
+    };
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
     unsigned n_ok = 0, n_again = 0;
     struct raw_model m;

@@ -1,5 +1,6 @@
-/* The pool over restarts: the daemon is killed, and everything committed and everything held is still
- * there. */
+/*
+ * The pool over restarts: the daemon is killed, and everything committed and everything held is still there.
+ */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -44,7 +45,7 @@ static void restart(void)
     CU_ASSERT_FATAL(supervisor_again());
 }
 
-/* Page @n as raw_publish() wrote it, compared with an extent's bytes. */
+/* Compares an extent's bytes with page @n as raw_publish() wrote it. */
 static bool is_page(struct raw_model *m, uint64_t n, const struct raw_slot *s)
 {
     struct chunk_key key = raw_key(n);
@@ -67,7 +68,9 @@ static char *restart_kind(void)
     return kind;
 }
 
-/* Ended in order and killed: the same pages at the same offsets, found by the same keys. */
+/*
+ * After an orderly end and after SIGKILL the same pages are at the same offsets, and the same keys find them.
+ */
 static void test_pages_survive(void)
 {
     enum { N = 2000 }; /* the index grows in the middle of a span */
@@ -95,8 +98,8 @@ static void test_pages_survive(void)
         } else {
             restart();
         }
-        CU_ASSERT_EQUAL(raw_held_pages(),
-                        N / 2); /* this process still holds them, also if another one connects */
+        /* this process still holds them, also if another one connects */
+        CU_ASSERT_EQUAL(raw_held_pages(), N / 2);
         m = raw_model_open();
         for (uint64_t n = 0; n < N; n++) {
             CU_ASSERT(raw_lease_one(&m, n, &slots[n], &lease, &reason));
@@ -109,10 +112,7 @@ static void test_pages_survive(void)
     finish();
 }
 
-/*
- * A client that never noticed the restart: its mapped pages are not overwritten by anything that the next
- * daemon stores.
- */
+/* A client does not notice the restart: the next daemon never stores anything over its mapped pages. */
 static void test_hold_is_honoured(void)
 {
     struct raw_slot held, other;
@@ -133,7 +133,7 @@ static void test_hold_is_honoured(void)
     for (uint64_t n = 2; n < 300; n++) { /* five times the size of the pool */
         CU_ASSERT_EQUAL_FATAL(raw_publish(&next, n, &other, &lease), 0);
         CU_ASSERT(other.slot != held.slot);
-        CU_ASSERT(other.generation > last); /* never lower */
+        CU_ASSERT(other.generation > last); /* generations continue */
         last = other.generation;
         CU_ASSERT_EQUAL(raw_release(&next, lease), 0);
     }
@@ -144,15 +144,15 @@ static void test_hold_is_honoured(void)
     finish();
 }
 
-/* A process that holds a page, until the pipe closes. */
+/* Starts a process that holds a page until the pipe closes. */
 static pid_t start_holder(int *ret_pipe)
 {
     int to_child[2], from_child[2];
     pid_t pid;
     char byte;
 
-    assert(pipe2(to_child, O_CLOEXEC) == 0 &&
-           pipe2(from_child, O_CLOEXEC) == 0); /* not inherited by later daemons */
+    /* not inherited by later daemons */
+    assert(pipe2(to_child, O_CLOEXEC) == 0 && pipe2(from_child, O_CLOEXEC) == 0);
     pid = fork();
     if (pid == 0) {
         struct raw_model m = raw_model_open();
@@ -174,8 +174,8 @@ static pid_t start_holder(int *ret_pipe)
 }
 
 /*
- * The pidfd shows the end of a holder: while the daemon runs again, and while it was dead. With the stored
- * pidfd, and without.
+ * The pidfd shows the exit of a holder, after the restart and while no daemon runs. The cases run with the
+ * stored pidfd and without it.
  */
 static void test_holder_exits(void)
 {
@@ -227,7 +227,7 @@ static bool hello_again(int fd, uint8_t token[SESSION_TOKEN_BYTES], bool resume)
     return resumed;
 }
 
-/* The session token is valid for the next daemon: the old lease can be released by its number. */
+/* The session token is valid for the next daemon, which releases the old lease by its number. */
 static void test_session_resumes(void)
 {
     uint8_t token[SESSION_TOKEN_BYTES] = {0};
@@ -308,7 +308,7 @@ static void test_leases_without_reply(void)
     finish();
 }
 
-/* ---- killed while committing ---- */
+/* ---- SIGKILL during commits ---- */
 
 enum { ROUNDS = 25, PAGES_MAX = 20000 };
 
@@ -426,8 +426,8 @@ static bool is_there(const struct raw_slot *slot)
 }
 
 /*
- * One torn copy of the journal is what a kill can leave. With two, another version or another pool the daemon
- * starts empty, logs it, and serves.
+ * A kill can leave one torn copy of the journal. With two torn copies, another version or another pool the
+ * daemon starts empty, logs it, and serves.
  */
 static void test_damaged_journal(void)
 {
@@ -447,7 +447,7 @@ static void test_damaged_journal(void)
         supervisor_kill();
         fd = supervisor_stored_fd("kvc-journal-");
         if (kind < 2) {
-            for (int i = 0; i <= kind; i++) /* the older copy; both */
+            for (int i = 0; i <= kind; i++) /* kind 0: the older copy; kind 1: both */
                 flip(fd, copies[i]);
         } else {
             flip(fd, head[kind - 2]);
@@ -465,7 +465,7 @@ static void test_damaged_journal(void)
     }
 }
 
-/* The loop notifies the supervisor that it is alive, also without clients, and after a restart. */
+/* The loop sends WATCHDOG=1 to the supervisor, also without clients, and after a restart. */
 static void test_watchdog(void)
 {
     begin(NULL);
@@ -509,7 +509,7 @@ static void test_lost_extent_and_other_sessions(void)
     finish();
 }
 
-/* The checksum finds a changed page at the first lease, and it can be written again. */
+/* The checksum finds a changed page at the first lease, and the page can be written again. */
 static void test_damaged_page(void)
 {
     struct raw_slot slot, again;

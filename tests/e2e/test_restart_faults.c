@@ -70,8 +70,11 @@ static void end_holder(pid_t pid)
     assert(waitpid(pid, NULL, 0) == pid);
 }
 
-/* Five times the pool, and an operator who evicts everything: none of @slots is given to another client. */
-static void press(const struct raw_slot *slots, uint64_t from)
+/*
+ * Publishes five times the pool while an operator evicts everything, and checks that none of @slots is given
+ * to another client.
+ */
+static void publish_more_than_fits(const struct raw_slot *slots, uint64_t from)
 {
     struct raw_model m = raw_model_open();
 
@@ -100,7 +103,7 @@ static bool is_intact(struct raw_model *m, uint64_t n, const struct raw_slot *s)
     return same;
 }
 
-/* @fault in two starts, then none: the session is restored, or its process has ended. */
+/* Two starts with @fault, then one without: the session is restored, or its process has ended. */
 static void holds_survive(const char *fault, bool loses_pidfd)
 {
     struct raw_slot slots[N];
@@ -119,7 +122,7 @@ static void holds_survive(const char *fault, bool loses_pidfd)
             supervisor_lose("kvc-pid-");
         CU_ASSERT_FATAL(supervisor_again());
         CU_ASSERT_EQUAL(raw_held_pages(), N);
-        press(slots, 1000 + 1000 * (uint64_t) round);
+        publish_more_than_fits(slots, 1000 + 1000 * (uint64_t) round);
         CU_ASSERT_EQUAL(raw_held_pages(), N);
         m = raw_model_open();
         for (int i = 0; i < N; i++)
@@ -127,10 +130,10 @@ static void holds_survive(const char *fault, bool loses_pidfd)
         raw_close_model(&m);
     }
     end_holder(holder);
-    raw_wait_for_held(0); /* by the tick */
+    raw_wait_for_held(0); /* the tick finds the exit */
     supervisor_kill();
     assert(unsetenv("KVC_TEST_FAULT") == 0);
-    CU_ASSERT_FATAL(supervisor_again()); /* nothing of it is left to resume */
+    CU_ASSERT_FATAL(supervisor_again()); /* no record of the session is left */
     CU_ASSERT_EQUAL(raw_held_pages(), 0);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pid-"), 0);
     raw_table = table_unref(raw_table);
@@ -152,7 +155,7 @@ static void test_no_lease(void)
     holds_survive("leases", false);
 }
 
-/* Faulty once: the next start restores everything to the session. */
+/* One faulty start: the next start restores everything to the session. */
 static void test_given_back_later(void)
 {
     struct raw_slot slots[N];

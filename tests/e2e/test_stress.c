@@ -3,8 +3,8 @@
  * end every account adds up, and every committed page has its bytes. The daemon is kvcobrad_checked, which
  * checks its accounts after every request.
  *
- * Runs KVC_STRESS_SECONDS (2 by default: some rounds); KVC_TEST_SEED repeats a run as far as scheduling
- * allows.
+ * Runs KVC_STRESS_SECONDS (2 by default: some rounds); KVC_TEST_SEED repeats a run as
+ * far as scheduling allows.
  */
 #include "base/splitmix64.h"
 #include "tests/lib/test.h"
@@ -109,15 +109,15 @@ static void restart(void)
     else
         supervisor_end();
     if (below(8) == 0)
-        supervisor_lose("kvc-pid-"); /* the numbers must do */
+        supervisor_lose("kvc-pid-"); /* then the daemon opens the recorded pids */
     CU_ASSERT_FATAL(supervisor_again());
     n_restarts++;
 }
 
 /* ---- the operator ---- */
 
-/* NULL: the connection belonged to an earlier daemon; the next request has a new one. */
-static Kvcobra__Reply *ask(Kvcobra__Request__BodyCase kind, void *body)
+/* NULL: the connection belonged to an earlier daemon; the next request opens a new one. */
+static Kvcobra__Reply *operator_request(Kvcobra__Request__BodyCase kind, void *body)
 {
     Kvcobra__Request m = raw_of(kind, body);
     struct wire_packet p = {0};
@@ -137,7 +137,7 @@ static Kvcobra__Reply *ask(Kvcobra__Request__BodyCase kind, void *body)
 
 static void tell(Kvcobra__Request__BodyCase kind, void *body)
 {
-    wire_reply_free(ask(kind, body));
+    wire_reply_free(operator_request(kind, body));
 }
 
 static ProtobufCBinaryData some_table(void)
@@ -145,7 +145,9 @@ static ProtobufCBinaryData some_table(void)
     return (ProtobufCBinaryData){32, stress_tables[below(STRESS_TABLES)]->digest};
 }
 
-/* A table that drained may retire between the two: then it is repeated. */
+/*
+ * Stages a table and activates it. The table may retire between the two if it drained, so both are repeated.
+ */
 static void stage_and_activate(void)
 {
     const struct table *t = stress_tables[below(STRESS_TABLES)];
@@ -229,14 +231,14 @@ static void evict_all(void)
 
     b.tenant = (char *) "";
     for (bool more = true; more;) {
-        Kvcobra__Reply *r = ask(KVCOBRA__REQUEST__BODY_EVICT, &b);
+        Kvcobra__Reply *r = operator_request(KVCOBRA__REQUEST__BODY_EVICT, &b);
 
         more = r && r->err == 0 && r->evict->more;
         wire_reply_free(r);
     }
 }
 
-static void look(void)
+static void read_status(void)
 {
     Kvcobra__GetFit fit = KVCOBRA__GET_FIT__INIT;
     Kvcobra__FetchMoments moments = KVCOBRA__FETCH_MOMENTS__INIT;
@@ -299,7 +301,7 @@ static void act(void)
         evict_all();
         break;
     case 13:
-        look();
+        read_status();
         break;
     case 14:
         if (below(3) == 0)
@@ -307,13 +309,13 @@ static void act(void)
         break;
     default:
         (void) poll(NULL, 0, (int) below(8));
-        break; /* clients work */
+        break; /* no action: only the clients act */
     }
 }
 
-/* ---- afterwards ---- */
+/* ---- final checks ---- */
 
-/* An arena outlives its session while a thread reads it. */
+/* True if nothing is held and no thread reads the arena of an ended session. */
 static bool is_quiet(void)
 {
     Kvcobra__Reply *r = raw_status();
@@ -332,7 +334,7 @@ static void wait_until_quiet(void)
     CU_ASSERT_FATAL(is_quiet());
 }
 
-/* One tenant: its pages are those of the pool, and those of the tables. */
+/* Checks that the pages of the only tenant are those of the pool, and those of the tables. */
 static void check_accounts(bool empty)
 {
     Kvcobra__Reply *r = raw_status();
@@ -411,8 +413,8 @@ static void test_everything_at_once(void)
         /* on a slow machine a round takes a second: continue until there was a page to check */
     } while ((time(NULL) < end || (n_verified == 0 && rounds < 200)) &&
              CU_get_number_of_failure_records() == 0);
-    printf("    %u rounds, %" PRIu64 " restarts, %" PRIu64 " pages looked at afterwards\n", rounds,
-           n_restarts, n_verified);
+    printf("    %u rounds, %" PRIu64 " restarts, %" PRIu64 " pages compared afterwards\n", rounds, n_restarts,
+           n_verified);
     CU_ASSERT(n_verified > 0);
     CU_ASSERT(!daemon_logged(&raw_daemon, "event=self-check-failed"));
     if (operator_fd >= 0)

@@ -34,8 +34,8 @@ static int unref_table(struct raw_model *m, const struct table *t)
     return raw_errno(m->fd, &q);
 }
 
-/* On the operator socket. Return: errno of the reply. */
-static int tell_operator(Kvcobra__Request *q)
+/* Sends a request on the operator socket. Return: errno of the reply. */
+static int operator_errno(Kvcobra__Request *q)
 {
     int fd = raw_open(raw_daemon.operator_socket);
     int r = raw_errno(fd, q);
@@ -50,7 +50,7 @@ static int retire_table(const struct table *t)
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_RETIRE_TABLE, &retire);
 
     retire.digest = (ProtobufCBinaryData){32, (uint8_t *) t->digest};
-    return tell_operator(&q);
+    return operator_errno(&q);
 }
 
 static int roll_back(const struct table *t, uint64_t revision)
@@ -60,7 +60,7 @@ static int roll_back(const struct table *t, uint64_t revision)
 
     rollback.digest = (ProtobufCBinaryData){32, (uint8_t *) t->digest};
     rollback.revision = revision;
-    return tell_operator(&q);
+    return operator_errno(&q);
 }
 
 static int table_state(const struct table *t)
@@ -79,8 +79,8 @@ static int table_state(const struct table *t)
 }
 
 /*
- * A swap while a client holds the old table: the table drains, and its last reference retires it and its
- * pages.
+ * A swap while a client has a reference to the old table: the table drains, and retires with its pages when
+ * the last reference ends.
  */
 static void test_table_swap(void)
 {
@@ -114,8 +114,8 @@ static void test_table_swap(void)
     CU_ASSERT_EQUAL(ref_table(&m, raw_table), -ESTALE);
     CU_ASSERT_EQUAL(raw_lease(&m, &key, &slot, 1, &granted, &lease2, &reason), -ESTALE);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
-    CU_ASSERT_EQUAL(table_state(raw_table),
-                    KVCOBRA__TABLE_STATE__TABLE_DRAINING); /* a rollback could return to it */
+    /* a rollback could return to it */
+    CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_DRAINING);
     CU_ASSERT_EQUAL(retire_table(next), -EBUSY);
     CU_ASSERT_EQUAL(retire_table(raw_table), 0);
     CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_RETIRED);
@@ -126,8 +126,8 @@ static void test_table_swap(void)
 }
 
 /*
- * Back to the earlier table while its pages exist: they are found again, and a repeated request changes
- * nothing.
+ * ROLLBACK to the earlier table while its pages exist: they are found again, and a
+ * repeated request changes nothing.
  */
 static void test_rollback(void)
 {
@@ -231,7 +231,7 @@ static void test_evict_and_quota(void)
     raw_stop();
 }
 
-/* Tables and which one is active come back from the state folder; keys stay the same. */
+/* The state folder restores the tables and the active one; keys stay the same. */
 static void test_state_survives(void)
 {
     uint8_t index_key[INDEX_KEY_BYTES];
@@ -283,7 +283,8 @@ static void expect_quota(const char *tenant, uint64_t quota, uint64_t guarantee)
 }
 
 /*
- * An operator's quotas, also of a tenant that never connected, survive a restart; damaged lines are dropped.
+ * Quotas that an operator set, also for a tenant that never connected, survive a restart;
+ * damaged lines are dropped.
  */
 static void test_quotas_survive(void)
 {
@@ -324,7 +325,7 @@ static void test_quotas_survive(void)
 }
 
 /*
- * A first page that was never published, one that was evicted, and the pages behind its last one in a LEASE.
+ * Counts a first page that was never published, one that was evicted, and the first missing page of a LEASE.
  */
 static void test_misses_are_counted_by_reason(void)
 {
@@ -338,7 +339,8 @@ static void test_misses_are_counted_by_reason(void)
     raw_start(DAEMON_BY_FD, NULL);
     (void) snprintf(tenant, sizeof(tenant), "uid-%lu", (unsigned long) getuid());
     m = raw_model_open();
-    CU_ASSERT_EQUAL(raw_publish(&m, 0, &slot, &lease), 0); /* class first: a sequence began without it */
+    /* class first: a sequence without its first page is counted */
+    CU_ASSERT_EQUAL(raw_publish(&m, 0, &slot, &lease), 0);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
     CU_ASSERT_EQUAL(raw_publish(&m, 1, &slot, &lease), 0); /* class rest: a later chunk, not counted */
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
@@ -395,9 +397,9 @@ static void test_one_packet_with_descriptors_at_a_time(void)
     n = wire_request_pack(&q, buf);
     for (int i = 0; i < N; i++)
         CU_ASSERT_EQUAL(wire_send(fd, buf, (size_t) n, NULL, 0), 0);
-    /* Answers in order: wait until the last one has come before the first is read. */
+    /* Waits for many passes of the loop, so that all answers have come before the first is read. */
     for (int i = 0, waiting = 0; i < 5000 && waiting < N; i++) {
-        Kvcobra__Reply *r = raw_status(); /* a round of the loop of its own */
+        Kvcobra__Reply *r = raw_status(); /* takes a pass of the loop */
 
         wire_reply_free(r);
         waiting++;

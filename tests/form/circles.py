@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fails where product files form a circle of more than two, by includes or by the functions that they use.
+"""Fails where more than two product files form a circle, by includes or by the functions that they use.
 
     python3 tests/form/circles.py
 
-A file uses another one if it names a function that the other one defines and exports, in a call or as a callback. A .c
-file and the header of its name count once. Members of structs, local variables and static functions of the same name
+A file uses another one if it names a function that the other one defines and exports, in a call or as a callback. A .c file
+and the header of the same name count as one file. Members of structs, local variables and static functions of the same name
 are not counted. Prints each circle with the functions that close it.
 """
 import collections

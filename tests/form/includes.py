@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Compares the #include lines of the product with the table of folders in DESIGN.md section 2.
 
-    python3 tests/form/includes.py            fails where a file includes what its row does not list
-    python3 tests/form/includes.py --print    prints the table as the code is now, and who includes upwards
+    python3 tests/form/includes.py            fails where a file includes something that its row does not list
+    python3 tests/form/includes.py --print    prints the table for the present code, and the upward includes
 
 The table has the columns "folder", "holds" and "may include". The first column names one or more folders, or files, in
-backquotes; a file belongs to the longest name that fits. The third column lists names of the first column in backquotes
-and libraries without. The C library is free for all, and so are the files of the same row. Rows stand bottom to top: a row
-lists rows above it only, except for names behind the word "upwards:". Every folder with C, C++ or CUDA files has a row, and
-nothing may include tests/.
+backquotes; a file belongs to the longest name that fits. The third column lists names of the first column in backquotes,
+and libraries without backquotes. The C library is free for all, and so are the files of the same row. Rows stand bottom to
+top: a row lists rows above it only, except for names behind the word "upwards:". Every folder with C, C++ or CUDA files has
+a row, and nothing may include tests/.
 """
 import os
 import re
@@ -80,7 +80,7 @@ def resolve(path, header, quoted, known):
 
 
 def arrows(files, rows):
-    """(file, line, what is included, row of the file, name that the row must list) of every #include but the C library's."""
+    """(file, line, included path, row of the file, name that the row must list) of every #include but the C library's."""
     known = {file.path for file in files}
     for file in files:
         row, _ = row_of(rows, file.path)
@@ -117,7 +117,7 @@ def check(files, rows):
 
 
 def print_table(files, rows):
-    """The rows with what their files include today, then rows for folders that have none; standard error: who goes upwards."""
+    """The rows with the includes of the present code, then rows for folders without one; upward includes go to standard error."""
     for folder in sorted({os.path.dirname(file.path) + "/" for file in files} - {name for row in rows for name in row.names}):
         rows.append(Row([folder], "", "", len(rows)))
     place_of = {name: row.place for row in rows for name in row.names}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails where a name of the product does not tell its module, or means two things.
+"""Fails where a name of the product does not begin with its module's word, or means two things.
 
     python3 tests/form/names.py
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks for words that make our English hard to read, in everything that people read.
+"""Looks for words that make our English hard to read, in all texts for people.
 
     python3 tests/form/prose.py [FILE...]       without files: every file that git tracks
 
@@ -46,7 +46,7 @@ SKIPPED = ("LICENSE", "tests/form/prose.py", "tests/form/test_form.py", "tests/f
 
 
 def readable(path, text):
-    """@text with everything blanked that is not prose; lines and columns stay."""
+    """@text with blanks instead of everything that is not prose; lines and columns stay."""
     if path.endswith(C_FILES):
         token = C_TOKEN
     elif path.endswith(".py"):

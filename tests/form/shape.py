@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails where C, C++ or CUDA code of the product or of the tests has not the agreed form.
+"""Fails where C, C++ or CUDA code of the product or of the tests does not have the agreed form.
 
     python3 tests/form/shape.py
 
@@ -42,7 +42,7 @@ def check_widths(path, text):
 
 
 def check_conditionals(file):
-    """Goes through the brackets. One element, what stands between commas or semicolons of a bracket, may have one ?: only."""
+    """Checks each bracket. An element, which is the code between two commas or semicolons, may have only one ?:."""
     findings = []
     stack = [Element(is_group=False, in_operand=False)]
     before = None
@@ -75,7 +75,7 @@ def check_conditionals(file):
 
 
 class Element:
-    """What stands between two commas or semicolons of a bracket. The outermost level counts as a block."""
+    """The code between two commas or semicolons of a bracket. The outermost level counts as a block."""
 
     def __init__(self, is_group, in_operand):
         self.is_group = is_group  # parentheses that only group
@@ -96,7 +96,7 @@ def is_operand_end(token):
 
 
 def badly_formatted(paths):
-    """What clang-format would change first in each of @paths."""
+    """The first change that clang-format would make in each of @paths."""
     result = subprocess.run(["clang-format", "--dry-run", "-Werror", *paths], capture_output=True, text=True)
     first = {}
     for line in result.stderr.split("\n"):

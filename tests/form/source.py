@@ -1,7 +1,8 @@
 """The project's C, C++ and CUDA files, read for the tests of this folder: tokens, functions, includes and struct tags.
 
-This is no compiler. It knows enough of the language to find the definitions of functions in formatted code, and it reads
-every branch of `#if`. The scripts of this folder must not judge what it cannot see, for example what a macro expands to.
+This is not a compiler. It parses enough of the language to find the definitions of functions in formatted code, and it
+reads every branch of `#if`. The scripts of this folder must not judge code that it does not see, such as the expansion of a
+macro.
 """
 import collections
 import os
@@ -252,7 +253,7 @@ def product():
 
 
 def components(graph):
-    """Strongly connected sets of more than one node of {node: {node: ...}}, by Tarjan's algorithm without recursion."""
+    """Strongly connected sets of more than one node of the graph {node: {node: ...}}, by Tarjan's algorithm without recursion."""
     index, low, stack, on_stack, found = {}, {}, [], set(), []
     for first in sorted(graph):
         if first in index:
@@ -287,7 +288,7 @@ def components(graph):
 
 
 def finish(findings, advice):
-    """Prints @findings and what to do about them. Returns the exit status."""
+    """Prints @findings and a sentence about their repair. Returns the exit status."""
     for finding in findings:
         print(finding)
     if findings:

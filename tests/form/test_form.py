@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows that each test of this folder finds what it looks for, and nothing else, in samples of a few lines.
+"""Checks in samples of a few lines that each script of this folder has its findings, and no others.
 
     python3 tests/form/test_form.py
 """

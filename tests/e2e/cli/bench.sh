@@ -30,14 +30,14 @@ expect_true "load: verdicts follow" "len(j['asked']) == 4 and all(a['met'] == (a
 expect_true "load: ratios are those of the printed times" \
     "abs(j['asked'][0]['got'] * j['load']['us']['exchange']['median'] / j['load']['us']['lease']['median'] - 1) < 1e-6"
 expect "bench service memory" 0 service memory --json
-# 8 MiB of slots of 256 bytes; then a tenth of that, or one message per client if that is more
+# 8 MiB of slots of 256 bytes; leases: a tenth of these slots, or one message per client if that is more
 expect_true "memory: the pool is full, and every client has its leases" \
     "all(j['memory'][s]['pages'] == 32768 and j['memory'][s]['leases'] == 200 for s in ('filled', 'churned'))"
 expect_true "memory: later pages replaced earlier ones" \
     "j['memory']['churned_pages'] == 20 * 512 and j['memory']['churned']['evictions'] == 20 * 512"
 expect_true "memory: sums" "all(abs(m['bytes_per_page'] * m['pages'] - m['slot_record_bytes'] - m['index_bytes'] - m['hold_bytes']
     - m['heap_bytes']) < 1 for m in (j['memory']['filled'], j['memory']['churned']))"
-# 48 bytes a record and 32 a key, generation and slot: the minimum; the kernel counts at least as much
+# the minimum is 48 bytes per slot record and 28 per index entry (key, generation, slot); the kernel counts at least as much
 expect_true "memory: not less than the minimum" "all(m['slot_record_bytes'] >= 48 * m['pages'] and m['index_bytes'] >= 28 * m['pages']
     and m['resident_bytes'] >= m['slot_record_bytes'] for m in (j['memory']['filled'], j['memory']['churned']))"
 expect "bench service swap" 0 service swap --clients 3 --json

@@ -46,7 +46,7 @@ expect_sentence "no driver" "libcuda.so.1" env LD_LIBRARY_PATH= "$KVCOBRA" bench
 expect_sentence "no mover" "$dir/none" service swap --gpu first --mover "$dir/none"
 expect "the daemon's scenarios have no GPU" 2 service load --gpu first
 expect "a mover without a GPU" 2 service swap --mover "$KVCOBRAD"
-# an install: programs in bin and libexec of any prefix
+# an installation: programs in bin and libexec of any prefix
 mkdir -p "$dir/bin" "$dir/libexec"
 cp "$KVCOBRA" "$dir/bin/kvcobra"
 expect_sentence "a program without its mover names the folders" "../libexec" env \

@@ -16,7 +16,7 @@ options_of() {
     "$KVCOBRA" "$@" --help | grep -oE -- '(^|[ ,])--[a-z][a-z0-9-]*' | tr -d ' ,' | sort -u
 }
 
-# every line of $dir/want is a line of $dir/out. Not in a pipeline: a subshell loses the counts.
+# Checks that every line of $dir/want is a line of $dir/out. Not for the end of a pipe, where counts are lost.
 all_there() {
     missing=
     while read -r want; do
@@ -25,7 +25,7 @@ all_there() {
     [ -z "$missing" ] && ok "$1" || not_ok "$1: without$missing"
 }
 
-# complete SHELL WORD...: writes the completions of the last word to $dir/out, one per line
+# complete SHELL WORD...: writes the shell's offers for the last word to $dir/out, one per line
 complete_bash() {
     bash -c '. "$0/tools/completion/kvcobra.bash"
         COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))

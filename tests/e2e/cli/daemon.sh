@@ -47,7 +47,7 @@ generate() {
     "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$socket" --tokens 8 --ignore-eos --json "$@"
 }
 expect "first reader" 0 generate
-# 1500 tokens, the newest 64 at least stay private: 22 chunks are the most that can be published
+# 1500 tokens, of which at least the newest 64 stay private: at most 22 chunks can be published
 expect_true "finds nothing, publishes" "j['matched_tokens'] == 0 and j['published_tokens'] == 22 * 64"
 expect_true "no error is reported" "j['not_published_because'] == '' and j['generated_tokens'] == 8"
 expect "second reader" 0 generate
@@ -73,7 +73,7 @@ expect_sentence "evict a table that is not there" "abcdef" "$KVCOBRA" evict --ta
 expect "reader after the swap, which says how the table fits" 0 generate --report 100 --moments
 expect_true "has pages of its own table" "j['matched_tokens'] == 0 and j['generated_tokens'] == 8"
 expect "the table's fit" 0 "$KVCOBRA" table list --socket "$operator" --json
-# whole chunks but the first; a report goes out every 2 s at most, so not all of them may be in it yet
+# all whole chunks but the first; a report is sent at most every 2 s, so some chunks may not be reported yet
 expect_true "the fit has its number of tokens" "[64 <= t['live']['tokens'] <= 21 * 64 for t in j if t['state'] == 'active'] == [True]"
 expect_true "the fit has the errors" "[0 < t['live']['error']['k'] < 1 for t in j if t['state'] == 'active'] == [True]"
 expect "a report without a daemon" 2 "$KVCOBRA" generate "$model" --prompt x --report 10

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The demonstration on a small model: all steps, and afterwards neither a process nor a file of it.
+# The demonstration on a small model: all steps work, and no process or file of the demonstration is left.
 KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -24,7 +24,7 @@ pgrep -f "$dir/tmp" >/dev/null && not_ok "no process stays" || ok "no process st
 expect_sentence "no text" "$dir/none.txt" demo --text "$dir/none.txt" --eval-text "$ROOT/README.md"
 expect_sentence "no daemon" "$dir/none" env TMPDIR="$dir/tmp" "$KVCOBRA" demo "$dir/model.gguf" --daemon "$dir/none"
 
-# stopped in the middle
+# the demonstration is stopped in the middle
 got=0
 python3 - "$dir/tmp" "$KVCOBRA" demo "$dir/model.gguf" --daemon "$KVCOBRAD" --text "$ROOT/LICENSE" \
     --eval-text "$ROOT/README.md" >"$dir/out" 2>"$dir/err" <<'PY' || got=$?

@@ -1,5 +1,5 @@
 #!/bin/sh
-# kvcobra drain with a real daemon: errors of clients, the status, --wait, --off.
+# kvcobra drain against a real daemon: the errors of clients, the values of status, waiting, the end of draining.
 KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"

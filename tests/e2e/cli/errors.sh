@@ -18,7 +18,7 @@ expect_sentence "a text for a model" "$text" "$KVCOBRA" generate "$text" --promp
 : >"$dir/empty"
 head -c 200 "$text" >"$dir/short"
 expect_sentence "an empty model" "$dir/empty" "$KVCOBRA" generate "$dir/empty" --prompt x
-# cut everywhere: in the header, in the keys, in the tensors
+# files that end early: in the header, in the keys, in the tensors
 size=$(wc -c <"$model")
 for bytes in 3 20 200 5000 $((size / 2)) $((size - 1)); do
     head -c "$bytes" "$model" >"$dir/cut.gguf"
@@ -44,7 +44,7 @@ for bytes in 0 40 1000 $((size / 2)) $((size - 1)); do
     expect_sentence "statistics of $bytes bytes" "$dir/cut.stats" "$KVCOBRA" solve "$dir/cut.stats" --bpd 3 \
         -o "$dir/x.table"
 done
-# at every boundary of a section: the headers have offsets and sizes (alloc/README.md)
+# files that end at a boundary of a section: the headers have offsets and sizes (alloc/README.md)
 cuts() {
     python3 - "$1" "$2" "$3" <<'PY'
 import struct, sys
@@ -123,7 +123,7 @@ expect_sentence "an empty prompt" "prompt" "$KVCOBRA" generate "$model" --prompt
 expect_sentence "a budget too small" "floor" "$KVCOBRA" solve "$dir/m.stats" --bpd 1 --floor 2 -o "$dir/x.table"
 [ ! -e "$dir/x.table" ] && ok "no table is made of it" || not_ok "no table is made of it"
 
-# outputs
+# output files
 echo precious >"$dir/kept.table"
 expect_sentence "a folder that is not there" "$dir/nowhere/x.table" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 \
     -o "$dir/nowhere/x.table"
@@ -169,7 +169,7 @@ for command in "--help" "inspect $dir/m.table --json" "generate $model --prompt 
     expect_sentence "stdout full: $command" "standard output" full_stdout "$KVCOBRA" $command --quiet
 done
 
-# sockets that are not ours; without --socket, operators get the one of the units, on which no daemon listens here
+# sockets without a kvcobrad; the default of operators' commands is the units' socket, on which no daemon listens here
 if [ ! -e /run/kvcobra/operator.sock ]; then
     expect_sentence "table without a socket" /run/kvcobra/operator.sock "$KVCOBRA" table list
     expect_sentence "drain without a socket" /run/kvcobra/operator.sock "$KVCOBRA" drain

@@ -18,7 +18,7 @@ expect "solve" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd 3 -o "$dir/3.table" --jso
 cp "$dir/out" "$dir/solved.json"
 expect "solve as the paper" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd 3 --method paper-kl -o "$dir/paper.table"
 
-# page WHAT ARGUMENTS...: WHAT.html and WHAT.json of the same inspection
+# page WHAT ARGUMENTS...: writes WHAT.html and WHAT.json of the same inspection
 page() {
     what=$1
     shift
@@ -74,7 +74,7 @@ browser=
 for name in chromium chromium-browser google-chrome; do
     [ -n "$browser" ] || browser=$(command -v "$name" || true)
 done
-# shot NAME WIDTH HEIGHT: a screenshot, and the errors of the browser
+# shot NAME WIDTH HEIGHT: writes a screenshot and the errors of the browser
 shot() {
     if [ -z "$browser" ]; then
         skip "$1 at $2 x $3: no Chromium is installed"

@@ -1,4 +1,4 @@
-"""Checks a page of `kvcobra inspect --html`, or a picture of one; the exit sentence names the fault.
+"""Checks a page of `kvcobra inspect --html`, or a picture of one; the exit sentence names the error.
 
     inspect_html_check.py page PAGE JSON
     inspect_html_check.py picture PNG WIDTH HEIGHT
@@ -40,7 +40,7 @@ def check_loads_nothing(root):
 
 
 def same(cell, value):
-    """A page shows four digits, the JSON has nine."""
+    """Compares numbers: pages show four digits, the JSON has nine."""
     if value is None:
         return cell == "–"
     if isinstance(value, list):
@@ -96,7 +96,7 @@ def check_page(page, numbers):
 
 
 def rows_of(data, width, height, channels):
-    """The rows of a PNG's inflated data without their filters."""
+    """Yields each row of a PNG's inflated data without its filter."""
     stride, before = width * channels, bytearray(width * channels)
     for y in range(height):
         kind, row = data[y * (stride + 1)], bytearray(data[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
@@ -128,7 +128,7 @@ def check_picture(path, width, height):
         at += size + 12
     channels, colours, marked = (3 if kind == 2 else 4), Counter(), 0
     for row in rows_of(zlib.decompress(data), w, h, channels):
-        pixels = [bytes(row[i:i + 3]) for i in range(0, len(row), channels * 4)]  # every fourth pixel
+        pixels = [bytes(row[i:i + 3]) for i in range(0, len(row), channels * 4)]  # every fourth pixel is enough
         colours.update(pixels)
         marked += len(set(pixels)) > 1
     share = colours.most_common(1)[0][1] / sum(colours.values())

@@ -11,8 +11,8 @@ for _ in 1 2 3 4 5 6 7 8; do
     for _ in 1 2 3 4 5 6 7 8; do cat "$ROOT/LICENSE"; done
 done >"$dir/long.txt"
 
-# interrupt SIGNAL TIMES COMMAND...: sends the signal as soon as the command has a handler for it. Status 0: the command
-# ended as expected. In Python, because a shell starts background children with SIGINT ignored.
+# interrupt SIGNAL TIMES COMMAND...: sends SIGNAL as soon as the command catches it. Status 0: the command ended as expected.
+# Uses python3, since a shell starts background children with SIGINT ignored.
 interrupt() {
     python3 - "$@" >"$dir/out" 2>"$dir/err" <<'PY'
 import signal, subprocess, sys, time

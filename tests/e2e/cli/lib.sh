@@ -1,5 +1,5 @@
-# Sourced by the tests of this folder, which meson calls as NAME.sh KVCOBRA [KVCOBRAD TINY_MODEL SOURCE_ROOT]: test cases,
-# their counts, and a temporary folder $dir. A test ends with `finish`.
+# Sourced by the tests of this folder, which meson calls as NAME.sh KVCOBRA [KVCOBRAD TINY_MODEL SOURCE_ROOT]: cases, counts
+# and a folder of their own. A test ends with `finish`.
 set -eu
 
 passed=0
@@ -37,7 +37,7 @@ skip() {
     echo "skip $*"
 }
 
-# expect NAME STATUS COMMAND...: stdout and stderr go to $dir/out and $dir/err
+# expect NAME STATUS COMMAND...: the exit status is STATUS; stdout and stderr go to $dir/out and $dir/err
 expect() {
     name=$1
     want=$2
@@ -92,7 +92,7 @@ PY
     fi
 }
 
-# expect_true NAME EXPRESSION: of Python, over j, the JSON that the last command wrote
+# expect_true NAME EXPRESSION: a Python expression is true; j is the JSON document of the last command
 expect_true() {
     if python3 -c 'import json, math, sys
 j = json.load(open(sys.argv[1], encoding="utf-8"))
@@ -103,7 +103,7 @@ sys.exit(not eval(sys.argv[2]))' "$dir/out" "$2"; then
     fi
 }
 
-# wait_for WHAT COMMAND...: until COMMAND succeeds, at most a minute, which is far more than a busy machine needs
+# wait_for WHAT COMMAND...: repeats COMMAND until it succeeds, at most for a minute, far longer than a busy machine needs
 wait_for() {
     what=$1
     shift

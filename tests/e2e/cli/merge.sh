@@ -23,7 +23,7 @@ done
 for kind in stats moments; do
     expect "merge three $kind" 0 "$KVCOBRA" merge "$dir/a.$kind" "$dir/b.$kind" "$dir/c.$kind" -o "$dir/abc.$kind" --json
     expect_json "merge --json" tokens samples
-    # 3000 tokens take 12 windows, each with 252 tokens that are no sinks
+    # 3000 tokens take 12 windows, each with 252 tokens that are not sinks
     expect_true "all tokens of all files" "(j['tokens'], j['files']) == (3 * 12 * 252, 3)"
     expect "merge in another order" 0 "$KVCOBRA" merge "$dir/c.$kind" "$dir/a.$kind" "$dir/b.$kind" -o "$dir/cab.$kind"
     expect "the same bytes in any order" 0 cmp "$dir/abc.$kind" "$dir/cab.$kind"

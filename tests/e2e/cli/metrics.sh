@@ -67,7 +67,7 @@ check_page "pages, tenants, tables" "m['kvcobra_pages{device=\"cpu\"}'] == 22" \
     "m['kvcobra_errors_total{errno=\"ENOENT\"}'] == 1" \
     "any(v > 0 for k, v in m.items() if k.startswith('kvcobra_table_free_tokens{'))"
 
-# programs read these keys: the table of values must not rename one
+# programs read these keys, so the table of values must not rename a key
 keys() {
     expect_true "keys of $1" "' '.join(sorted($2)) == '$3'"
 }
@@ -99,7 +99,7 @@ request --fail http://localhost/metrics >"$dir/two" &
 wait $! "$one"
 [ -s "$dir/one" ] && [ -s "$dir/two" ] && ok "two at a time" || not_ok "two at a time"
 
-# silent connections, more than are served at a time: the daemon closes them and continues
+# more silent connections than are served at one time: the daemon closes them and continues
 expect "silent connections" 0 python3 - "$dir/metrics.sock" <<'PY'
 import socket, sys
 held = []
@@ -123,7 +123,7 @@ cp "$dir/out" "$dir/page"
 expect "the same page" 0 python3 "$check" "$dir/page" "$MAN" "m['kvcobra_pages{device=\"cpu\"}'] == 0"
 stop
 
-# a GPU that cannot be opened: samples of its own, the reason in status and top, and all families of the man page
+# a GPU that cannot be opened: it has samples, status and top have the reason, and the man page has all families
 uuid=GPU-00000000-0000-0000-0000-000000000001
 serve --metrics-socket "$dir/metrics.sock" --gpu "$uuid" --mover "$dir/nothing" --gpu-pool-bytes 256M
 state="kvcobra_gpu_state{device=\"gpu0\",state="

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 
-# options that are no settings
+# options that are not settings
 ONLY_OPTIONS = {"check-config", "config", "listen-fd", "no-operator-socket", "operator-fd", "ready-fd", "help", "usage",
                 "version"}
 

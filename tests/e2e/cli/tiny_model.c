@@ -1,5 +1,7 @@
-/* Writes the small random model of the command's tests: tiny_model PATH [SEED]. Another seed is another
- * model. */
+/*
+ * Writes the small random model of the command's tests: tiny_model PATH [SEED]. Each
+ * seed makes another model.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 
 const char test_suite[] = "metrics_http";
 
-/* They must listen, be stream sockets, and be out of reach of other machines. */
+/* Passed sockets must be listening stream sockets that other machines cannot reach. */
 static void test_passed_sockets(void)
 {
     struct sockaddr_in any = {.sin_family = AF_INET}, loop = {.sin_family = AF_INET};

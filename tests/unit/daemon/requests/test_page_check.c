@@ -54,8 +54,10 @@ static void teardown(void)
     table = table_unref(table);
 }
 
-/* A page of zeros (codes may be anything; zero is a finite sink) with @h and a right checksum; then the
- * check. */
+/*
+ * Checks a page of zeros (any bits are codes; zero is a finite sink) with @h and a right checksum.
+ * @spoil may change it.
+ */
 static int check(struct page_header h, unsigned page_class, void (*spoil)(uint8_t *payload), const char *word)
 {
     struct page_expectation x = {

@@ -19,13 +19,13 @@ const char test_suite[] = "raw_codec";
 enum { LAYERS = 3, HEADS = 2, D = 32, NUMBERS = LAYERS * CHUNK_TOKENS * HEADS * D };
 
 static struct table *table;
-static uint32_t first_head; /* of the shard's two */
+static uint32_t first_head; /* of the shard's two heads */
 static struct page_layout layout;
 static float vectors[2][NUMBERS]; /* by side, [LAYERS][64][HEADS][D] */
 static int arena;
 static uint8_t *payload;
 
-/* Two heads of four; all of two where values need the keys of all. */
+/* A shard of two heads of four; of two where values are predicted from the keys of all heads. */
 static void setup(enum prediction v_from)
 {
     struct geometry g = random_table_geometry(LAYERS, 8, v_from == PREDICT_LAYER ? HEADS : 4, D);
@@ -115,7 +115,10 @@ static const float *rows_of(uint32_t layer, uint32_t head, enum side side, bool 
     return rows[0];
 }
 
-/* One head of one layer through the codec alone, after the keys of all heads: no page, no arena. */
+/*
+ * Encodes and decodes one head of one layer by the codec alone, after the keys of all heads:
+ * no page, no arena.
+ */
 static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUNK_TOKENS][D])
 {
     static float scratch[1 << 16];
@@ -136,7 +139,7 @@ static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUN
     codec_decode_values(view, keys, codes[HEADS], CHUNK_TOKENS, ret[SIDE_V][0], D, scratch);
 }
 
-/* Codes have the same bits on both ways; a sink is within binary16's rounding of x - mean. */
+/* Both ways give the same bits of codes; a sink is within binary16's rounding of x - mean. */
 static void check_against_codec(unsigned dtype, bool first)
 {
     static float got[CHUNK_TOKENS * HEADS * D], want[2][CHUNK_TOKENS][D];
@@ -167,9 +170,11 @@ static void check_against_codec(unsigned dtype, bool first)
                 CU_ASSERT_EQUAL(n_wrong, 0);
             }
         }
-    /* 4 bits per number with levels for N(0, 1) leave 1 % of the energy; the random table's falling spectrum,
+    /*
+     * 4 bits per number with levels for N(0, 1) leave 1 % of the energy; the random table's falling spectrum,
      * which these white vectors do not have, costs more: an order of magnitude is left for it, and none for
-     * noise (100 %) */
+     * noise (100 %)
+     */
     CU_ASSERT(error < 0.5 * energy);
 }
 
@@ -192,7 +197,7 @@ static void test_against_codec(void)
         against_codec((enum prediction) v_from);
 }
 
-/* Earlier bytes of the slot are overwritten. */
+/* The earlier bytes of the slot are overwritten. */
 static void test_every_byte_is_written(void)
 {
     struct errmsg e;
@@ -226,9 +231,9 @@ static void test_bad_numbers(void)
     CU_ASSERT(strstr(e.text, "layer 2, KV head 2") != NULL);
     vectors[SIDE_V][at(2, 63, 1, 31)] = NAN;
     CU_ASSERT_EQUAL(encode(DTYPE_F16, true, &e), -EINVAL);
-    vectors[SIDE_V][at(2, 63, 1, 31)] = 1e5f; /* far off, and allowed for a code */
+    vectors[SIDE_V][at(2, 63, 1, 31)] = 1e5f; /* far from the mean, which a code may be */
     CU_ASSERT_EQUAL(encode(DTYPE_F32, true, &e), 0);
-    vectors[SIDE_K][at(1, 3, 0, 0)] = 1e5f; /* the same in a sink: binary16 cannot */
+    vectors[SIDE_K][at(1, 3, 0, 0)] = 1e5f; /* the same in a sink: binary16 cannot hold it */
     CU_ASSERT_EQUAL(encode(DTYPE_F32, true, &e), -EINVAL);
     CU_ASSERT(strstr(e.text, "layer 1, KV head 1, K of token 3") != NULL);
     CU_ASSERT_EQUAL(encode(DTYPE_F32, false, &e), 0);

@@ -1,4 +1,4 @@
-/* Reports of clients: which are refused, and that none counts for more than its tokens. */
+/* Reports of clients: impossible ones are refused, and none counts for more than its tokens. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ struct honest {
     Kvcobra__LayerSums sums[LAYERS + 1], *pointers[LAYERS + 1];
 };
 
-/* Ratios by hand: K 1/4 in every layer, V 1/2; the shadow 1/8 and 1. */
+/* A report with ratios set by hand: K 1/4 in every layer, V 1/2; in the shadow 1/8 and 1. */
 static void make(struct honest *h, uint64_t tokens, double scale)
 {
     kvcobra__report__init(&h->r);
@@ -53,7 +53,7 @@ static void test_refused(void)
     CU_ASSERT_EQUAL(fit_check(&h.r, LAYERS + 1, &e), -EINVAL);
     CU_ASSERT_EQUAL(fit_check(&h.r, LAYERS - 1, &e), -EINVAL);
     h.r.n_layers = 0;
-    CU_ASSERT_EQUAL(fit_check(&h.r, LAYERS, &e), 0); /* counts alone */
+    CU_ASSERT_EQUAL(fit_check(&h.r, LAYERS, &e), 0); /* a report of counts only */
     make(&h, 0, 1);
     CU_ASSERT_EQUAL(fit_check(&h.r, LAYERS, &e), -EINVAL);
     make(&h, 64, 1);
@@ -104,7 +104,7 @@ static void test_means(void)
     (void) fit_free(shadow);
 }
 
-/* The largest shift by 64 tokens of the mean of 64 others: half the way to FIT_ERROR_MAX. */
+/* 64 tokens shift the mean of 64 others by at most half the way to FIT_ERROR_MAX. */
 static void test_largest_shift_of_the_mean(void)
 {
     struct fit *f = fit_new(LAYERS);

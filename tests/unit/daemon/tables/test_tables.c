@@ -42,7 +42,7 @@ static void close_tables(void)
 
 static void setup(bool with_state)
 {
-    log_open(LOG_EMERG); /* a provoked error needs no output */
+    log_open(LOG_EMERG); /* no output for the errors that the cases cause */
     config_init(&config);
     if (with_state) {
         (void) snprintf(folder, sizeof(folder), "/tmp/kvcobra-test-XXXXXX");
@@ -120,7 +120,10 @@ static void test_stage_is_idempotent(void)
     teardown();
 }
 
-/* Any flipped bit: rejected with a reason, recorded under the hash of the received bytes, never usable. */
+/*
+ * A table with any flipped bit is rejected with a reason, recorded under the hash of its
+ * bytes, and never usable.
+ */
 static void test_damaged_bytes_are_rejected(void)
 {
     uint8_t previous[DIGEST_BYTES];
@@ -191,7 +194,7 @@ static void test_revision_fits_the_word(void)
     teardown();
 }
 
-/* Values predicted from the keys of all heads: no pages for some of the heads. */
+/* A table that predicts values from the keys of all heads has no pages for a shard of some heads. */
 static void test_shard_lacks_heads(void)
 {
     struct geometry g = random_table_geometry(1, 2, 2, 32);
@@ -233,7 +236,7 @@ static void test_retires_when_idle(void)
     tables_retire_idle(&tables, 0);
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     space->n_busy = 0;
-    tables_retire_idle(&tables, config.drain_ms - 1); /* idle, but ROLLBACK could return to it */
+    tables_retire_idle(&tables, config.drain_ms - 1); /* idle, but ROLLBACK could still return to it */
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     CU_ASSERT_FALSE(space->leaves_first);
     tables_retire_idle(&tables, config.drain_ms);
@@ -258,7 +261,7 @@ static enum table_outcome roll_back(const struct table_entry *t, uint64_t revisi
     return outcome;
 }
 
-/* a, b, c one after the other; back to b, back to a, then no table is left to return to. */
+/* a, b, c are activated in order; ROLLBACK returns to b, then to a; then no table is left. */
 static void test_rollback(void)
 {
     struct table_entry *a, *b, *c, *active;
@@ -283,7 +286,7 @@ static void test_rollback(void)
     CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, b);
     CU_ASSERT(tables.models->revision == 9 && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
-    CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_ALREADY); /* repeated, done once */
+    CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_ALREADY); /* a repeated request has no effect */
     CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_ALREADY);
     CU_ASSERT_PTR_EQUAL(active, b);
     CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
@@ -340,7 +343,7 @@ static void test_number_of_tables_is_limited(void)
     (void) staged(1);
     (void) staged(2);
     CU_ASSERT_EQUAL(tables.n_entries, 3);
-    CU_ASSERT_EQUAL(stage(3, 0, &outcome, &t), 0); /* the rejected one makes room for it */
+    CU_ASSERT_EQUAL(stage(3, 0, &outcome, &t), 0); /* the entry of the rejected table makes room */
     CU_ASSERT_EQUAL(stage(4, 0, &outcome, &t), -ENOSPC);
     CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
     CU_ASSERT_PTR_NULL(t);
@@ -388,8 +391,8 @@ static void test_state_folder(void)
 }
 
 /*
- * a, b, c activated in order, c left for b: a restart knows the order, which was left, and until when each
- * drains.
+ * a, b, c are activated in order, then ROLLBACK leaves c for b. A restart restores the order, the table that
+ * was left, and the end of each drain time.
  */
 static void test_rollback_after_a_restart(void)
 {
@@ -421,8 +424,10 @@ static void test_rollback_after_a_restart(void)
         CU_ASSERT(c->rolled_back && !a->rolled_back && a->activated == 1 && b->activated == 4 &&
                   c->activated == 3);
         CU_ASSERT_EQUAL(tables.n_draining, 2);
-        /* Two clocks are read one after the other: the pause between the readings is as long as a busy
-         * machine makes it. */
+        /*
+         * The two clocks are read one after the other, and a busy machine can make the pause
+         * between the readings long.
+         */
         CU_ASSERT(a->drain_until_ms + CLOCKS_APART_MS > left && a->drain_until_ms < left + CLOCKS_APART_MS);
     }
     CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
@@ -431,7 +436,7 @@ static void test_rollback_after_a_restart(void)
     teardown();
 }
 
-/* An active set that cannot be written: the word stays, nothing has changed. */
+/* If the active set cannot be written, the word stays and nothing has changed. */
 static void test_activation_that_cannot_be_stored(void)
 {
     uint8_t previous[DIGEST_BYTES];
