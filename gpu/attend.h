@@ -1,6 +1,6 @@
 /*
- * Attention of the query heads of one KV head over packed pages and exact rows, with one softmax over all
- * of them.
+ * Attention of the query heads of one KV head over packed pages and exact rows,
+ * with one softmax over all of them.
  *
  * DESIGN 3.2. Scores are binary32. V is accumulated in rank space over [c_K ; c_V] and multiplied by dec
  * once, at the end:
@@ -49,8 +49,8 @@ size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q);
  * (asserted). No allocation, no system call. */
 void attend(const struct attend_args *a);
 
-/* The same in plain C. attend_ref() is the oracle of the other variants; attend_with() runs any variant of
- * gpu/cpu/ops.h. */
+/* The same in plain C. attend_ref() is the oracle of the other variants; attend_with()
+ * runs any variant of gpu/cpu/ops.h. */
 void attend_ref(const struct attend_args *a);
 void attend_with(const struct attend_args *a, const struct ops *ops);
 

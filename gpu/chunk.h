@@ -28,7 +28,7 @@ void chunk_work_deinit(struct chunk_work *w);
 int chunk_encode(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, const float *x,
                  size_t row_stride, uint8_t *payload, struct encode_counts *counts, struct chunk_work *w);
 
-/* Decodes the block of one head and side to @x [64, d], with a row stride in floats. The sinks are not
- * read. */
+/* Decodes the block of one head and side to @x [64, d], with a row stride
+ * in floats. The sinks are not read. */
 void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
                   enum side side, float *x, size_t row_stride, struct chunk_work *w);

@@ -68,8 +68,8 @@ static inline void extent_freep(struct extent **x)
     *x = extent_free(*x);
 }
 
-/* Borrowed: valid while the extent lives. An importer of EXTENT_READ gets a mapping without write
- * permission. */
+/* Borrowed: valid while the extent lives. An importer of EXTENT_READ gets
+ * a mapping without write permission. */
 void *extent_data(const struct extent *x);
 size_t extent_bytes(const struct extent *x);
 /* The descriptor for importers. For an EXTENT_READ extent it is open read-only, for its owner too. */

@@ -1,6 +1,6 @@
 /*
- * The place of everything inside a page. Pure arithmetic over a table and a shard; gpu/README.md draws it to
- * the bit.
+ * The place of everything inside a page. Pure arithmetic over a table and a shard;
+ * gpu/README.md draws it to the bit.
  *
  *     page    = header (PAGE_HEADER_BYTES, proto/page.h) + payload
  *     payload = for each layer, for each head of the shard: [K half-tiles][V half-tiles]
@@ -68,8 +68,8 @@ struct page_layout {
  */
 int page_layout_init(struct page_layout *l, const struct table *table, struct shard shard);
 
-/* Whether V of a head of @shard is predicted from heads outside it, so that pages of @shard could not be
- * decoded alone. */
+/* Whether V of a head of @shard is predicted from heads outside it, so that pages of
+ * @shard could not be decoded alone. */
 bool page_layout_lacks_heads(const struct table *table, struct shard shard);
 void page_layout_deinit(struct page_layout *l);
 

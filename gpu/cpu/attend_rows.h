@@ -1,6 +1,6 @@
 /*
- * What packed and dense attention share: rows of queries, blocks of 64 keys, one softmax per row over all
- * blocks.
+ * What packed and dense attention share: rows of queries, blocks of 64 keys,
+ * one softmax per row over all blocks.
  *
  * A row is one query head of one query token; row = token * group + head, so the rows that see a key are a
  * suffix. Keys of a block are stored transposed, kt [d][64], one key per lane.
@@ -26,8 +26,8 @@ struct attend_rows {
     struct softmax_row *state; /* [n] */
 };
 
-/* Takes parts of the caller's scratch, each aligned to 64 bytes; with base NULL it only adds up their
- * sizes. */
+/* Takes parts of the caller's scratch, each aligned to 64 bytes; with
+ * base NULL it only adds up their sizes. */
 struct scratch_cursor {
     char *base;
     size_t bytes;

@@ -91,8 +91,8 @@ void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low,
     *ret_high = l->threshold[last - 1] + 2 * (top - l->threshold[last - 1]);
 }
 
-/* Quantises z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens. Half-tiles without bits get
- * code 0. */
+/* Quantises z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens.
+ * Half-tiles without bits get code 0. */
 static void codec_quantise_group(const struct table *t, enum side side, const struct codec *c, const float *z,
                                  size_t n, uint8_t *codes, struct encode_counts *counts)
 {

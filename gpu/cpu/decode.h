@@ -57,8 +57,8 @@ struct key_codes {
     uint8_t *narrow;         /* [2 n_narrow][64][4]: level + 128 of four coordinates */
 };
 
-/* Rows of dec of K in whole numbers, sorted by plane. Rows without rotation come last, in pairs with angle
- * 0. */
+/* Rows of dec of K in whole numbers, sorted by plane. Rows without
+ * rotation come last, in pairs with angle 0. */
 struct key_rows {
     size_t n_planes;                /* planes whose keys are computed */
     size_t n_rot;                   /* of these, planes that are rotated */
@@ -122,8 +122,8 @@ struct decode_ops {
     void (*rotate)(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
                    size_t ld);
 
-    /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded; then the phases are rotated
-     * by @step. */
+    /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded;
+     * then the phases are rotated by @step. */
     void (*rotations)(size_t n, double *cos, double *sin, const double *step_cos, const double *step_sin,
                       uint32_t *ret_pairs, float *ret_cos, float *ret_sin);
 

@@ -1,6 +1,6 @@
 /*
- * The loops of decode.h for any vector width. Each decode_<isa>.c includes this file once, after it has
- * defined
+ * The loops of decode.h for any vector width. Each decode_<isa>.c includes
+ * this file once, after it has defined
  *
  *     vec, ivec, LANES              vectors of binary32 and of bits; number of 32-bit lanes
  *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS
@@ -270,8 +270,8 @@ static const float dither[CHUNK_TOKENS] = {
 #undef D
 };
 
-/* Orders bytes [64] as by_four and by_two: from rows of eight tokens, two fields of a plane are
- * interleaved. */
+/* Orders bytes [64] as by_four and by_two: from rows of eight tokens, two
+ * fields of a plane are interleaved. */
 static inline_always void order_bytes(struct row_weights *w)
 {
     __m128i x[4];

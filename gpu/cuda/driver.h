@@ -77,9 +77,9 @@ struct cuda_driver {
 /**
  * cuda_driver_open() - load libcuda.so.1 and initialise it
  *
- * Costs some hundred milliseconds, and threads and mappings of the driver in this process: call it only for
- * a GPU pool. Do not call it after fork() in a child of a process that called it: the driver does not
- * survive fork().
+ * Costs some hundred milliseconds, and threads and mappings of the driver in this process: call
+ * it only for a GPU pool. Do not call it after fork() in a child of a process that called it:
+ * the driver does not survive fork().
  *
  * Return: 0; -EOPNOTSUPP: no driver, or one that lacks a function, with its name; -ENODEV: no GPU; else as
  * cuda_fail(). A failure leaves the process unchanged and the CPU device usable.

@@ -51,8 +51,8 @@ void cuda_space_leave(struct cuda_space *s);
  * @bytes:  a multiple of the granularity of the device
  * @ret_fd: the caller's, close-on-exec; the memory lives as long as it or any mapping
  *
- * The contents are undefined and may be those of another process: clear an extent before its first importer
- * maps it.
+ * The contents are undefined and may be those of another process: clear an extent
+ * before its first importer maps it.
  *
  * Return: 0; -EINVAL: @bytes; -ENOMEM; else as cuda_fail().
  */
@@ -89,8 +89,8 @@ int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_
                        struct errmsg *e);
 
 /**
- * cuda_extent_open() - map memory that another process exported. The mapping is always for reading and
- * writing
+ * cuda_extent_open() - map memory that another process exported. The
+ * mapping is always for reading and writing
  *
  * Return: 0; -ESTALE: the driver refuses to open it in this process, because this process exported it or
  * because its process has ended; -EBADMSG: its size is not @bytes; else as cuda_fail().
@@ -98,9 +98,8 @@ int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_
 int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handle, size_t bytes,
                      struct cuda_extent **ret_extent, struct errmsg *e);
 
-/*
- * The same for memory that this process exported itself: the memory stays the caller's. Return: 0; -ENOMEM.
- */
+/* The same for memory that this process exported itself: the memory
+ * stays the caller's. Return: 0; -ENOMEM. */
 int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cuda_extent **ret_extent,
                        struct errmsg *e);
 

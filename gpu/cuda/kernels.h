@@ -23,9 +23,9 @@ static inline void cuda_kernels_freep(struct cuda_kernels **k)
     *k = cuda_kernels_free(*k);
 }
 
-/* All of these return when the work is queued on @stream (NULL: the default stream); parameters may be
- * freed then. Pointers in parameters are device pointers, their table is that of @l. Return: 0; as
- * cuda_fail(). */
+/* All of these return when the work is queued on @stream (NULL: the default stream);
+ * parameters may be freed then. Pointers in parameters are device pointers, their table is
+ * that of @l. Return: 0; as cuda_fail(). */
 
 /* Name of the kernel that attends for calls of @n_q > 0 queries: one for the device (kernels/attend_90.h,
  * kernels/attend_80.h) or a general one. Static storage. */
@@ -57,8 +57,8 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struc
 int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct launch_append *a,
                 unsigned n_items, cu_stream stream, struct errmsg *e);
 
-/* Writes the same bits as kvc_seq_read(). The range must lie within the sequence at the time when this
- * runs. */
+/* Writes the same bits as kvc_seq_read(). The range must lie within the
+ * sequence at the time when this runs. */
 int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct launch_read *r,
               cu_stream stream, struct errmsg *e);
 

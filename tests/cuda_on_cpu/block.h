@@ -1,5 +1,5 @@
-/* What cuda_on_cpu.cpp, which runs the threads of a block, and hopper.cpp, whose operations wait, use of
- * each other. */
+/* What cuda_on_cpu.cpp, which runs the threads of a block, and hopper.cpp, whose
+ * operations wait, use of each other. */
 #pragma once
 
 /* Suspends the running thread until @ready, which is checked whenever the thread could run. */

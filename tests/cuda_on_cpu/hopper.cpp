@@ -333,8 +333,8 @@ void products_commit()
 namespace
 {
 
-/* Element (n, k) of operand B, K-major without swizzle: ((8, n), (8, 2)) : ((8, SBO), (1, LBO)) halves; PTX
- * ISA 9.7.15. */
+/* Element (n, k) of operand B, K-major without swizzle: ((8, n), (8, 2)) : ((8,
+ * SBO), (1, LBO)) halves; PTX ISA 9.7.15. */
 uint16_t element_of_b(uint64_t descriptor, unsigned n, unsigned k)
 {
     uint32_t start = (uint32_t) (descriptor & 0x3fff) << 4, leading = (uint32_t) (descriptor >> 16 & 0x3fff)
@@ -351,8 +351,8 @@ uint16_t element_of_b(uint64_t descriptor, unsigned n, unsigned k)
     return h;
 }
 
-/* One product: the rows of this lane in the 16 of its warp, two columns of each eight. Sums are rounded
- * once. */
+/* One product: the rows of this lane in the 16 of its warp, two columns of
+ * each eight. Sums are rounded once. */
 void multiply(const pending_product &p, uint32_t *sums)
 {
     unsigned lane = threadIdx.x % 32, row = lane / 4, col = lane % 4 * 2;

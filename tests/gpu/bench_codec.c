@@ -19,8 +19,8 @@ enum {
 
 enum what { PREFILL, STEPS, BATCH_STEPS, READ, CRC, KINDS };
 
-/* A sequence of one layer on the GPU, of which @n_pages chunks move from the tail to pages, while as many
- * tokens arrive. */
+/* A sequence of one layer on the GPU, of which @n_pages chunks move from the tail to
+ * pages, while as many tokens arrive. */
 struct coding {
     struct bench_gpu *g;
     const struct page_layout *layout;

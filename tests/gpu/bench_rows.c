@@ -16,8 +16,8 @@
 enum {
     SETS_MAX = 64,  /* caches that calls use in rotation */
     CANDIDATES = 3, /* numbers of splits that are tried */
-    /* of the baseline, and of packed keys beside binary16 values, on a multiprocessor: what the first
-     * candidate fills */
+    /* of the baseline, and of packed keys beside binary16 values, on a
+     * multiprocessor: what the first candidate fills */
     F16_BLOCKS = 2,
     SAMPLES_MIN = 3,
     PATTERN_BYTES = 16 << 20,
@@ -124,8 +124,8 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
 
 /* ---- kinds of attention ---- */
 
-/* One kind of attention, ready to be called: parameters, and what differs between the caches that calls
- * use. */
+/* One kind of attention, ready to be called: parameters, and what differs
+ * between the caches that calls use. */
 struct way {
     struct bench_gpu *g;
     const struct page_layout *layout; /* packed; NULL: binary16 */

@@ -8,17 +8,16 @@ DEVICE uint32_t shared_address(const void *at)
 
 /* ---- barriers ---- */
 
-/*
- * A phase ends after @n_arrivals arrivals and after the bytes that barrier_expect() announced have arrived.
- */
+/* A phase ends after @n_arrivals arrivals and after the bytes that
+ * barrier_expect() announced have arrived. */
 DEVICE void barrier_init(uint64_t *b, unsigned n_arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(n_arrivals)
                  : "memory");
 }
 
-/* Called by the thread that initialised barriers, before the barrier of the block after which they are
- * used. */
+/* Called by the thread that initialised barriers, before the barrier of
+ * the block after which they are used. */
 DEVICE void barriers_ready()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

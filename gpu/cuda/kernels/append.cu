@@ -1,10 +1,10 @@
 /*
- * Appends to sequences in device memory, with the same bits as the CPU (client/sequence/seq_host.c).
- * First, old rows of a tail are packed into pages, keys before values, because values are residuals of a
- * prediction from the stored codes of keys. Then the new rows are stored behind the tail, which first moves
- * to the front of its buffer if they do not fit. The last block of a sequence in the last launch sets the
- * lengths. All launches before it computed the same lengths with append_step(), so nothing depends on the
- * host.
+ * Appends to sequences in device memory, with the same bits as the CPU
+ * (client/sequence/seq_host.c). First, old rows of a tail are packed into pages, keys before
+ * values, because values are residuals of a prediction from the stored codes of keys. Then the new
+ * rows are stored behind the tail, which first moves to the front of its buffer if they do not fit.
+ * The last block of a sequence in the last launch sets the lengths. All launches before it computed
+ * the same lengths with append_step(), so nothing depends on the host.
  *
  * Grids are as large as the largest item needs; blocks without work in a smaller item end at once.
  */
@@ -104,8 +104,8 @@ DEVICE void load_centred(const struct device_table *t, const struct chunk *c, fl
     __syncthreads();
 }
 
-/* Subtracts the prediction from the stored codes of the predictors. @space: shared memory for the levels of
- * a chunk. */
+/* Subtracts the prediction from the stored codes of the predictors. @space:
+ * shared memory for the levels of a chunk. */
 DEVICE void subtract_predicted(const struct launch_append *a, const struct chunk *c, struct share mine,
                                float *space, float z[ROWS][MINE])
 {
@@ -281,8 +281,8 @@ DEVICE struct slice slice_of(const struct launch_append *a, const struct task *t
     return s;
 }
 
-/* Moves @n rows from row @from to the front, in ascending order, a few at a time: rows are read before they
- * are overwritten. */
+/* Moves @n rows from row @from to the front, in ascending order, a few at a time: rows
+ * are read before they are overwritten. */
 DEVICE void move_to_front(const struct slice *s, uint32_t from, uint32_t n)
 {
     for (uint32_t first = 0; first < n; first += PASSES * PASS) {

@@ -20,18 +20,16 @@
  * kernel that a table fits. Every warp computes the keys of 16 tokens; coordinates of values are divided
  * among the warps.
  *
- * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32. The tests derive a bound of
- * the error.
+ * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32. The
+ * tests derive a bound of the error.
  */
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/exact.h"
 #include "gpu/cuda/kernels/queries.h"
 #include "gpu/cuda/kernels/softmax.h"
 
-/*
- * What a block keeps in registers, so that indices are constants: k-steps of keys (16 coordinates each),
- * tiles of 16 coordinates of values per warp, tiles of 8 rows.
- */
+/* What a block keeps in registers, so that indices are constants: k-steps of keys (16 coordinates each),
+ * tiles of 16 coordinates of values per warp, tiles of 8 rows. */
 template <int K, int V, int R> struct size {
     enum { KEY_STEPS = K, VALUE_TILES = V, ROW_TILES = R };
 };
@@ -78,8 +76,8 @@ DEVICE void rotated_tile(const struct device_table *t, const struct device_head 
     }
 }
 
-/* Scores of the 16 tokens of this warp in a page, for all query heads: the part of the codes, without the
- * mean. */
+/* Scores of the 16 tokens of this warp in a page, for all query heads: the
+ * part of the codes, without the mean. */
 template <class S>
 DEVICE void score_codes(const struct launch_attend *a, const struct device_head *head, const uint8_t *block,
                         struct shared s)

@@ -25,8 +25,8 @@ template <int D, int R> struct size_90 {
     };
 };
 
-/* The first warp of the first warpgroup fetches pages and its other warps rotate queries; the second
- * warpgroup attends. */
+/* The first warp of the first warpgroup fetches pages and its other warps rotate
+ * queries; the second warpgroup attends. */
 enum {
     FETCHING = 32, /* threads */
     FILLING = ATTEND_90_THREADS - FETCHING,
@@ -184,8 +184,8 @@ template <class S> DEVICE void begin_barriers(struct block_90 b)
     __syncthreads();
 }
 
-/* Called by all threads except those that fetch, which read none of it. On return all callers see what the
- * others wrote. */
+/* Called by all threads except those that fetch, which read none of it. On return all
+ * callers see what the others wrote. */
 template <class S> DEVICE void fill_block(const struct work *w, struct block_90 b)
 {
     fill_levels(w->table, b);

@@ -81,8 +81,8 @@ DEVICE void add_shares(float sum[ROWS][MINE], const float term[ROWS][MINE], bool
         sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
 }
 
-/* Loads the levels of all coordinates of one head and side for 64 tokens to shared [r][LEVEL_LD]. Ends with
- * a barrier. */
+/* Loads the levels of all coordinates of one head and side for 64 tokens to shared
+ * [r][LEVEL_LD]. Ends with a barrier. */
 DEVICE void load_levels(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
                         bool is_key, float *ret)
 {

@@ -1,7 +1,7 @@
 /*
- * What lies in device memory, as host and kernels agree on it: an allocation table (device_table, made by
- * gpu/cuda/device_table.h) and sequences. Plain structs, the same in C, C++ and CUDA; pointers are device
- * pointers.
+ * What lies in device memory, as host and kernels agree on it: an allocation table
+ * (device_table, made by gpu/cuda/device_table.h) and sequences. Plain structs, the same in C,
+ * C++ and CUDA; pointers are device pointers.
  *
  * Planes: the dimensions of a key in pairs that RoPE rotates together, (i, i + n_rot/2) for i < n_rot/2,
  * then pairs that are not rotated, padded with zero planes to a multiple of 16. Keys, key means and queries
@@ -117,9 +117,8 @@ struct device_seq {
     uint16_t *exact_k,
         /* the buffer of the tail, [n_kv_heads][exact_ld][d] binary16 of x - mean, aligned to 16 */
         *exact_v;
-    /*
-     * [1] of the sequence: DEVICE_NOT_FINITE, DEVICE_NO_ROOM; appending sets the bits and never clears them
-     */
+    /* [1] of the sequence: DEVICE_NOT_FINITE, DEVICE_NO_ROOM; appending
+     * sets the bits and never clears them */
     uint32_t *faults;
 };
 
@@ -137,8 +136,8 @@ struct append_step {
 };
 
 /*
- * The one rule of when chunks are packed and when the tail moves, for kernels and for the host's copy of
- * the lengths.
+ * The one rule of when chunks are packed and when the tail moves, for kernels and
+ * for the host's copy of the lengths.
  *
  * Chunk c is packed once there are 64 (c + 2) tokens, counting the first new one, so that a decode step
  * sees 64 to 127 exact tokens; at most @n_most chunks are packed. If @given, @n_most whole chunks are

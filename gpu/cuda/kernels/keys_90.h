@@ -57,8 +57,8 @@ DEVICE void get_rotation(const struct device_table *t, const struct rotations<S>
 
 /* ---- keys ---- */
 
-/* Loads the levels of K in the block of a page for the 16 tokens of this warp, operand A of steps of 16
- * coordinates. */
+/* Loads the levels of K in the block of a page for the 16 tokens of this warp,
+ * operand A of steps of 16 coordinates. */
 template <class S>
 DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
                             uint32_t levels[S::KEY_STEPS][4])

@@ -29,8 +29,8 @@ enum {
 
 /* ---- attention ---- */
 
-/* Queries of the n_q tokens before the newest n_behind of one sequence. Each sees itself and all earlier
- * tokens. */
+/* Queries of the n_q tokens before the newest n_behind of one sequence. Each
+ * sees itself and all earlier tokens. */
 struct launch_attend_item {
     const struct device_seq *seq;
     const float *q; /* [n_q][n_kv_heads * group][d] pre-RoPE */
@@ -75,8 +75,8 @@ enum attend_kernel {
 /* Floats of one partial result: m and l per row, accumulators in rank space, exact values. */
 #define LAUNCH_PARTIAL_FLOATS(columns_max, d) (DEVICE_GROUP_MAX * (2u + (columns_max) + (d)))
 
-/* Shared memory of attention kernels for exact rows, see carve() of kernels/queries.h: binary32 first, then
- * binary16. */
+/* Shared memory of attention kernels for exact rows, see carve() of
+ * kernels/queries.h: binary32 first, then binary16. */
 DEVICE_INLINE uint32_t launch_exact_shared_bytes(uint32_t d, uint32_t n_planes)
 {
     uint32_t planes = DEVICE_GROUP_MAX * 2 * n_planes;

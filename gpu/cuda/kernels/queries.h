@@ -90,8 +90,8 @@ DEVICE uint32_t plane_dim(const struct device_table *t, uint32_t i, uint32_t hi)
 
 /* ---- queries ---- */
 
-/* Cosine and sine of the rotation of plane @p over @positions; reduced in binary64, so that @positions may
- * be large. */
+/* Cosine and sine of the rotation of plane @p over @positions; reduced in
+ * binary64, so that @positions may be large. */
 DEVICE void phase_of(const struct device_table *t, uint32_t p, double positions, float *ret_cosine,
                      float *ret_sine)
 {
@@ -126,8 +126,8 @@ DEVICE void load_queries(const struct device_table *t, const struct rows *rows, 
     }
 }
 
-/* Rotates queries to the frame of the keys that begin at position @first, and computes the terms of the key
- * mean. */
+/* Rotates queries to the frame of the keys that begin at position @first, and
+ * computes the terms of the key mean. */
 DEVICE void rotate_queries(const struct device_table *t, const struct device_head *head,
                            const struct rows *rows, uint32_t first, struct shared s)
 {

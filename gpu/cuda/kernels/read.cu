@@ -18,8 +18,8 @@ DEVICE void add_decoded(const struct device_table *t, const struct device_codes 
     add_shares(x, sum, false);
 }
 
-/* Decodes a page: mean, plus the part of the predictors, head by head, plus the part of the codec's own
- * codes. */
+/* Decodes a page: mean, plus the part of the predictors, head by head, plus
+ * the part of the codec's own codes. */
 DEVICE void decode(const struct launch_read *p, const struct device_head *head, const uint8_t *payload,
                    struct share mine, uint32_t n_rows, float x[ROWS][MINE])
 {

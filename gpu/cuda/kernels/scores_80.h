@@ -93,8 +93,8 @@ DEVICE void split_pair(float x, float y, uint32_t *ret_pair, uint32_t *ret_rest)
     *ret_rest = pack_halves(x - half_to_float((uint16_t) pair), y - half_to_float((uint16_t) (pair >> 16)));
 }
 
-/* Stores the queries in the frame of page @page (0, 1) of a pair as operands B, then rotates them to the
- * next page. */
+/* Stores the queries in the frame of page @page (0, 1) of a pair as operands B,
+ * then rotates them to the next page. */
 template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, struct rotation_80<S> *q)
 {
     UNROLL
@@ -132,8 +132,8 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
 
 /* ---- keys ---- */
 
-/* Cosines and sines of the tokens of this warp and 16 planes as operands A; @residual: their rounding
- * residuals. */
+/* Cosines and sines of the tokens of this warp and 16 planes as operands A;
+ * @residual: their rounding residuals. */
 struct angles_80 {
     struct words4 cosine, sine;
 };
@@ -265,8 +265,8 @@ DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
     }
 }
 
-/* Scores of the key mean of 16 planes, divided by head->mean_scale, as exactly as head->mean_steps demands
- * (DEVICE_MEAN_*). */
+/* Scores of the key mean of 16 planes, divided by head->mean_scale, as exactly as
+ * head->mean_steps demands (DEVICE_MEAN_*). */
 template <class S>
 DEVICE void score_mean(const struct device_table *t, const struct device_head *head, unsigned step,
                        struct angles_80 angles, unsigned warp, unsigned lane, struct shared_80 s,

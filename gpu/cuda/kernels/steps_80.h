@@ -67,8 +67,8 @@ DEVICE uint32_t page_at(const struct job_80 *j, uint32_t pair, unsigned i)
     return page < j->span.to ? page : j->span.to - 1;
 }
 
-/* Begins to copy the blocks of a pair, and what values need, as one group; behind the last pair the group
- * is empty. */
+/* Begins to copy the blocks of a pair, and what values need, as one group;
+ * behind the last pair the group is empty. */
 template <class V> DEVICE void fetch(const struct job_80 *j, uint32_t pair, const V *values)
 {
     uint8_t *to = j->s.base + j->s.at.ring + pair % j->s.at.n_stages * 2 * j->s.at.block_bytes;

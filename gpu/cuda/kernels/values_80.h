@@ -109,8 +109,8 @@ DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint
     }
 }
 
-/* A pair of levels in binary16 of any width: coordinate g of half-tile @half, tokens 8 j + 2t and 8 j + 2t
- * + 1. */
+/* A pair of levels in binary16 of any width: coordinate g of half-tile
+ * @half, tokens 8 j + 2t and 8 j + 2t + 1. */
 DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const uint8_t *block,
                            unsigned half, unsigned lane, unsigned j)
 {

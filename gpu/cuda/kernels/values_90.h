@@ -2,10 +2,10 @@
  * Weights and values in attend_90.cu. Every warp computes the weights of its own 16 tokens for all rows,
  * and sums its own columns of values for all 64 tokens; weights pass through shared memory.
  *
- * All warps use one reference per row, BELOW the largest score of the row so far. They raise it, together,
- * only when a score is more than RAISE above it: weights are binary16, which is as exact at 2^15 as at 1.
- * So the smallest weights, of many keys beside a large one, are still exact to 2^-21 of the largest. Sums
- * are binary32.
+ * All warps use one reference per row, BELOW the largest score of the row so far. They raise it,
+ * together, only when a score is more than RAISE above it: weights are binary16, which is as exact
+ * at 2^15 as at 1. So the smallest weights, of many keys beside a large one, are still exact to
+ * 2^-21 of the largest. Sums are binary32.
  */
 #pragma once
 

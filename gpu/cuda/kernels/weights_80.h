@@ -48,8 +48,8 @@ DEVICE unsigned token_of(unsigned warp, unsigned lane, unsigned i)
     return 16 * warp + (lane >> 2) + (i >> 1) * 8;
 }
 
-/* Sets scores that are not seen to LEAST and writes the largest score of each row in this warp to shared
- * memory. */
+/* Sets scores that are not seen to LEAST and writes the largest score of each
+ * row in this warp to shared memory. */
 template <class S>
 DEVICE void find_maxima(uint32_t first_token, unsigned warp, unsigned lane, const struct softmax_80<S> *x,
                         float c[S::SETS][4], struct shared_80 s)

@@ -5,8 +5,8 @@
 
 #include "gpu/attend.h"
 
-/* Quality of a result: root of the mean squared error, relative to the weighted size of the values that
- * were averaged. */
+/* Quality of a result: root of the mean squared error, relative to the weighted
+ * size of the values that were averaged. */
 struct oracle_report {
     double error;          /* sqrt(sum |o - o_oracle|^2) / sqrt(sum_rows sum_n p_n |v_n|^2) */
     double tolerance;      /* derived from the case; see attend_oracle.c */

@@ -126,8 +126,8 @@ static int open_as_nobody(int fd)
 
     if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
         return 2;
-    /* Changing uid made this process undumpable, which would refuse access to /proc/self/fd for another
-     * reason. */
+    /* Changing uid made this process undumpable, which would refuse access
+     * to /proc/self/fd for another reason. */
     if (prctl(PR_SET_DUMPABLE, 1) < 0)
         return 3;
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);

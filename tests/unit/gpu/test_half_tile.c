@@ -1,7 +1,5 @@
-/*
- * gpu/half_tile.c: single codes against bytes worked by hand, and that their map is a bijection; then whole
- * half-tiles and the blocks of gpu/cpu/block.c against single codes, bit for bit.
- */
+/* gpu/half_tile.c: single codes against bytes worked by hand, and that their map is a bijection; then whole
+ * half-tiles and the blocks of gpu/cpu/block.c against single codes, bit for bit. */
 #include "gpu/half_tile.h"
 
 #include <stdlib.h>
@@ -198,9 +196,8 @@ static void test_transpose(void)
     CU_ASSERT_EQUAL(memcmp(ret, codes, sizeof(codes)), 0);
 }
 
-/*
- * The block of a head with half-tiles of different widths, empty ones included, has the layout of DESIGN 4.
- */
+/* The block of a head with half-tiles of different widths, empty ones
+ * included, has the layout of DESIGN 4. */
 static void check_block(struct head_view h)
 {
     size_t n_k = CHUNK_TOKENS * (size_t) h.k->r, n_v = CHUNK_TOKENS * (size_t) h.v->r;

@@ -63,8 +63,8 @@ static inline void model_store(unsigned t, void *p, ptrdiff_t stride)
         memcpy((char *) p + i * stride, model.data[t][i], model.config.row_bytes[t]);
 }
 
-/* Element [m][n] of @c += products of groups of four bytes of row m of @a and column n of @b; sums wrap
- * around. */
+/* Element [m][n] of @c += products of groups of four bytes of row m of @a
+ * and column n of @b; sums wrap around. */
 static inline __attribute__((always_inline)) void model_dot(unsigned c, unsigned a, unsigned b, int a_signed)
 {
     const struct tile_config *config = &model.config;

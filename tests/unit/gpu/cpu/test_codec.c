@@ -1,8 +1,5 @@
-/*
- * gpu/cpu/codec.c: codes and vectors of small codecs worked by hand; then random codecs against the formulas
- * of
- * alloc/table.h in binary64.
- */
+/* gpu/cpu/codec.c: codes and vectors of small codecs worked by hand; then random codecs against the
+ * formulas of alloc/table.h in binary64. */
 #include "gpu/codec.h"
 
 #include <errno.h>
@@ -277,8 +274,8 @@ static void check_codes(const struct run *r, enum side side)
     }
 }
 
-/* Sums of up to 512 products of a few units: 1e-4 is a hundred times their roundings and a thousandth of a
- * cell. */
+/* Sums of up to 512 products of a few units: 1e-4 is a hundred times their
+ * roundings and a thousandth of a cell. */
 static void check_vectors(const struct run *r)
 {
     size_t d = r->memory.table.geometry.d;

@@ -187,8 +187,8 @@ static void test_from_half(void)
     free(ret);
 }
 
-/* Two blocks against binary64. Each weight is within 4 roundings (argument, exp, its scale), sums within 64
- * more. */
+/* Two blocks against binary64. Each weight is within 4 roundings (argument,
+ * exp, its scale), sums within 64 more. */
 static void check_softmax(const struct ops *ops, double size, size_t hidden)
 {
     struct softmax_row row = {.max = -INFINITY};
@@ -211,8 +211,8 @@ static void check_softmax(const struct ops *ops, double size, size_t hidden)
     for (size_t t = 0; t < CHUNK_TOKENS; t++) {
         double want = exp((double) scores[1][t] - max[1]), x = max[1] - (double) scores[1][t];
 
-        /* the difference to the maximum is rounded once: x 2^-24 of the weight; below e^-87 a variant may
-         * give 0 */
+        /* the difference to the maximum is rounded once: x 2^-24 of the
+         * weight; below e^-87 a variant may give 0 */
         CU_ASSERT_DOUBLE_EQUAL((double) weights[t], want, want * (4 + fmin(x, 100)) * 0x1p-24 + 1e-37);
         if (t >= CHUNK_TOKENS - hidden)
             CU_ASSERT_EQUAL(weights[t], 0);

@@ -1,12 +1,12 @@
-/* Runs attention kernels on the scenes of tests/unit/gpu/attend_scene.h, and compares the results with the
- * oracle. */
+/* Runs attention kernels on the scenes of tests/unit/gpu/attend_scene.h, and
+ * compares the results with the oracle. */
 #pragma once
 
 #include "gpu/cuda/kernels/launch.h"
 #include "tests/unit/gpu/attend_scene.h"
 
-/* The one sequence of a scene as kernels take it: aligned pages, exact rows of all heads, of which one is
- * drawn. */
+/* The one sequence of a scene as kernels take it: aligned pages, exact rows
+ * of all heads, of which one is drawn. */
 struct kernel_attend_inputs {
     struct device_seq seq;
     uint8_t **payloads;
@@ -20,8 +20,8 @@ void kernel_attend_inputs_init(struct kernel_attend_inputs *d, const struct atte
                                uint32_t n_splits, size_t n_items, struct launch_attend *ret);
 void kernel_attend_inputs_deinit(struct kernel_attend_inputs *d);
 
-/* Launches attention over @l, kvc_merge included. False: the kernel does not take the shape, and nothing
- * was done. */
+/* Launches attention over @l, kvc_merge included. False: the kernel does not
+ * take the shape, and nothing was done. */
 typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
                               unsigned which);
 

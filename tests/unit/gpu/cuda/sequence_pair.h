@@ -39,8 +39,8 @@ struct sequence_pair {
 
 void sequence_pair_init(struct sequence_pair *s, struct gpu_fixture *d,
                         const struct sequence_pair_shape *shape);
-/* Another sequence with the table of @first and a tail of @tail_rows rows; for launches that append to
- * both. */
+/* Another sequence with the table of @first and a tail of @tail_rows
+ * rows; for launches that append to both. */
 void sequence_pair_init_beside(struct sequence_pair *s, const struct sequence_pair *first,
                                uint32_t tail_rows);
 void sequence_pair_deinit(struct sequence_pair *s);

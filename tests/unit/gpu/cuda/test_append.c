@@ -24,9 +24,8 @@ static struct gpu_fixture *open_end(void)
     return &d;
 }
 
-/*
- * Two whole chunks, a sink or none, and a tail, read back in pieces that end inside chunks, sinks and tail.
- */
+/* Two whole chunks, a sink or none, and a tail, read back in pieces that
+ * end inside chunks, sinks and tail. */
 static void check(const struct sequence_pair_shape *shape)
 {
     struct sequence_pair_shape all = *shape;
@@ -264,9 +263,9 @@ static void append_to_several(struct sequence_pair s[SEVERAL], const uint32_t n_
             sequence_pair_append_on_cpu(&s[i], &one[i]);
 }
 
-/* Sequences of all lengths in one launch. Some get no token, some one, some more than a block stores; some
- * pack one chunk or two, in the middle or at the ends; tails move to the front. Each has the same bits as
- * alone. */
+/* Sequences of all lengths in one launch. Some get no token, some one, some more than a
+ * block stores; some pack one chunk or two, in the middle or at the ends; tails move to the
+ * front. Each has the same bits as alone. */
 static void test_several(void)
 {
     static const uint32_t rounds[][SEVERAL] = {
@@ -303,8 +302,8 @@ static void test_several(void)
     CU_ASSERT_TRUE(gpu_fixture_deinit(d));
 }
 
-/* If memory of one sequence is missing, only that sequence gets a fault and stores nothing; the others
- * store everything. */
+/* If memory of one sequence is missing, only that sequence gets a fault and stores
+ * nothing; the others store everything. */
 static void test_no_room_for_one(void)
 {
     static const uint32_t prompts[SEVERAL] = {127, 127, 127, 127, 127}, pieces[SEVERAL] = {1, 200, 1, 70, 1};
@@ -355,8 +354,8 @@ static void put_attention(const struct sequence_pair *s, const float *q, struct 
     };
 }
 
-/* Whether the attention of the newest token agrees with that of the CPU's pages, within the tolerance of
- * kernel_attend_check.h. */
+/* Whether the attention of the newest token agrees with that of the CPU's pages, within the
+ * tolerance of kernel_attend_check.h. */
 static bool attends(struct sequence_pair *s, const float *q, const struct launch_attend *launch_args)
 {
     uint32_t d = s->shape.d, group = s->shape.group, packed = s->n_packed * CHUNK_TOKENS;

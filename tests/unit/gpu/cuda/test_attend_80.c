@@ -47,8 +47,8 @@ static void check(const struct attend_shape *shape, uint32_t n_splits)
     CU_ASSERT_TRUE(taken(shape, n_splits, SMALLEST));
 }
 
-/* Everything that the kernels distinguish: odd numbers of pages, more of them than are in flight, widths,
- * rows. */
+/* Everything that the kernels distinguish: odd numbers of pages, more of
+ * them than are in flight, widths, rows. */
 static void test_shapes(void)
 {
     static const struct {

@@ -156,8 +156,8 @@ static void test_splits_and_windows(void)
                   splits);
 }
 
-/* More pages than the ring has stages, than a phase is advanced over (48), and than addresses are fetched
- * at once. */
+/* More pages than the ring has stages, than a phase is advanced over (48), and
+ * than addresses are fetched at once. */
 static void test_many_pages(void)
 {
     check(&(struct attend_shape){.d = 64,

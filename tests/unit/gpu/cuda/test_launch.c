@@ -368,8 +368,8 @@ static void test_failing_launches(void)
     scene_deinit(&s);
 }
 
-/* The newest kernel of the device that takes the table and the call is chosen; a general one if there is
- * none. */
+/* The newest kernel of the device that takes the table and the call is
+ * chosen; a general one if there is none. */
 static void test_choice_of_kernel(void)
 {
     static const struct {
