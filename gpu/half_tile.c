@@ -47,7 +47,7 @@ static inline void half_tile_plane1_unpack(const uint8_t *plane, uint8_t *codes)
             codes[ROW * j + i] = (uint8_t) (codes[ROW * j + i] << 1 | (plane[i] >> j & 1));
 }
 
-/* @drop: how many bits of each code stand below this plane's. */
+/* @drop: number of bits of each code below those of this plane. */
 static inline uint8_t *half_tile_plane_pack(const uint8_t *codes, unsigned p, unsigned drop, uint8_t *plane)
 {
     unsigned per_word = 16 / p;
@@ -148,7 +148,7 @@ struct half_tile_place {
 };
 
 /* page_layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte
- * s / 8. So the field of half h stands 16 bits (planes of u32 words) or 8 bits (the u16 words of
+ * s / 8. So the field of half 1 lies 16 bits (planes of u32 words) or 8 bits (the u16 words of
  * the plane of width 1) above half 0. */
 static struct half_tile_place half_tile_place(unsigned p, enum side side, unsigned token, unsigned coord)
 {

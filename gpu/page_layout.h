@@ -62,9 +62,10 @@ struct page_layout {
 };
 
 /**
- * page_layout_init() - compute the layout of @table for @shard Return: 0; -EINVAL: the shard is outside the
- * heads of the table, or lacks heads that its values are predicted from, see page_layout_lacks_heads();
- * -EOVERFLOW; -ENOMEM.
+ * page_layout_init() - compute the layout of @table for @shard
+ *
+ * Return: 0; -EINVAL: the shard is outside the heads of the table, or lacks heads that its values are
+ *         predicted from, see page_layout_lacks_heads(); -EOVERFLOW; -ENOMEM.
  */
 int page_layout_init(struct page_layout *l, const struct table *table, struct shard shard);
 

@@ -36,10 +36,10 @@ struct softmax_row;
 #define FOLD_RING 16    /* nodes of a level that are stored; see fold.h */
 
 enum {
-    ROW_BYTES = 128,
-    QUADS = 2,
-    PAIRS = 4
-}; /* a row of the words of a plane; groups of four and pairs of eight coordinates */
+    ROW_BYTES = 128, /* of a row of the words of a plane */
+    QUADS = 2,       /* groups of four coordinates in a half-tile */
+    PAIRS = 4,       /* pairs of coordinates in a half-tile */
+};
 
 /* Half-tiles of K or V of one (layer, head) in one page, without those with b = 0. */
 struct coded {
@@ -92,9 +92,8 @@ struct fold_planes {
 
 /* The weights of one row in the orders in which words have tokens. */
 struct row_weights {
-    _Alignas(64)
-        /* for planes of 4 bits: tokens j, j + 2 of the fields of a word, even and odd */
-        uint8_t by_four[4][16];
+    /* for planes of 4 bits: tokens j, j + 2 of the fields of a word, even and odd */
+    _Alignas(64) uint8_t by_four[4][16];
     uint8_t by_two[4][16]; /* for planes of 2 bits and of 1 bit: j, j + 4 */
     uint8_t bytes[CHUNK_TOKENS];
     int16_t whole[CHUNK_TOKENS]; /* for wide half-tiles */

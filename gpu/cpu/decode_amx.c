@@ -337,7 +337,7 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
                 EACH_NARROW(decode_amx_half_tile_words(B, at, levels, to))
             }
 
-            call_for_next(c, at, b);
+            prefetch_next(c, at, b);
             at += (size_t) b * CHUNK_TOKENS;
         }
 

@@ -35,7 +35,7 @@ static int legacy_check_kind(const struct cuda_driver *d, cu_device device, cu_p
     if (r == CU_SUCCESS && capable)
         r = d->pointer_attribute(&on, CU_POINTER_DEVICE, at);
     if (r != CU_SUCCESS)
-        return cuda_fail(d, r, e, "cannot learn what kind of GPU memory this is");
+        return cuda_fail(d, r, e, "cannot query the kind of this GPU memory");
     if (!capable)
         return fail(e, -EINVAL,
                     "GPU memory of this kind cannot be shared by a handle: allocate it with cudaMalloc() or "

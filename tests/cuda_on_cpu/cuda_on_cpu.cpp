@@ -186,7 +186,7 @@ void run_block()
         bool any = run_round();
 
         if (!all_in(0, block.n, DONE) && !release_waiting() && !any && !hopper_deliver()) {
-            fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for others that do not come\n",
+            fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for threads that never arrive\n",
                     blockIdx.x, blockIdx.y, blockIdx.z);
             abort();
         }

@@ -40,10 +40,9 @@ struct codec_row {
     const char *name;
     bool v_from_k;
     size_t batch, tokens, vector_bytes,
-        packed_bytes; /* [tokens] of all KV heads, both sides, in binary16 and as codes */
-    struct timing prefill,
-        /* prefill: seconds of packing and storing @tokens tokens; read: of reading both sides */
-        read;
+        packed_bytes;      /* [tokens] of all KV heads, both sides, in binary16 and as codes */
+    struct timing prefill; /* seconds of packing and storing @tokens tokens */
+    struct timing read;    /* seconds of reading both sides */
     /* seconds of appending one token: of 64, with a chunk packed before one of them */
     struct timing step;
     /* seconds of appending one token to each of @batch sequences in one call;

@@ -55,8 +55,8 @@ DEVICE void threads_sync(unsigned id, unsigned n)
     asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
-/* The same; returns whether @says is true in any of them. */
-DEVICE bool threads_any(unsigned id, unsigned n, bool says)
+/* threads_sync() that returns whether @value is true in any of the threads. */
+DEVICE bool threads_any(unsigned id, unsigned n, bool value)
 {
     uint32_t any;
 
@@ -67,7 +67,7 @@ DEVICE bool threads_any(unsigned id, unsigned n, bool says)
                  "selp.u32 %0, 1, 0, all;\n"
                  "}"
                  : "=r"(any)
-                 : "r"(id), "r"(n), "r"((uint32_t) says)
+                 : "r"(id), "r"(n), "r"((uint32_t) value)
                  : "memory");
     return any != 0;
 }

@@ -23,11 +23,11 @@ DEVICE struct place place_of(const struct launch_append *a)
     return {&a->items[blockIdx.x / n_heads], blockIdx.x % n_heads};
 }
 
-/* A layer of a sequence before the launches, and what they do to it. */
+/* A layer of a sequence before the launches, and the changes that they make. */
 struct task {
     struct device_seq seq;
     struct append_step step;
-    bool fits; /* the memory that the host promised is large enough */
+    bool fits; /* the memory that the host announced is large enough */
 };
 
 DEVICE struct task task_of(const struct launch_append *a, const struct launch_append_item *item)
@@ -182,12 +182,13 @@ DEVICE unsigned store_codes(const struct device_table *t, const struct chunk *c,
     unsigned at = (c->is_key ? 0 : WIDTHS) + b, saturated = 0;
 
     UNROLL
-    for (uint32_t i = 0; i < ROWS; i++)
+    for (uint32_t i = 0; i < ROWS; i++) {
         UNROLL
-    for (uint32_t j = 0; j < MINE; j++) {
-        codes[(mine.row % 8 + i) * TOKENS + mine.token + LANE_TOKENS * j] =
-            (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i][j]);
-        saturated += z[i][j] < t->limits[2 * at] || z[i][j] > t->limits[2 * at + 1];
+        for (uint32_t j = 0; j < MINE; j++) {
+            codes[(mine.row % 8 + i) * TOKENS + mine.token + LANE_TOKENS * j] =
+                (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i][j]);
+            saturated += z[i][j] < t->limits[2 * at] || z[i][j] > t->limits[2 * at + 1];
+        }
     }
     return saturated;
 }
@@ -381,8 +382,8 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_append_rows(PARAMETER struct l
     } else if (t.step.first_row == from) {
         store_rows(&a, at.item, &s, 0, n_new, to, s.share, n_shares, t.seq.faults);
     } else {
-        store_rows(&a, at.item, &s, 0, low, to, s.share, n_shares,
-                   t.seq.faults); /* rows low .. high - 1 are stored where old rows are read */
+        /* rows low .. high - 1 are stored where old rows are read */
+        store_rows(&a, at.item, &s, 0, low, to, s.share, n_shares, t.seq.faults);
         store_rows(&a, at.item, &s, high, n_new, to, s.share, n_shares, t.seq.faults);
         if (s.share == 0) {
             move_to_front(&s, from, n_left);

@@ -110,11 +110,12 @@ DEVICE void score_codes(const struct launch_attend *a, const struct device_head 
         }
     }
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] =
-            c[n][i];
+        for (unsigned i = 0; i < 4; i++)
+            s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] =
+                c[n][i];
+    }
     __syncthreads();
 }
 
@@ -123,10 +124,11 @@ DEVICE void score_codes(const struct launch_attend *a, const struct device_head 
 template <class S> DEVICE void scale_tile(float c[S::ROW_TILES][4], unsigned lane, struct shared s)
 {
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        c[n][i] *= s.factor[8 * n + 2 * (lane & 3) + (i & 1)];
+        for (unsigned i = 0; i < 4; i++)
+            c[n][i] *= s.factor[8 * n + 2 * (lane & 3) + (i & 1)];
+    }
 }
 
 /* 16 coordinates times the weights of 16 tokens. */
@@ -230,8 +232,8 @@ DEVICE void attend_page(const struct launch_attend *a, const struct device_head 
         score_exact(t, head, (const uint16_t *) (payload + head->sinks_k), n_sink, rows->n, s);
     softmax(a, rows, first, TOKENS, n_sink, s);
     accumulate<S>(a, head, payload, c, s);
-    add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n,
-              s); /* rescales the sums also if there is no tail */
+    /* rescales the sums also without sinks */
+    add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n, s);
 }
 
 template <class S>
@@ -270,15 +272,17 @@ DEVICE void store_partial(const struct device_table *t, uint32_t n_rows,
         ret[ROWS + threadIdx.x] = sum[threadIdx.x];
     }
     UNROLL
-    for (uint32_t x = 0; x < VALUE_TILES; x++)
+    for (uint32_t x = 0; x < VALUE_TILES; x++) {
         UNROLL
-    for (unsigned n = 0; n < ROW_TILES; n++)
-        UNROLL
-    for (unsigned i = 0; i < 4; i++) {
-        uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
+        for (unsigned n = 0; n < ROW_TILES; n++) {
+            UNROLL
+            for (unsigned i = 0; i < 4; i++) {
+                uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
 
-        if (col < t->columns_max)
-            acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
+                if (col < t->columns_max)
+                    acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
+            }
+        }
     }
     for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += LAUNCH_THREADS)
         exact_at[i] = exact[i];

@@ -75,10 +75,11 @@ DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x,
 DEVICE void add_shares(float sum[ROWS][MINE], const float term[ROWS][MINE], bool less)
 {
     UNROLL
-    for (uint32_t i = 0; i < ROWS; i++)
+    for (uint32_t i = 0; i < ROWS; i++) {
         UNROLL
-    for (uint32_t j = 0; j < MINE; j++)
-        sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
+        for (uint32_t j = 0; j < MINE; j++)
+            sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
+    }
 }
 
 /* Loads the levels of all coordinates of one head and side for 64 tokens to shared

@@ -5,7 +5,7 @@
  *
  * The order of operations that the PTX ISA demands:
  * - shared memory written by ordinary stores needs async_fence() by its writer and then a barrier before a
- * product reads it;
+ *   product reads it;
  * - registers of a product, operands and sums alike, are not accessed between product() and products_wait();
  * - products_begin() comes before the first product() after such an access.
  */

@@ -1,5 +1,5 @@
 /*
- * The parameters of launches, as host and kernels agree on them. Plain structs, the same in C, C++ and CUDA;
+ * The parameters of launches, which host and kernels share. Plain structs, the same in C, C++ and CUDA;
  * pointers are device pointers.
  *
  * Parameters travel by value, at most 4 KB of them. What changes from launch to launch without the host, the
@@ -97,7 +97,7 @@ struct launch_append_item {
     struct device_seq *seq; /* may not appear in another item */
     const void *k, *v;      /* [n_new][n_kv_heads][d] pre-RoPE, aligned as their type */
     uint32_t n_new;         /* may differ between items; 0: packs only */
-    /* pack at most this many chunks, below 65536; 0 if the host knows that none is due */
+    /* pack at most this many chunks, below 65536; 0 if the host counted that none is due */
     uint32_t n_pack;
 };
 

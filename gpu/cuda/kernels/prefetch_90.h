@@ -141,10 +141,11 @@ template <class S> DEVICE void rotate(const struct work *w, struct block_90 b, u
         for (unsigned x = 0; x < PAIRS; x++)
             rotate_pair(w, plane + 2 * LANES * x, p.first, anew, &pairs[x]);
         barrier_wait(&b.query_empty[warp], parity);
-        for (uint32_t row = lane / LANES; row < w->rows.n; row += AT_ONCE)
+        for (uint32_t row = lane / LANES; row < w->rows.n; row += AT_ONCE) {
             UNROLL
-        for (unsigned x = 0; x < PAIRS; x++)
-            rotate_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
+            for (unsigned x = 0; x < PAIRS; x++)
+                rotate_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
+        }
         arrive_by_warp(&b.query_full[warp]);
     }
 }

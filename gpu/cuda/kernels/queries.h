@@ -18,9 +18,8 @@ enum {
 
 /* The shared memory of a block. */
 struct shared {
-    float
-        /* [ROWS][2][n_planes] queries in the frame of the first query of the tile, times scale and log2 e */
-        *start;
+    /* [ROWS][2][n_planes] queries in the frame of the first query of the tile, times scale and log2 e */
+    float *start;
     float *phase;      /* [2][n_planes] cosine and sine of the rotation from there to the block of keys */
     float *query;      /* [ROWS][2][n_planes] in the frame of the block of keys */
     uint16_t *query16; /* query in binary16 */

@@ -65,10 +65,11 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_read(PARAMETER struct launch_r
     float x[ROWS][MINE];
 
     UNROLL
-    for (uint32_t i = 0; i < ROWS; i++)
+    for (uint32_t i = 0; i < ROWS; i++) {
         UNROLL
-    for (uint32_t j = 0; j < MINE; j++)
-        x[i][j] = i < n_rows ? mean[i] : 0;
+        for (uint32_t j = 0; j < MINE; j++)
+            x[i][j] = i < n_rows ? mean[i] : 0;
+    }
     if (chunk < p.seq->n_pages)
         decode(&p, head, p.seq->payloads[chunk], mine, n_rows, x);
     UNROLL

@@ -230,15 +230,16 @@ DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_steps, unsigned step,
             }
         }
         UNROLL
-        for (unsigned page = 0; page < 2; page++)
+        for (unsigned page = 0; page < 2; page++) {
             UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            uint32_t c = angles.cosine.word[2 * n + i], sn = angles.sine.word[2 * n + i];
-            uint32_t a = pack_halves(x[page][2 * i], x[page][2 * i + 1]),
-                     b = pack_halves(y[page][2 * i], y[page][2 * i + 1]);
+            for (unsigned i = 0; i < 2; i++) {
+                uint32_t c = angles.cosine.word[2 * n + i], sn = angles.sine.word[2 * n + i];
+                uint32_t a = pack_halves(x[page][2 * i], x[page][2 * i + 1]),
+                         b = pack_halves(y[page][2 * i], y[page][2 * i + 1]);
 
-            lo[page][2 * n + i] = fma_pairs(a, c, negate_pair(mul_pairs(b, sn)));
-            hi[page][2 * n + i] = fma_pairs(b, c, mul_pairs(a, sn));
+                lo[page][2 * n + i] = fma_pairs(a, c, negate_pair(mul_pairs(b, sn)));
+                hi[page][2 * n + i] = fma_pairs(b, c, mul_pairs(a, sn));
+            }
         }
     }
 }
@@ -253,15 +254,16 @@ DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
 
     keys_of_planes<S>(dec, n_steps, step, levels, angles, lane, lo, hi);
     UNROLL
-    for (unsigned page = 0; page < 2; page++)
+    for (unsigned page = 0; page < 2; page++) {
         UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
-        unsigned set = S::BOTH ? 0 : page * S::ROW_TILES + tile;
-        struct words4 q = words_at(query_words<S>(s, 0, set, step, lane));
-        bool mine = !S::BOTH || lane >> 4 == page; /* columns of this page */
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
+            unsigned set = S::BOTH ? 0 : page * S::ROW_TILES + tile;
+            struct words4 q = words_at(query_words<S>(s, 0, set, step, lane));
+            bool mine = !S::BOTH || lane >> 4 == page; /* columns of this page */
 
-        mma_16x8x16(c[set], lo[page], mine ? q.word[0] : 0, mine ? q.word[1] : 0);
-        mma_16x8x16(c[set], hi[page], mine ? q.word[2] : 0, mine ? q.word[3] : 0);
+            mma_16x8x16(c[set], lo[page], mine ? q.word[0] : 0, mine ? q.word[1] : 0);
+            mma_16x8x16(c[set], hi[page], mine ? q.word[2] : 0, mine ? q.word[3] : 0);
+        }
     }
 }
 
@@ -320,8 +322,9 @@ DEVICE void score_pair(const struct device_table *t, const struct device_head *h
         score_mean<S>(t, head, step, angles, warp, lane, s, mean);
     }
     UNROLL
-    for (unsigned set = 0; set < S::SETS; set++)
+    for (unsigned set = 0; set < S::SETS; set++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        ret[set][i] = c[set][i] * head->dec_k_scale + mean[set][i] * head->mean_scale;
+        for (unsigned i = 0; i < 4; i++)
+            ret[set][i] = c[set][i] * head->dec_k_scale + mean[set][i] * head->mean_scale;
+    }
 }

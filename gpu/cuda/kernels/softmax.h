@@ -1,4 +1,4 @@
-/* What attention kernels share: turns scores of 64 keys into weights,
+/* What attention kernels share: computes weights from the scores of 64 keys,
  * base 2, with running maxima and sums. */
 #pragma once
 

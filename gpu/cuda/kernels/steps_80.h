@@ -144,18 +144,19 @@ DEVICE void finish_softmax(const struct job_80 *j, const struct softmax_80<S> *x
     float *sums = (float *) (j->s.base + j->s.at.maxima);
 
     UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        float sum = x->sum[tile][i];
+        for (unsigned i = 0; i < 2; i++) {
+            float sum = x->sum[tile][i];
 
-        UNROLL
-        for (unsigned across = S::BOTH ? 2 : 4; across <= 16; across *= 2)
-            sum += value_across(sum, across);
-        if (lane < (S::BOTH ? 2u : 4u)) {
-            sums[warp * S::N_ROWS + row_of<S>(lane, tile, i)] = sum;
-            if (warp == 0)
-                ret_max[row_of<S>(lane, tile, i)] = x->max[tile][i];
+            UNROLL
+            for (unsigned across = S::BOTH ? 2 : 4; across <= 16; across *= 2)
+                sum += value_across(sum, across);
+            if (lane < (S::BOTH ? 2u : 4u)) {
+                sums[warp * S::N_ROWS + row_of<S>(lane, tile, i)] = sum;
+                if (warp == 0)
+                    ret_max[row_of<S>(lane, tile, i)] = x->max[tile][i];
+            }
         }
     }
     __syncthreads();

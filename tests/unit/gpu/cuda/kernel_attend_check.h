@@ -29,7 +29,7 @@ typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_a
  * kernel_attend_check() - draw a scene, launch, compare
  * @which:     passed to @launch
  * @roundings: number of independent roundings to ten bits in the products of a score, in squares: 3 of
- * queries, keys and K's dec, plus those of the kernel
+ *             queries, keys and K's dec, plus those of the kernel
  *
  * Tolerance. Binary16 adds to the tolerance of the oracle for binary32 sums. Queries, keys, K's dec and
  * weights are rounded by 2^-12 of each number. A score is a sum of d products of such numbers:
@@ -43,7 +43,7 @@ typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_a
  *
  * More roundings multiply it by the root of their number / 3.
  *
- * Return: what @launch returned.
+ * Return: the result of @launch.
  */
 bool kernel_attend_check(const struct attend_shape *shape, uint32_t n_splits, kernel_launch launch,
                          unsigned which, double roundings);

@@ -30,7 +30,7 @@ struct sequence_pair {
     struct encode_counts own_counts[2], *counts; /* by side; counts: shared by sequences of one table */
     struct chunk_work work;
     /* in GPU memory */
-    struct gpu_fixture *end;
+    struct gpu_fixture *gpu;
     cu_ptr table, seq, flag, saturated, payloads, new_rows[2];
     cu_ptr *slots;            /* [chunks] */
     struct device_seq mirror; /* the host's copy of the lengths */

@@ -148,7 +148,7 @@ static uint32_t faults_of(const struct sequence_pair *s)
 {
     uint32_t faults;
 
-    gpu_fixture_get(s->end, &faults, s->flag, sizeof(faults));
+    gpu_fixture_get(s->gpu, &faults, s->flag, sizeof(faults));
     return faults;
 }
 
@@ -257,7 +257,7 @@ static void append_to_several(struct sequence_pair s[SEVERAL], const uint32_t n_
             all = one[i];
         all.items[i] = one[i].items[0];
     }
-    gpu_fixture_ok(s[0].end, cuda_append(s[0].end->kernels, &s[0].layout, &all, SEVERAL, NULL, &s[0].end->e));
+    gpu_fixture_ok(s[0].gpu, cuda_append(s[0].gpu->kernels, &s[0].layout, &all, SEVERAL, NULL, &s[0].gpu->e));
     for (unsigned i = 0; i < SEVERAL; i++)
         if (i != leave_out)
             sequence_pair_append_on_cpu(&s[i], &one[i]);
@@ -346,11 +346,11 @@ static void put_attention(const struct sequence_pair *s, const float *q, struct 
         .layer = SEQUENCE_PAIR_LAYER,
         .n_splits = SPLITS,
         .n_q = 1,
-        .partials = (float *) (uintptr_t) gpu_fixture_put(s->end, NULL, partials),
+        .partials = (float *) (uintptr_t) gpu_fixture_put(s->gpu, NULL, partials),
         .items = {{.seq = (const struct device_seq *) (uintptr_t) s->seq,
                    .n_q = 1,
-                   .q = (const float *) (uintptr_t) gpu_fixture_put(s->end, q, row),
-                   .out = (float *) (uintptr_t) gpu_fixture_put(s->end, NULL, row)}},
+                   .q = (const float *) (uintptr_t) gpu_fixture_put(s->gpu, q, row),
+                   .out = (float *) (uintptr_t) gpu_fixture_put(s->gpu, NULL, row)}},
     };
 }
 
@@ -364,7 +364,7 @@ static bool attends(struct sequence_pair *s, const float *q, const struct launch
     bool ok = true;
 
     assert(got);
-    gpu_fixture_get(s->end, got, (cu_ptr) (uintptr_t) launch_args->items[0].out, floats * sizeof(*got));
+    gpu_fixture_get(s->gpu, got, (cu_ptr) (uintptr_t) launch_args->items[0].out, floats * sizeof(*got));
     for (uint32_t head = 0; head < s->shape.n_kv_heads; head++) {
         size_t first = ((size_t) head * s->shape.tokens_max + packed) * d;
         const struct attend_args a = {
