@@ -1,5 +1,5 @@
-/* Which instruction sets the kernels may use. The builtin of the compiler also considers what the operating
- * system enables, which hand-written CPUID code easily gets wrong. */
+/* The instruction sets that the kernels may use. The builtin of the compiler also considers what the
+ * operating system enables, which hand-written CPUID code easily gets wrong. */
 #pragma once
 
 enum cpu_capability {

@@ -234,7 +234,7 @@ static int extent_check_import(int fd, size_t bytes_expected, enum extent_access
     if (flags < 0)
         return fail(e, -errno, "received memory object: F_GETFL: %s", strerror(errno));
     if (access == EXTENT_READ_WRITE && (flags & O_ACCMODE) != O_RDWR)
-        return fail(e, -EBADMSG, "received memory object is read-only where a writable one was promised");
+        return fail(e, -EBADMSG, "received memory object is read-only, but was announced as writable");
 
     return 0;
 }

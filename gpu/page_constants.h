@@ -1,5 +1,5 @@
-/* What attention needs of a table besides the table itself, computed once per page_layout:
- * levels as whole numbers, for kernels that look them up by index and multiply integers, and the
+/* Constants that attention needs besides the table, computed once per page_layout: levels as
+ * whole numbers, for kernels that look them up by index and multiply integers, and the
  * cosines and sines of in-page offsets. */
 #pragma once
 

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What ldtilecfg reads. A tile has rows and bytes of a row (a multiple of
- * 4), or neither and may not be used. */
+/* The operand of ldtilecfg. Of each tile it has the number of rows and the bytes per row (a multiple of 4),
+ * or two zeros for a tile that is not used. */
 struct tile_config {
     uint8_t palette; /* 1 */
     uint8_t start_row, reserved[14];

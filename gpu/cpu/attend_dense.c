@@ -141,8 +141,8 @@ static void attend_dense_merge_scores(const struct attend_dense_work *w, size_t 
     }
 }
 
-/* The reverse after the softmax: each version keeps the weights of its
- * own columns; the others become zero. */
+/* Divides the weights after the softmax: each version keeps the weights of its own
+ * columns; the others become zero. */
 static void attend_dense_part_weights(const struct attend_dense_work *w, size_t i, size_t n, size_t first)
 {
     memset(w->scores[DECODED], 0, n * CHUNK_TOKENS * sizeof(float));

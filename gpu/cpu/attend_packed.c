@@ -293,7 +293,7 @@ static void attend_packed_block(struct attend_packed_work *w, size_t first, size
     rope_phase_advance(g, &w->frame, &w->args->layout->constants->page_back);
 }
 
-/* The same for page @page in a call of few rows. */
+/* Processes page @page for all rows that see any of it, in a call of few rows. */
 static void attend_packed_decode_step_page(struct attend_packed_work *w, size_t page)
 {
     const struct attend_args *a = w->args;

@@ -1,6 +1,6 @@
 /*
  * Encodes and decodes one head; see codec.h. This file has the order of work. The arithmetic is in
- * cpu/ops_*.c and gives the same bits in each of them.
+ * ops_*.c and gives the same bits in each of them.
  *
  * Work goes in groups of 16 tokens, stored transposed ([coordinate][16 tokens], one token per lane). Lanes
  * never mix, so the codes of a token do not depend on its neighbours.

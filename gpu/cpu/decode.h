@@ -44,7 +44,7 @@ enum {
 /* Half-tiles of K or V of one (layer, head) in one page, without those with b = 0. */
 struct coded {
     const uint8_t *at;   /* first half-tile, any alignment */
-    ptrdiff_t next_page; /* from there to those of the next page, to be prefetched; 0: none */
+    ptrdiff_t next_page; /* bytes from there to the half-tiles of the next page, to prefetch; 0: none */
     const uint8_t *bits; /* [n_wide + n_narrow], descending */
     size_t n_wide, n_narrow;
     const struct level_table *levels; /* [TABLE_BITS_MAX + 1] of the side */

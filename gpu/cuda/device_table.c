@@ -146,9 +146,10 @@ static double device_table_size_of_planes(const float *x, size_t ld, size_t from
     return sqrt(sum);
 }
 
-/* How exactly the scores of the mean are computed, by 16 planes (DEVICE_MEAN_* of kernels/device_table.h).
- * Groups of planes are rounded in ascending order of their norm, as long as all rounded groups together are
- * no larger than what the codes add to the mean: a vector of norm |dec|, because levels have variance one. */
+/* Determines how exactly the scores of the mean are computed, by 16 planes (DEVICE_MEAN_* of
+ * kernels/device_table.h). Groups of planes are rounded in ascending order of their norm, as long as all
+ * rounded groups together are no larger than what the codes add to the mean: a vector of norm |dec|,
+ * because levels have variance one. */
 static uint32_t device_table_mean_steps_of(const struct geometry *g, const struct codec *k,
                                            const struct levels *levels, const float *mean)
 {

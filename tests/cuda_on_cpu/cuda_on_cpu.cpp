@@ -18,8 +18,8 @@ unsigned char *dynamic_shared;
 namespace
 {
 
-/* A place to resume at, for the compiler's own jumps: those of libc call the Linux kernel for signals, at
- * each of millions of switches. */
+/* A place to resume at, for __builtin_setjmp(). There are millions of switches, and jumps of libc would
+ * make a system call for signals at each. */
 typedef void *place[5];
 
 __attribute__((noinline)) void jump(place to)

@@ -34,7 +34,7 @@ int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pat
 /* Frees all but the first @n allocations. */
 void bench_gpu_release(struct bench_gpu *g, size_t n);
 
-/* Queues call number @i of something. */
+/* Queues call number @i of the measured work. */
 typedef int (*bench_call)(const void *arg, size_t i, struct errmsg *e);
 
 /* Seconds per call of @n calls queued one after the other, from the start

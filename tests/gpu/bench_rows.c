@@ -165,7 +165,7 @@ static int call_contender(const void *arg, size_t i, struct errmsg *e)
     }
 }
 
-/* What both kinds share: queries and outputs of a call. */
+/* Common to all contenders: queries and outputs of a call. */
 struct rows {
     cu_ptr q, out;
     size_t n_floats;

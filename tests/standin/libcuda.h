@@ -1,5 +1,5 @@
-/* What the stand-in driver reports to tests beyond the interface of the driver.
- * Found by dlsym() in the loaded library. */
+/* Reports of the stand-in driver to tests, beyond the interface of the driver. Tests find the functions by
+ * dlsym() in the loaded library. */
 #pragma once
 
 #include <assert.h>

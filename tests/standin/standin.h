@@ -1,5 +1,5 @@
-/* What the files of the stand-in driver share; devices.c describes the driver. Only functions with API are
- * visible outside the library. */
+/* Common to the files of the stand-in driver; devices.c describes the driver. Only functions with API
+ * are visible outside the library. */
 #pragma once
 
 #include <stdbool.h>

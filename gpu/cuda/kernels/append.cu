@@ -10,7 +10,7 @@
  */
 #include "gpu/cuda/kernels/coding.h"
 
-/* What this block works on: grids count items times KV heads first. */
+/* The item and KV head of this block: grids count items times KV heads first. */
 struct place {
     const struct launch_append_item *item;
     uint32_t kv_head;

@@ -16,9 +16,9 @@
  *     values    [16 coordinates, 16 tokens] levels x weights, in rank space; codes of K too where V is
  *               predicted
  *
- * How many fragments a block has registers for is a parameter (struct size): the launch picks the smallest
- * kernel that a table fits. Every warp computes the keys of 16 tokens; coordinates of values are divided
- * among the warps.
+ * The number of fragments that a block has registers for is a parameter (struct size): the launch picks the
+ * smallest kernel that a table fits. Every warp computes the keys of 16 tokens; coordinates of values are
+ * divided among the warps.
  *
  * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32. The
  * tests derive a bound of the error.
@@ -28,8 +28,8 @@
 #include "gpu/cuda/kernels/queries.h"
 #include "gpu/cuda/kernels/softmax.h"
 
-/* What a block keeps in registers, so that indices are constants: k-steps of keys (16 coordinates each),
- * tiles of 16 coordinates of values per warp, tiles of 8 rows. */
+/* Sizes of the registers of a block, as constants, so that indices are constants: k-steps of keys (16
+ * coordinates each), tiles of 16 coordinates of values per warp, tiles of 8 rows. */
 template <int K, int V, int R> struct size {
     enum { KEY_STEPS = K, VALUE_TILES = V, ROW_TILES = R };
 };

@@ -3,10 +3,10 @@
  * rank and widths, V predicted from the K codes of its own head or not predicted (gpu/cuda/select.h has the
  * exact rule). Partial results have the layout of attend.cu, so kvc_merge serves both.
  *
- * As there, one block takes one (item, KV head, split of the pages, tile of queries). Its first warpgroup
- * works in advance: one warp fetches the block of this head of every page by bulk copies into a ring, the
- * others rotate the queries to the frames of the next pieces. The second warpgroup attends, one page at a
- * time, 16 tokens per warp:
+ * As in attend.cu, one block takes one (item, KV head, split of the pages, tile of queries). Its first
+ * warpgroup works in advance: one warp fetches the block of this head of every page by bulk copies into a
+ * ring, the others rotate the queries to the frames of the next pieces. The second warpgroup attends, one
+ * page at a time, 16 tokens per warp:
  *
  *     levels x dec'   [64 tokens, d] product of the warpgroup, levels from registers,
  *                     dec' in shared memory                                                  keys_90.h

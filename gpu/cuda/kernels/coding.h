@@ -28,7 +28,7 @@ enum {
     LEVEL_LD = LAUNCH_CODING_LD,
 };
 
-/* What a thread computes: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
+/* The part of a thread: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
 struct share {
     uint32_t token, row;
 };

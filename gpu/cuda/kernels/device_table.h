@@ -69,7 +69,7 @@ struct device_head {
 };
 
 /*
- * How scores of the key mean are computed as products of binary16.
+ * Kinds of products of binary16 that compute the scores of the key mean:
  *
  *     DEVICE_MEAN_NONE      the mean is zero: no product
  *     DEVICE_MEAN_ROUNDED   factors and cosines are rounded to binary16 once, as keys are; for a mean that is
@@ -126,7 +126,7 @@ enum {
     DEVICE_NO_ROOM = 2,    /* the memory that the host announced is missing: nothing was stored */
 };
 
-/* What appending does to the lengths of a layer. */
+/* The changes that appending makes to the lengths of a layer. */
 struct append_step {
     uint32_t n_pack; /* chunks that move from the tail to pages first */
     /* lengths afterwards; rows move to the front of the buffer if first_row is 0 and was not before */

@@ -96,8 +96,8 @@ DEVICE void key_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned
     }
 }
 
-/* Both half-tiles at a width that the compiler knows. Finding the width at
- * run time would take most of the time. */
+/* Looks up both half-tiles at a width that is a constant. Finding the width at run
+ * time would take most of the time. */
 template <int B>
 DEVICE void key_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j,
                         uint32_t ret[4])

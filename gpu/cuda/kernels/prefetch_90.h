@@ -67,8 +67,8 @@ DEVICE void rotate_pair(const struct work *w, uint32_t plane, uint32_t first, bo
     }
 }
 
-/* Where the pair of planes @plane of @row is stored in the first set of a stage; the word of the second
- * plane is 2 words later. */
+/* The address of the pair of planes @plane of @row in the first set of a stage; the word of the
+ * second plane is 2 words later. */
 template <class S> DEVICE uint32_t *query_word(unsigned char *stage, uint32_t plane, uint32_t row)
 {
     uint32_t in_lane = plane % 16 / 8, lane = plane % 8 / 2; /* of row 0; a row has four lanes */

@@ -1,5 +1,5 @@
-/* What attention kernels share: the rows of a block, the shared memory for them, queries rotated to the
- * frame of a block of 64 keys, and which keys a query sees. */
+/* Common to the attention kernels: the rows of a block, the shared memory for them, queries rotated to the
+ * frame of a block of 64 keys, and the range of keys that a query sees. */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"

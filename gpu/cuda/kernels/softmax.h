@@ -1,5 +1,5 @@
-/* What attention kernels share: computes weights from the scores of 64 keys,
- * base 2, with running maxima and sums. */
+/* Common to the attention kernels: the weights of 64 keys from their scores, base
+ * 2, with running maxima and sums. */
 #pragma once
 
 #include "gpu/cuda/kernels/queries.h"

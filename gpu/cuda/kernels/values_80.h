@@ -5,7 +5,7 @@
 
 #include "gpu/cuda/kernels/weights_80.h"
 
-/* Finds where the codes of every tile are: keys of the predictors one after the other, then V. */
+/* Finds the place of the codes of every tile: keys of the predictors one after the other, then V. */
 DEVICE void put_tiles(const struct device_table *t, uint32_t layer_number, const struct device_head *head,
                       struct shared_80 s)
 {
@@ -74,7 +74,7 @@ DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const ui
     }
 }
 
-/* From the blocks of this head, which follow each other at @stage. */
+/* Adds a tile of at most four bits, from the blocks of this head, which follow each other at @stage. */
 template <class S>
 DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *stage, unsigned lane,
                       const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
@@ -125,7 +125,7 @@ DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const
     return wide_pair(wide_table(s, v->is_key ? 0 : 1), b, v->is_key ? transpose_8x8(codes) : codes);
 }
 
-/* From the block of any head, one block in each page. */
+/* Adds a tile of any width, from the block of any head, one block in each page. */
 template <class S>
 DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uint8_t *first,
                        const uint8_t *second, unsigned lane, const struct softmax_80<S> *x,

@@ -14,7 +14,7 @@
 #define BELOW 7.0f
 #define RAISE 15.0f /* 2^15 is below the largest binary16 number */
 
-/* What a lane stores. For rows 8 n + 2 t + i: the reference and the sum of the weights of its tokens. For
+/* The sums of a lane. For rows 8 n + 2 t + i: the reference and the sum of the weights of its tokens. For
  * tiles warp + 4 x of columns: sums of weights times levels. */
 template <class S> struct sums_90 {
     float reference[S::ROW_TILES][2], total[S::ROW_TILES][2];

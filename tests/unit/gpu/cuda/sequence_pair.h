@@ -54,7 +54,7 @@ void sequence_pair_append(struct sequence_pair *s, uint32_t n_new, int n_pack, c
 void sequence_pair_draw(struct sequence_pair *s, uint32_t n_new, int n_pack, struct launch_append *ret);
 void sequence_pair_append_on_cpu(struct sequence_pair *s, const struct launch_append *a);
 
-/* Whether lengths, tail, pages and counts have the same bits on both sides. Prints what differs. */
+/* Whether lengths, tail, pages and counts have the same bits on both sides. Prints each difference. */
 bool sequence_pair_compare(struct sequence_pair *s);
 
 /* Rows of one side as kvc_seq_read() returns them, [n][n_kv_heads][d]. */

@@ -72,7 +72,7 @@ static void test_what_can_be_exported(void)
     CU_ASSERT_EQUAL(cuda_legacy_export(f.space, at, 2 * UNIT, &again, &f.e), 0);
     CU_ASSERT_EQUAL(memcmp(&handle, &again, sizeof(handle)), 0); /* the same memory has one handle */
     expect_refusal(&f, at, UNIT, -EINVAL, "whole");
-    expect_refusal(&f, at + UNIT, UNIT, -EINVAL, "begins 2097152 before it");
+    expect_refusal(&f, at + UNIT, UNIT, -EINVAL, "at offset 2097152 of an allocation");
     expect_refusal(&f, odd, UNIT / 2, -EINVAL, "multiples of 2097152");
     expect_refusal(&f, (cu_ptr) (uintptr_t) &f, UNIT, -EINVAL, "no GPU memory");
     CU_ASSERT_EQUAL_FATAL(cuda_extent_new(f.space, UNIT, &fd, &f.e), 0);

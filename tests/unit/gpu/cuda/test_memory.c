@@ -6,7 +6,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/gpu_fixture.h"
 
-/* Also more words than one launch takes; the words before and behind stay. */
+/* Writes up to more words than one launch takes; the words before and behind are unchanged. */
 static void test_write_words(void)
 {
     static const size_t words[] = {0, 1, 5, LAUNCH_WRITE_WORDS_MAX, LAUNCH_WRITE_WORDS_MAX + 1, 1000};
