@@ -1,6 +1,6 @@
 /*
- * Attention of the query heads of one KV head over packed pages and exact rows, with one softmax over all
- * of them.
+ * Attention of the query heads of one KV head over packed pages and exact rows,
+ * with one softmax over all of them.
  *
  * DESIGN 3.2. Scores are binary32. V is accumulated in rank space over [c_K ; c_V] and multiplied by dec
  * once, at the end:
@@ -49,13 +49,13 @@ size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q);
  * (asserted). No allocation, no system call. */
 void attend(const struct attend_args *a);
 
-/* The same in plain C. attend_ref() is the oracle of the other variants; attend_with() runs any variant of
+/* attend_ref() is attend() in plain C, the oracle of the other variants; attend_with() runs any variant of
  * gpu/cpu/ops.h. */
 void attend_ref(const struct attend_args *a);
 void attend_with(const struct attend_args *a, const struct ops *ops);
 
 /**
- * attend_share() - the same over a share of the keys, for threads that divide a long sequence
+ * attend_share() - attention over a share of the keys, for threads that divide a long sequence
  * @first_page, @end_page: the pages of this share
  * @exact:       whether the exact rows belong to this share
  * @ret_partial: attend_partial_floats(): per row its maximum, its sum of weights, its accumulators
@@ -71,9 +71,8 @@ void attend_share_with(const struct attend_args *a, const struct ops *ops, size_
 size_t attend_partial_floats(const struct page_layout *l, size_t n_q);
 
 /**
- * attend_merge() - one softmax over @n_shares partial results; every row must have a key in at least one of
- * them
- * @partials: [n_shares][attend_partial_floats()]
+ * attend_merge() - one softmax over @n_shares partial results
+ * @partials: [n_shares][attend_partial_floats()]; every row must have a key in at least one of them
  *
  * Writes a->out. The sum runs in the order of shares, so the bits depend on the shares alone.
  */
@@ -81,9 +80,9 @@ void attend_merge(const struct attend_args *a, const float *partials, size_t n_s
 void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials,
                        size_t n_shares);
 
-/* What folding does to one call: the number of planes whose keys are formed and rotated, out of d / 2, and
- * a bound of the error that the folded planes may add to a score, divided by the size of the row's scores
- * about their mean. All planes and 0 where no plane is folded. */
+/* The effect of folding on one call. planes: d / 2; formed: how many of these have keys that are formed and
+ * rotated; bound: a bound of the error that the folded planes may add to a score, divided by the size of
+ * the row's scores about their mean. Without folding, formed is all planes and bound is 0. */
 struct attend_folding {
     size_t planes, formed;
     double bound;

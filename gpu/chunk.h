@@ -1,6 +1,6 @@
 /* Encodes one chunk of one layer, rows of vectors, into the blocks of a page, and decodes it. A head may
- * need the K codes of other heads, so the codes of a layer are stored here between the calls: encode the
- * keys of all heads first, then the values. */
+ * need the K codes of other heads, so struct chunk_work stores the codes of a layer between the calls:
+ * encode the keys of all heads first, then the values. */
 #pragma once
 
 #include "gpu/codec.h"
@@ -20,7 +20,7 @@ void chunk_work_deinit(struct chunk_work *w);
  * chunk_encode() - encode the keys or values of one head into their block of @payload
  * @head:   counted from the first head of the shard
  * @x:      [64, d], row stride in floats
- * @counts: of this side; added to
+ * @counts: counts of this side; the counts of the chunk are added
  * @w:      values are predicted from the K codes in it: encode the keys of every head of the layer first
  *
  * Return: 0; -EINVAL: a number is not finite.
@@ -28,7 +28,7 @@ void chunk_work_deinit(struct chunk_work *w);
 int chunk_encode(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, const float *x,
                  size_t row_stride, uint8_t *payload, struct encode_counts *counts, struct chunk_work *w);
 
-/* Decodes the block of one head and side to @x [64, d], with a row stride in floats. The sinks are not
- * read. */
+/* Decodes the block of one head and side to @x [64, d], with a row stride
+ * in floats. The sinks are not read. */
 void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
                   enum side side, float *x, size_t row_stride, struct chunk_work *w);

@@ -46,8 +46,8 @@ int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, siz
 
 /**
  * codec_encode_values() - quantise values, as the residual of their prediction (DESIGN 3.2)
- * @codes_k: by KV head of the table, [n, r_K] of each: the K codes of the same tokens as stored. Only those
- * of table_predictors() are read
+ * @codes_k: by KV head of the table, [n, r_K] of each: the K codes of the same tokens as stored.
+ *           Only the heads of table_predictors() are read
  *
  * The other arguments are those of codec_encode_keys().
  */

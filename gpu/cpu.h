@@ -1,5 +1,5 @@
-/* Which instruction sets the kernels may use. The builtin of the compiler also considers what the operating
- * system enables, which hand-written CPUID code easily gets wrong. */
+/* The instruction sets that the kernels may use. The builtin of the compiler also considers what the
+ * operating system enables, which hand-written CPUID code easily gets wrong. */
 #pragma once
 
 enum cpu_capability {
@@ -7,7 +7,7 @@ enum cpu_capability {
     CPU_AVX512 = 1 << 1,   /* F, BW, DQ, VL */
     CPU_VNNI = 1 << 2,     /* AVX-512 VNNI */
     CPU_AVX_VNNI = 1 << 3, /* the same instructions on 256 bits, without AVX-512 */
-    /* AMX-TILE, AMX-INT8; a process must ask the Linux kernel before it uses them (ops.c) */
+    /* AMX-TILE, AMX-INT8; a process must get the permission of the Linux kernel first (cpu/ops.c) */
     CPU_AMX = 1 << 4,
 };
 

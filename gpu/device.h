@@ -1,5 +1,5 @@
 /*
- * Memory objects that pools are made of. The CPU is one device, a GPU is another. Nothing here depends on
+ * Memory objects that pools are made of. The CPU is one device, a GPU is another. This file depends on no
  * tenants, keys of pages or messages.
  *
  * An extent is one memory object. Its owner (the daemon, or a client in embedded mode) creates it and
@@ -26,9 +26,9 @@ enum extent_access {
  * @name:       for /proc/PID/maps, at most 200 characters
  * @access:     what importers may do: EXTENT_READ gives mode 0400, EXTENT_READ_WRITE 0600
  *
- * Pages are allocated before the call returns: no SIGBUS later.
+ * Pages are allocated before the call returns, so a later access raises no SIGBUS.
  *
- * Return: 0; -ENOMEM, -ENOSPC, -EMFILE …; a sealing step that fails fails the call.
+ * Return: 0; -ENOMEM, -ENOSPC, -EMFILE …, also if the object cannot be sealed.
  */
 int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
                struct errmsg *e);
@@ -68,8 +68,8 @@ static inline void extent_freep(struct extent **x)
     *x = extent_free(*x);
 }
 
-/* Borrowed: valid while the extent lives. An importer of EXTENT_READ gets a mapping without write
- * permission. */
+/* Borrowed: valid while the extent lives. An importer of EXTENT_READ gets
+ * a mapping without write permission. */
 void *extent_data(const struct extent *x);
 size_t extent_bytes(const struct extent *x);
 /* The descriptor for importers. For an EXTENT_READ extent it is open read-only, for its owner too. */

@@ -1,6 +1,6 @@
 /*
- * Memory objects of the CPU; see device.h. They are memfds that only their owner can write, resize or
- * punch.
+ * Memory objects of the CPU; see device.h. They are memfds that only
+ * their owner can write, resize or punch.
  *
  * The descriptor that memfd_create() returns is writable, and a process that receives it may map it
  * writable: file modes are checked at open, not at mmap. So the owner maps its memory through the writable
@@ -211,8 +211,8 @@ int extent_new(const char *name, size_t bytes, enum extent_access access, struct
 
 /* ---- importer ---- */
 
-/* The seals make the size that fstat() reports final. Without them an access through the mapping could
- * fault later. */
+/* The seals make the size that fstat() reports final. Without them an access
+ * through the mapping could fault later. */
 static int extent_check_import(int fd, size_t bytes_expected, enum extent_access access, struct errmsg *e)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -234,7 +234,7 @@ static int extent_check_import(int fd, size_t bytes_expected, enum extent_access
     if (flags < 0)
         return fail(e, -errno, "received memory object: F_GETFL: %s", strerror(errno));
     if (access == EXTENT_READ_WRITE && (flags & O_ACCMODE) != O_RDWR)
-        return fail(e, -EBADMSG, "received memory object is read-only where a writable one was promised");
+        return fail(e, -EBADMSG, "received memory object is read-only, but was announced as writable");
 
     return 0;
 }

@@ -14,8 +14,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "words of a half-tile are used as they lie in memory");
 
-/* Appends the bits of the plane below those already in @codes. @p in {2, 4, 8}: a constant where this is
- * inlined. */
+/* Appends the bits of the plane below those already in @codes. @p in {2, 4,
+ * 8}: a constant where this is inlined. */
 
 enum { ROW = 64, FIELDS = HALF_TILE_CODES / ROW };
 
@@ -47,7 +47,7 @@ static inline void half_tile_plane1_unpack(const uint8_t *plane, uint8_t *codes)
             codes[ROW * j + i] = (uint8_t) (codes[ROW * j + i] << 1 | (plane[i] >> j & 1));
 }
 
-/* @drop: how many bits of each code stand below this plane's. */
+/* @drop: number of bits of each code below those of this plane. */
 static inline uint8_t *half_tile_plane_pack(const uint8_t *codes, unsigned p, unsigned drop, uint8_t *plane)
 {
     unsigned per_word = 16 / p;
@@ -120,10 +120,8 @@ static inline bytes16 half_tile_interleave_high(bytes16 a, bytes16 b)
     return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/*
- * Interleaving the first 32 of 64 bytes with the last 32 moves byte i to the place whose index has the six
- * bits of i rotated by one. Three times rotates by three, which swaps row and column of an 8 x 8 block.
- */
+/* Interleaving the first 32 of 64 bytes with the last 32 moves byte i to the place whose index has the six
+ * bits of i rotated by one. Three times rotates by three, which swaps row and column of an 8 x 8 block. */
 void half_tile_transpose(const uint8_t *codes, uint8_t *ret)
 {
     for (unsigned j = 0; j < FIELDS; j++) {
@@ -149,11 +147,9 @@ struct half_tile_place {
     unsigned shift; /* inside that byte: no field crosses one */
 };
 
-/*
- * page_layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte s / 8. So
- * the field of half h stands 16 bits (planes of u32 words) or 8 bits (the u16 words of the plane of width 1)
- * above half 0.
- */
+/* page_layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte
+ * s / 8. So the field of half 1 lies 16 bits (planes of u32 words) or 8 bits (the u16 words of
+ * the plane of width 1) above half 0. */
 static struct half_tile_place half_tile_place(unsigned p, enum side side, unsigned token, unsigned coord)
 {
     unsigned j = token >> 3, in = token & 7;

@@ -37,8 +37,8 @@ static double page_constants_cubic(unsigned j, double u)
     return x;
 }
 
-/* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1; nodes are @angle
- * apart. */
+/* Largest | e^(i angle u) - its interpolation | over u = first, first + step
+ * .. below 1; nodes are @angle apart. */
 static double page_constants_cubic_error(double angle, double first, double step)
 {
     double worst = 0;

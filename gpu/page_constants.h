@@ -1,6 +1,6 @@
-/* What attention needs of a table besides the table itself, computed once per page_layout: levels as whole
- * numbers, for kernels that look them up by index and multiply integers, and the cosines and sines of
- * in-page offsets. */
+/* Constants that attention needs besides the table, computed once per page_layout: levels as
+ * whole numbers, for kernels that look them up by index and multiply integers, and the
+ * cosines and sines of in-page offsets. */
 #pragma once
 
 #include <stdint.h>
@@ -12,16 +12,14 @@
 #define LEVEL_WHOLE_MAX 4095
 
 struct level_table {
-    _Alignas(64)
-        int16_t value[1 << TABLE_BITS_MAX]; /* levels / unit, repeated: index bits above b do not matter */
-    _Alignas(16) int8_t narrow[16];         /* the same for b <= 4 */
-    float unit;                             /* value of 1 in units of the levels that dec expects */
+    /* levels / unit, repeated: index bits above b do not matter; narrow: the same for b <= 4 */
+    _Alignas(64) int16_t value[1 << TABLE_BITS_MAX];
+    _Alignas(16) int8_t narrow[16];
+    float unit; /* value of 1 in units of the levels that dec expects */
 };
 
-/*
- * @b in 1..8. Levels with b <= 4 are whole numbers already; others are rounded to a power of two, 2^-9 at
- * best.
- */
+/* @b in 1..8. Levels with b <= 4 are whole numbers already; others are rounded to multiples of a power of
+ * two, 2^-9 or larger. */
 void page_level_table_init(struct level_table *t, const struct levels *l, unsigned b);
 
 /*
@@ -34,8 +32,8 @@ enum { FOLD_LEVELS = 4, FOLD_NODES = 4, FOLD_SPACING = 16, FOLD_RATIO = 4 };
 #define FOLD_ANGLE 0.25
 
 struct page_constants {
-    float fold_tokens[FOLD_NODES]
-                     [FOLD_SPACING];          /* weight of each node for the tokens between the middle ones */
+    /* weight of each node for the tokens between the two middle nodes */
+    float fold_tokens[FOLD_NODES][FOLD_SPACING];
     float fold_nodes[FOLD_RATIO][FOLD_NODES]; /* the same for node k of the level below, by k % FOLD_RATIO */
     float fold_error[GEOMETRY_PLANES_MAX];    /* by plane, relative to the size of its part of a score */
     uint8_t fold_level[GEOMETRY_PLANES_MAX];  /* by plane, ascending; planes without rotation come last */

@@ -1,6 +1,6 @@
 /*
- * The place of everything inside a page. Pure arithmetic over a table and a shard; gpu/README.md draws it to
- * the bit.
+ * The place of everything inside a page. Pure arithmetic over a table and a shard;
+ * gpu/README.md draws it to the bit.
  *
  *     page    = header (PAGE_HEADER_BYTES, proto/page.h) + payload
  *     payload = for each layer, for each head of the shard: [K half-tiles][V half-tiles]
@@ -62,14 +62,15 @@ struct page_layout {
 };
 
 /**
- * page_layout_init() - compute the layout of @table for @shard Return: 0; -EINVAL: the shard is outside the
- * heads of the table, or lacks heads that its values are predicted from, see page_layout_lacks_heads();
- * -EOVERFLOW; -ENOMEM.
+ * page_layout_init() - compute the layout of @table for @shard
+ *
+ * Return: 0; -EINVAL: the shard is outside the heads of the table, or lacks heads that its values are
+ *         predicted from, see page_layout_lacks_heads(); -EOVERFLOW; -ENOMEM.
  */
 int page_layout_init(struct page_layout *l, const struct table *table, struct shard shard);
 
-/* Whether V of a head of @shard is predicted from heads outside it, so that pages of @shard could not be
- * decoded alone. */
+/* Whether V of a head of @shard is predicted from heads outside it, so that pages of
+ * @shard could not be decoded alone. */
 bool page_layout_lacks_heads(const struct table *table, struct shard shard);
 void page_layout_deinit(struct page_layout *l);
 

@@ -1,10 +1,10 @@
 /*
- * Rotary angles. All are formed in binary64, because position x frequency reaches 1e6 radians and more,
- * where binary32 has no digits left after the point. Only finished cosines and sines are rounded to
- * binary32.
+ * Rotary angles. All are formed in binary64, because position x frequency reaches 1e6
+ * radians and more, where binary32 has no digits left after the point. Only finished cosines
+ * and sines are rounded to binary32.
  *
- * R(n) rotates plane i, the pair (i, i + n_rot / 2), by n freq[i]. A phase is R at one position, as unit
- * complex numbers.
+ * R(n) rotates plane i, the pair (i, i + n_rot / 2), by n freq[i]. A phase is R at one
+ * position, as unit complex numbers.
  */
 #pragma once
 
@@ -19,8 +19,8 @@ struct rope_phase {
 /* R(position); @position is a whole number of either sign. */
 void rope_phase_at(const struct geometry *g, double position, struct rope_phase *ret);
 
-/* phase := R(step) phase. Errors add up to about 2^-53 per call: after a million calls they are far below
- * binary32. */
+/* phase := R(step) phase. Errors add up to about 2^-53 per call: after a million
+ * calls they are far below binary32. */
 void rope_phase_advance(const struct geometry *g, struct rope_phase *phase, const struct rope_phase *step);
 
 /* ret [d] = R x. @ret may be @x. */

@@ -1,18 +1,18 @@
 /*
  * Tiles of AMX: eight registers of up to 16 rows of up to 64 bytes, and products of bytes in them. Tile
- * numbers are constants. Inline assembly instead of intrinsics: those of gcc 12 do not declare that tiles and
- * their shapes are read from memory, so the compiler may move stores behind them.
+ * numbers are constants. This file uses inline assembly because the intrinsics of gcc 12 do not declare that
+ * they read tiles and shapes from memory, so the compiler may move stores behind them.
  *
- * The Linux kernel must permit tiles to the process first (ops.c). Tests define AMX_MODEL to a header that
- * does the same in plain C, for machines without the instructions.
+ * The Linux kernel must first permit the process to use tiles (ops.c). For machines without the
+ * instructions, tests define AMX_MODEL as the name of a header that does the same in plain C.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What ldtilecfg reads. A tile has rows and bytes of a row (a multiple of 4), or neither and may not be
- * used. */
+/* The operand of ldtilecfg. Of each tile it has the number of rows and the bytes per row (a multiple of 4),
+ * or two zeros for a tile that is not used. */
 struct tile_config {
     uint8_t palette; /* 1 */
     uint8_t start_row, reserved[14];

@@ -211,8 +211,8 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
 
 /* ---- a page ---- */
 
-/* Scores of rows i .. i + n - 1 over the keys of the fast planes. Rows of q are [lo | hi] as keys are, each
- * rounded up. */
+/* Scores of rows i .. i + n - 1 over the keys of the fast planes. Rows of q are [lo
+ * | hi] as keys are, each rounded up. */
 static void attend_decode_score_fast(struct decode *d, size_t i, size_t n)
 {
     const struct geometry *g = d->rows->geometry;
@@ -297,8 +297,8 @@ static ptrdiff_t attend_decode_next_page(const struct attend_args *a, size_t pag
                : 0;
 }
 
-/* Adds weights times the levels of the keys that V is predicted from. Those of the head itself are already
- * unpacked. */
+/* Adds weights times the levels of the keys that V is predicted from. Those of
+ * the head itself are already unpacked. */
 static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, float *sums)
 {
     const struct attend_args *a = d->args;

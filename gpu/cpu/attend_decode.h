@@ -22,10 +22,9 @@ struct decode {
     struct fold fold;
     struct rope_phase frame; /* rotates the fast planes of queries to the first position of the page */
     size_t first_page;
-    double
-        /* largest error that folding may add to a score of any row, relative to the size of the scores
-         * about their mean */
-        fold_bound;
+    /* largest error that folding may add to a score of any row, relative to the size of the scores about
+     * their mean */
+    double fold_bound;
     size_t n_fast;               /* planes whose keys are computed; the others are folded into rank space */
     float *kt;                   /* [2][n_fast][64] */
     float *q;                    /* [n_rows, 2, n_fast rounded up] in the frame of the page */

@@ -85,8 +85,8 @@ static void attend_dense_load_block(struct attend_dense_work *w, size_t block, e
     w->ops->rotate(kt, kt + half, w->cos, w->sin, half);
 }
 
-/* The decoded keys of query @m in the block that starts at @first: those after the sinks and before the
- * recent keys. */
+/* The decoded keys of query @m in the block that starts at @first: those after
+ * the sinks and before the recent keys. */
 static struct attend_dense_split attend_dense_split_of(const struct attend_dense_args *a, size_t m,
                                                        size_t first)
 {
@@ -141,9 +141,8 @@ static void attend_dense_merge_scores(const struct attend_dense_work *w, size_t 
     }
 }
 
-/*
- * The reverse after the softmax: each version keeps the weights of its own columns; the others become zero.
- */
+/* Divides the weights after the softmax: each version keeps the weights of its own
+ * columns; the others become zero. */
 static void attend_dense_part_weights(const struct attend_dense_work *w, size_t i, size_t n, size_t first)
 {
     memset(w->scores[DECODED], 0, n * CHUNK_TOKENS * sizeof(float));

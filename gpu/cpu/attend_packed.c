@@ -5,8 +5,8 @@
  *
  *     <R(m) q, R(64 i + t) k> = <R(m - 64 i) q, R(t) k>
  *
- * So keys are rotated by in-page offsets, which are the same for every page, and queries by one phase per
- * page.
+ * So keys are rotated by in-page offsets, which are the same for every page,
+ * and queries by one phase per page.
  *
  * The accumulator of a row is [exact, d rounded up | packed, r_in]: exact values are summed as vectors (v -
  * mean), packed values in rank space over [c ; c_V]. One product with dec of V at the end makes the output.
@@ -113,8 +113,8 @@ static void attend_packed_key_columns(struct attend_packed_work *w, const struct
     w->ops->lookup(l, b, columns[0], HALF_TILE_CODES, ret);
 }
 
-/* Unpacks K of one head to @levels_t [r_K][64] and to @values, its columns of w->values. Either may be
- * NULL. */
+/* Unpacks K of one head to @levels_t [r_K][64] and to @values, its
+ * columns of w->values. Either may be NULL. */
 static void attend_packed_unpack_head_keys(struct attend_packed_work *w, const uint8_t *at,
                                            const struct codec *k, float *levels_t, float *values)
 {
@@ -272,8 +272,8 @@ static void attend_packed_accumulate(struct attend_packed_work *w, size_t i, siz
                    (struct matrix_out){acc + w->d_lanes, cols});
 }
 
-/* Processes the block at position @first for all rows that see any of it, then rotates to the frame of the
- * next block. */
+/* Processes the block at position @first for all rows that see any of it, then
+ * rotates to the frame of the next block. */
 static void attend_packed_block(struct attend_packed_work *w, size_t first, size_t n_exact, size_t n_keys)
 {
     const struct geometry *g = w->rows.geometry;
@@ -293,7 +293,7 @@ static void attend_packed_block(struct attend_packed_work *w, size_t first, size
     rope_phase_advance(g, &w->frame, &w->args->layout->constants->page_back);
 }
 
-/* The same for page @page in a call of few rows. */
+/* Processes page @page for all rows that see any of it, in a call of few rows. */
 static void attend_packed_decode_step_page(struct attend_packed_work *w, size_t page)
 {
     const struct attend_args *a = w->args;

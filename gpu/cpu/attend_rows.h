@@ -1,6 +1,6 @@
 /*
- * What packed and dense attention share: rows of queries, blocks of 64 keys, one softmax per row over all
- * blocks.
+ * The common part of packed and dense attention: rows of queries, blocks of 64 keys, one softmax per row
+ * over all blocks.
  *
  * A row is one query head of one query token; row = token * group + head, so the rows that see a key are a
  * suffix. Keys of a block are stored transposed, kt [d][64], one key per lane.
@@ -26,8 +26,8 @@ struct attend_rows {
     struct softmax_row *state; /* [n] */
 };
 
-/* Takes parts of the caller's scratch, each aligned to 64 bytes; with base NULL it only adds up their
- * sizes. */
+/* Takes parts of the caller's scratch, each aligned to 64 bytes; with
+ * base NULL it only adds up their sizes. */
 struct scratch_cursor {
     char *base;
     size_t bytes;
@@ -53,7 +53,8 @@ size_t rows_end_seeing(const struct attend_rows *rows, size_t n);
 /* The first position that any row sees. */
 size_t rows_lowest_seen(const struct attend_rows *rows);
 
-/* How many keys of a block of @n_keys that starts at @block row @i sees, ignoring the window. */
+/* The number of keys that row @i sees of a block of @n_keys that starts at
+ * @block, without regard to the window. */
 size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys);
 
 /* Sets the scores over a block that row @i does not see to -INFINITY; it must see at least one key. */

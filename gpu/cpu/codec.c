@@ -1,6 +1,6 @@
 /*
  * Encodes and decodes one head; see codec.h. This file has the order of work. The arithmetic is in
- * cpu/ops_*.c and gives the same bits in each of them.
+ * ops_*.c and gives the same bits in each of them.
  *
  * Work goes in groups of 16 tokens, stored transposed ([coordinate][16 tokens], one token per lane). Lanes
  * never mix, so the codes of a token do not depend on its neighbours.
@@ -91,8 +91,8 @@ void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low,
     *ret_high = l->threshold[last - 1] + 2 * (top - l->threshold[last - 1]);
 }
 
-/* Quantises z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens. Half-tiles without bits get
- * code 0. */
+/* Quantises z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens.
+ * Half-tiles without bits get code 0. */
 static void codec_quantise_group(const struct table *t, enum side side, const struct codec *c, const float *z,
                                  size_t n, uint8_t *codes, struct encode_counts *counts)
 {

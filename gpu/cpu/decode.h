@@ -36,15 +36,15 @@ struct softmax_row;
 #define FOLD_RING 16    /* nodes of a level that are stored; see fold.h */
 
 enum {
-    ROW_BYTES = 128,
-    QUADS = 2,
-    PAIRS = 4
-}; /* a row of the words of a plane; groups of four and pairs of eight coordinates */
+    ROW_BYTES = 128, /* of a row of the words of a plane */
+    QUADS = 2,       /* groups of four coordinates in a half-tile */
+    PAIRS = 4,       /* pairs of coordinates in a half-tile */
+};
 
 /* Half-tiles of K or V of one (layer, head) in one page, without those with b = 0. */
 struct coded {
     const uint8_t *at;   /* first half-tile, any alignment */
-    ptrdiff_t next_page; /* from there to those of the next page, to be prefetched; 0: none */
+    ptrdiff_t next_page; /* bytes from there to the half-tiles of the next page, to prefetch; 0: none */
     const uint8_t *bits; /* [n_wide + n_narrow], descending */
     size_t n_wide, n_narrow;
     const struct level_table *levels; /* [TABLE_BITS_MAX + 1] of the side */
@@ -57,8 +57,8 @@ struct key_codes {
     uint8_t *narrow;         /* [2 n_narrow][64][4]: level + 128 of four coordinates */
 };
 
-/* Rows of dec of K in whole numbers, sorted by plane. Rows without rotation come last, in pairs with angle
- * 0. */
+/* Rows of dec of K in whole numbers, sorted by plane. Rows without
+ * rotation come last, in pairs with angle 0. */
 struct key_rows {
     size_t n_planes;                /* planes whose keys are computed */
     size_t n_rot;                   /* of these, planes that are rotated */
@@ -92,9 +92,8 @@ struct fold_planes {
 
 /* The weights of one row in the orders in which words have tokens. */
 struct row_weights {
-    _Alignas(64)
-        /* for planes of 4 bits: tokens j, j + 2 of the fields of a word, even and odd */
-        uint8_t by_four[4][16];
+    /* for planes of 4 bits: tokens j, j + 2 of the fields of a word, even and odd */
+    _Alignas(64) uint8_t by_four[4][16];
     uint8_t by_two[4][16]; /* for planes of 2 bits and of 1 bit: j, j + 4 */
     uint8_t bytes[CHUNK_TOKENS];
     int16_t whole[CHUNK_TOKENS]; /* for wide half-tiles */
@@ -122,8 +121,8 @@ struct decode_ops {
     void (*rotate)(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
                    size_t ld);
 
-    /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded; then the phases are rotated
-     * by @step. */
+    /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded;
+     * then the phases are rotated by @step. */
     void (*rotations)(size_t n, double *cos, double *sin, const double *step_cos, const double *step_sin,
                       uint32_t *ret_pairs, float *ret_cos, float *ret_sin);
 

@@ -120,8 +120,8 @@ static inline_always ivec field(ivec words, unsigned shift, unsigned width, unsi
     return ivec_sll16(ivec_and(ivec_srl16(words, shift), _mm256_set1_epi16((short) ((1 << width) - 1))), up);
 }
 
-/* A gather reads two levels at a time: at the end of the table, one of them belongs to the next member of
- * struct level_table. */
+/* A gather reads two levels at a time: at the end of the table, one of them belongs to the
+ * next member of struct level_table. */
 static inline_always ivec look_up_wide(const int16_t *levels, ivec codes)
 {
     const ivec low = _mm256_set1_epi32(0xffff);

@@ -168,9 +168,9 @@ static inline_always ivec look_up_wide(unsigned b, const int16_t *t, ivec index)
 
 /* ---- keys ---- */
 
-/* Words hold [8 tokens][4 32-bit words], and eight more tokens in their higher fields. Returns word @i of
- * each token twice: the lower half for one field, the upper half, @by bits further up, for the next eight
- * tokens. */
+/* Words hold [8 tokens][4 32-bit words], and eight more tokens in their higher fields.
+ * Returns word @i of each token twice: the lower half for one field, the upper half, @by bits
+ * further up, for the next eight tokens. */
 static inline_always ivec word_of(ivec a, ivec b, unsigned i)
 {
     const ivec first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
@@ -186,8 +186,8 @@ static inline_always ivec fields_at(ivec words, unsigned shift, unsigned by)
     return _mm512_srlv_epi16(words, down);
 }
 
-/* A row of the planes of four and two bits by token: [c 0..3, c 4..7 of lower fields; the same of higher
- * fields]. */
+/* A row of the planes of four and two bits by token: [c 0..3, c 4..7 of lower
+ * fields; the same of higher fields]. */
 static inline_always ivec load_by_token(const uint8_t *at)
 {
     const ivec order =

@@ -1,9 +1,9 @@
 /*
- * Decode steps on AMX tiles. Products of bytes (keys, folded scores, values of half-tiles of at most four
- * bits) are computed by tiles, 16 rows by 64 columns by 16 tokens or coordinates at a time. Everything
- * else, half-tiles of five bits and more included, is the AVX-512 code of decode_512.h. Whole numbers are
- * the same as there, so keys and scores have the same bits; sums of values are divided among their parts
- * differently.
+ * Decode steps on AMX tiles. Products of bytes (keys, folded scores, values of half-tiles of at most
+ * four bits) are computed by tiles, 16 rows by 64 columns by 16 tokens or coordinates at a time.
+ * Everything else, half-tiles of five bits and more included, is the AVX-512 code of decode_512.h.
+ * Whole numbers are the same as there, so keys and scores have the same bits; sums of values are
+ * divided among their parts differently.
  *
  * Tile shapes are set from begin() to end(), for all pages of a call: four sums, and rows and levels twice,
  * once for 64 columns and once for the remaining columns of K. Sums always have 16 rows; rows beyond the
@@ -61,8 +61,8 @@ static void end(void)
 
 /* ---- keys and folded scores ---- */
 
-/* Columns @col .. of 16 rows times the levels of tokens 16 @t ..; every t has its own rows unless @a_step
- * is 0. */
+/* Columns @col .. of 16 rows times the levels of tokens 16 @t ..; every t
+ * has its own rows unless @a_step is 0. */
 #define MULTIPLY(t, rows_tile, levels_tile, col)                                                             \
     do {                                                                                                     \
         if ((t) == 0 || a_step != 0)                                                                         \
@@ -71,9 +71,9 @@ static void end(void)
         tile_dot_su(t, rows_tile, levels_tile);                                                              \
     } while (0)
 
-/* Rows a [16][n] (stride @stride, those of the next 16 tokens @a_step further on) times the levels + 128 of
- * a page. A tile of levels needs no special order: four coordinates of 16 tokens, 4 bytes each, are one of
- * its rows. */
+/* Rows a [16][n] (stride @stride, those of the next 16 tokens @a_step further on) times the
+ * levels + 128 of a page. A tile of levels needs no special order: four coordinates of 16 tokens,
+ * 4 bytes each, are one of its rows. */
 static inline_always void decode_amx_multiply_levels(const int8_t *a, size_t stride, size_t a_step,
                                                      const uint8_t *levels, size_t n, struct tile_sums *ret)
 {
@@ -168,9 +168,9 @@ enum {
 
 _Static_assert(FOLD_SPACING == (int) LANES, "16 tokens, which share four nodes, are the columns of a tile");
 
-/* Copies the rows of the nodes of a page in order, [PAGE_NODES][n_rows]: the four nodes around each 16
- * tokens are consecutive, unlike in the ring. If there are fewer rows than a tile takes, it reads zeros at
- * the end. */
+/* Copies the rows of the nodes of a page in order, [PAGE_NODES][n_rows]: the four nodes
+ * around each 16 tokens are consecutive, unlike in the ring. If there are fewer rows than a
+ * tile takes, it reads zeros at the end. */
 static void line_up_nodes(const struct fold_codes *c, size_t first, size_t row, size_t n_rows, int8_t *ret)
 {
     size_t used = PAGE_NODES * n_rows, read = (GROUPS - 1) * n_rows + TILE_ROWS;
@@ -288,8 +288,8 @@ static inline_always void decode_amx_add_lanes(ivec sum, float step, unsigned n,
         vec_store(sums, _mm512_mask3_fmadd_ps(x, vec_set1(step), vec_load(sums), mask));
 }
 
-/* Levels of one narrow half-tile of V in the order of its words: [4 patterns][2], lanes of [4
- * coordinates][4 places]. */
+/* Levels of one narrow half-tile of V in the order of its words: [4 patterns][2],
+ * lanes of [4 coordinates][4 places]. */
 static inline_always void decode_amx_half_tile_words(unsigned b, const uint8_t *at, const int8_t *levels,
                                                      ivec (*ret)[N_SUMS])
 {
@@ -337,7 +337,7 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
                 EACH_NARROW(decode_amx_half_tile_words(B, at, levels, to))
             }
 
-            call_for_next(c, at, b);
+            prefetch_next(c, at, b);
             at += (size_t) b * CHUNK_TOKENS;
         }
 
@@ -345,8 +345,8 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
     }
 }
 
-/* Half-tiles from @half on with the same order of tokens: four bits have one order, fewer bits have
- * another. */
+/* Half-tiles from @half on with the same order of tokens: four bits have
+ * one order, fewer bits have another. */
 static size_t run_of(const struct coded *c, size_t half)
 {
     size_t n = 0;

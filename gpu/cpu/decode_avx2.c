@@ -1,6 +1,6 @@
-/* Decode steps with AVX2 and FMA. vpmaddubsw adds two products in 16 bits and would saturate, so the factor
- * of a level plus 128 is at most 63, and a weight at most 127: 2 * 255 * 63 and 2 * 127 * 127 are below
- * 2^15. */
+/* Decode steps with AVX2 and FMA. vpmaddubsw adds two products in 16 bits and would
+ * saturate, so the factor of a level plus 128 is at most 63, and a weight at most 127: 2 *
+ * 255 * 63 and 2 * 127 * 127 are below 2^15. */
 #include <immintrin.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /*
- * The loops of decode.h for any vector width. Each decode_<isa>.c includes this file once, after it has
- * defined
+ * The loops of decode.h for any vector width. Each decode_<isa>.c includes
+ * this file once, after it has defined
  *
  *     vec, ivec, LANES              vectors of binary32 and of bits; number of 32-bit lanes
  *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS
@@ -96,7 +96,7 @@ static inline_always ivec ivec_four(const void *p)
 
 /* Prefetches a half-tile of the next page. Prefetching all of them at the start of a page would exceed the
  * outstanding loads of the processor, which would then stall (2026-11-21). */
-static inline_always void call_for_next(const struct coded *c, const uint8_t *at, unsigned b)
+static inline_always void prefetch_next(const struct coded *c, const uint8_t *at, unsigned b)
 {
     for (unsigned i = 0; c->next_page != 0 && i < b; i++)
         __builtin_prefetch((const void *) ((uintptr_t) at + (uintptr_t) c->next_page + i * CHUNK_TOKENS));
@@ -115,7 +115,7 @@ static void unpack_keys(const struct coded *c, struct key_codes *ret)
         switch (c->bits[half]) {
             EACH_WIDE(unpack_wide(B, at, levels, wide))
         }
-        call_for_next(c, at, c->bits[half]);
+        prefetch_next(c, at, c->bits[half]);
         at += (size_t) c->bits[half] * CHUNK_TOKENS;
     }
     for (size_t half = c->n_wide; half < c->n_wide + c->n_narrow; half++, narrow += QUADS * GROUPS) {
@@ -124,7 +124,7 @@ static void unpack_keys(const struct coded *c, struct key_codes *ret)
         switch (c->bits[half]) {
             EACH_NARROW(unpack_narrow(B, at, levels, narrow))
         }
-        call_for_next(c, at, c->bits[half]);
+        prefetch_next(c, at, c->bits[half]);
         at += (size_t) c->bits[half] * CHUNK_TOKENS;
     }
 }
@@ -270,8 +270,8 @@ static const float dither[CHUNK_TOKENS] = {
 #undef D
 };
 
-/* Orders bytes [64] as by_four and by_two: from rows of eight tokens, two fields of a plane are
- * interleaved. */
+/* Orders bytes [64] as by_four and by_two: from rows of eight tokens, two
+ * fields of a plane are interleaved. */
 static inline_always void order_bytes(struct row_weights *w)
 {
     __m128i x[4];
@@ -477,7 +477,7 @@ static inline_always void rows_values(unsigned rows, const struct coded *c, cons
             switch (c->bits[half]) {
                 EACH_NARROW(narrow_values(B, rows, at, levels->narrow, w, step, sums, ld))
             }
-        call_for_next(c, at, c->bits[half]);
+        prefetch_next(c, at, c->bits[half]);
         at += (size_t) c->bits[half] * CHUNK_TOKENS;
     }
 }

@@ -62,8 +62,8 @@ static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows
         a[c] = b[c] = 0;
 }
 
-/* Finds steps of columns that make the largest of A and B [n] fit 16 bits, and the sum of all fit
- * PAIRS_MAX. */
+/* Finds steps of columns that make the largest of A and B [n] fit 16
+ * bits, and the sum of all fit PAIRS_MAX. */
 static void fold_find_steps(const float *a, const float *b, size_t n, size_t ld, size_t cols,
                             float *restrict ret, float *restrict sum)
 {

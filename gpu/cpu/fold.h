@@ -1,6 +1,6 @@
 /*
- * Folds slow RoPE planes into rank space. Let q be the query as a key at position x sees it, rotated back
- * by x:
+ * Folds slow RoPE planes into rank space. Let q be the query as a key at
+ * position x sees it, rotated back by x:
  *
  *     q' k = (dec' q)' c + q' mean = w(x)' c + offset(x)
  *
@@ -9,8 +9,8 @@
  * slowest planes, and interpolated: first from level to level in rank space, then from the nodes of the
  * finest level to tokens, in the scores themselves.
  *
- * Nodes are made four at a time, when the first page that needs them is processed, and stored in a ring per
- * level.
+ * Nodes are made four at a time, when the first page that needs them is
+ * processed, and stored in a ring per level.
  */
 #pragma once
 

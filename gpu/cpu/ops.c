@@ -50,8 +50,8 @@ const struct ops *ops_select(unsigned mask)
 }
 
 /* Only for tests of whole programs: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. An
- * unknown name, or one that this machine does not support, changes nothing; kvc_model_info() returns the
- * variant in use. */
+ * unknown name, or one that this machine does not support, changes nothing; kvc_model_get_info()
+ * returns the variant in use. */
 static unsigned ops_permitted(void)
 {
     static const unsigned masks[] = {

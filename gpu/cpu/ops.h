@@ -39,8 +39,8 @@ struct ops {
     /* Loops for packed pages and few query rows, gpu/cpu/decode.h; NULL: use the common ones. */
     const struct decode_ops *decode;
 
-    /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any order, FMA allowed: for
-     * attention. */
+    /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any
+     * order, FMA allowed: for attention. */
     void (*matmul)(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b, struct matrix_out c);
 
     /* The same product, but each element of C is the sum over k = 0, 1, 2 ..., started at +0, every product
@@ -58,9 +58,9 @@ struct ops {
     /* [n] binary16 of any alignment to binary32. */
     void (*from_half)(const void *x, size_t n, float *ret);
 
-    /* One row over 64 keys: scores in, exp(score - new max) out. -INFINITY marks a key that is not seen and
-     * gives 0. At least one score is finite. Returns exp(old max - new max), the factor that rescales
-     * earlier sums. */
+    /* One row over 64 keys: scores in, exp(score - new max) out. -INFINITY marks a key that is
+     * not seen and gives 0. At least one score is finite. Returns exp(old max - new max), the
+     * factor that rescales earlier sums. */
     float (*softmax)(struct softmax_row *row, float scores[CHUNK_TOKENS]);
 };
 

@@ -61,8 +61,8 @@ static inline vec vec_exp_scale(vec x, vec n, vec argument)
     return _mm512_maskz_scalef_ps(keep, x, n);
 }
 
-/* Up to 5 bits the levels are in registers; 6 bits take two such halves; for more bits, 512 or 1024 bytes
- * are gathered. */
+/* Up to 5 bits the levels are in registers; 6 bits take two such halves; for more
+ * bits, 512 or 1024 bytes are gathered. */
 static inline void lookup_16(const struct levels *l, unsigned b, const uint8_t *codes, float *ret)
 {
     __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *) codes));

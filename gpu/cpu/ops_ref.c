@@ -71,7 +71,7 @@ static float softmax_ref(struct softmax_row *row, float scores[CHUNK_TOKENS])
     return factor;
 }
 
-/* Its plain loop already has the order that matmul_ordered promises; -ffp-contract=off prevents FMA. */
+/* Its plain loop already has the order that matmul_ordered demands; -ffp-contract=off prevents FMA. */
 const struct ops ops_ref = {
     .name = "reference",
     .matmul = matmul_ref,

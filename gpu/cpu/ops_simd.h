@@ -112,8 +112,8 @@ static void matmul_simd(size_t m, size_t n, size_t k, struct matrix_in a, struct
     product(true, m, n, k, a, b, c);
 }
 
-/* Lanes are columns, so the sum of each element keeps its order; -ffp-contract=off keeps products and sums
- * apart. */
+/* Lanes are columns, so the sum of each element keeps its order;
+ * -ffp-contract=off keeps products and sums apart. */
 static void matmul_ordered_simd(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
                                 struct matrix_out c)
 {

@@ -1,5 +1,5 @@
-/* The variants for x86-64, each in a static library with its own flags. Only they and ops.c include this
- * file. */
+/* The variants for x86-64, each in a static library with its own flags.
+ * Only they and ops.c include this file. */
 #pragma once
 
 #include "gpu/cpu/decode.h"

@@ -1,8 +1,8 @@
 /*
  * The part of the binary interface of the CUDA driver that we use, so that everything but the kernels
  * builds without the toolkit. Names and layouts are those of the driver API (its reference manual, "Virtual
- * Memory Management"); a test compares sizes, offsets and values with cuda.h where the toolkit is
- * installed.
+ * Memory Management"). Where the toolkit is installed, a test compares sizes, offsets and values with
+ * cuda.h.
  */
 #pragma once
 

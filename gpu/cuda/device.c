@@ -52,8 +52,8 @@ static int device_parse_uuid(const char *text, struct cu_uuid *ret, struct errms
     return 0;
 }
 
-/* Reads what driver.h promises about a device, and refuses one that cannot share memory as file descriptors
- * or that shares its memory with the host. */
+/* Reads the properties of a device that driver.h lists. Refuses a device that cannot share memory as file
+ * descriptors, or that shares its memory with the host. */
 static int device_read_info(const struct cuda_driver *d, cu_device device, struct cuda_device_info *ret,
                             struct errmsg *e)
 {
@@ -79,7 +79,7 @@ static int device_read_info(const struct cuda_driver *d, cu_device device, struc
     if (r == CU_SUCCESS)
         r = d->device_attribute(&posix_fd, CU_ATTRIBUTE_POSIX_FD, device);
     if (r != CU_SUCCESS)
-        return cuda_fail(d, r, e, "cannot ask the GPU what it can do");
+        return cuda_fail(d, r, e, "cannot query the attributes of the GPU");
 
     info.name[sizeof(info.name) - 1] = '\0';
     if (!vmm || !posix_fd)
@@ -88,7 +88,7 @@ static int device_read_info(const struct cuda_driver *d, cu_device device, struc
 
     r = d->granularity(&info.granularity, &prop, CU_GRANULARITY_MINIMUM);
     if (r != CU_SUCCESS)
-        return cuda_fail(d, r, e, "cannot ask the GPU for the granularity of its memory");
+        return cuda_fail(d, r, e, "cannot query the memory granularity of the GPU");
     if (info.granularity == 0 || (info.granularity & (info.granularity - 1)) != 0)
         return fail(e, -EOPNOTSUPP, "%s maps memory in units of %zu bytes, which is not a power of two",
                     info.name, info.granularity);
@@ -124,13 +124,13 @@ static void device_list_uuids(const struct cuda_driver *d, int n, char *ret, siz
 int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_device_info *ret_info,
                      struct errmsg *e)
 {
-    struct cu_uuid want = {0}, have;
+    struct cu_uuid wanted = {0}, have;
     char list[256];
     cu_device device;
     cu_result r;
     int n, err;
 
-    err = uuid ? device_parse_uuid(uuid, &want, e) : 0;
+    err = uuid ? device_parse_uuid(uuid, &wanted, e) : 0;
     if (err < 0)
         return err;
 
@@ -139,7 +139,7 @@ int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_
         r = d->device_get(&device, i);
         if (r == CU_SUCCESS)
             r = d->device_uuid(&have, device);
-        if (r == CU_SUCCESS && (!uuid || memcmp(&have, &want, sizeof(have)) == 0))
+        if (r == CU_SUCCESS && (!uuid || memcmp(&have, &wanted, sizeof(have)) == 0))
             return device_read_info(d, device, ret_info, e);
     }
 
@@ -147,6 +147,6 @@ int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_
         return cuda_fail(d, r, e, "cannot list GPUs");
 
     device_list_uuids(d, n, list, sizeof(list));
-    return fail(e, -ENODEV, "there is no GPU %s here; there is %s", uuid ? uuid : "",
+    return fail(e, -ENODEV, "the NVIDIA driver shows this process no GPU %s, only %s", uuid ? uuid : "",
                 list[0] ? list : "none");
 }

@@ -16,8 +16,8 @@ enum { PLANES_STEP = 16, ALIGN = 16, WIDTHS = TABLE_BITS_MAX + 1, LEVELS = 1 << 
 _Static_assert(DEVICE_HALVES_MAX == TABLE_HALF_TILES_MAX, "half-tiles of a head-side");
 _Static_assert(DEVICE_SINKS_MAX == TABLE_SINKS_MAX, "sinks");
 
-/* Allocates parts of an image; without an image it only adds up their sizes. Addresses are those in device
- * memory. */
+/* Allocates parts of an image; without an image it only adds up their sizes.
+ * Addresses are those in device memory. */
 struct device_table_cursor {
     char *image;
     cu_ptr address;
@@ -107,8 +107,8 @@ static struct device_codes device_table_codes_of(const struct codec *c, uint32_t
     return ret;
 }
 
-/* The smallest power of two that is above all of @x in magnitude: divided by it, the largest is between 1/2
- * and 1. */
+/* The smallest power of two that is above all of @x in magnitude: divided by
+ * it, the largest is between 1/2 and 1. */
 static float device_table_power_of_two_above(const float *x, size_t n)
 {
     float largest = 0;
@@ -146,9 +146,10 @@ static double device_table_size_of_planes(const float *x, size_t ld, size_t from
     return sqrt(sum);
 }
 
-/* How exactly the scores of the mean are computed, by 16 planes (DEVICE_MEAN_* of kernels/device_table.h).
- * Groups of planes are rounded in ascending order of their norm, as long as all rounded groups together are
- * no larger than what the codes add to the mean: a vector of norm |dec|, because levels have variance one. */
+/* Determines how exactly the scores of the mean are computed, by 16 planes (DEVICE_MEAN_* of
+ * kernels/device_table.h). Groups of planes are rounded in ascending order of their norm, as long as all
+ * rounded groups together are no larger than what the codes add to the mean: a vector of norm |dec|,
+ * because levels have variance one. */
 static uint32_t device_table_mean_steps_of(const struct geometry *g, const struct codec *k,
                                            const struct levels *levels, const float *mean)
 {

@@ -1,6 +1,6 @@
-/* Makes the image of an allocation table that kernels read, from a page layout: one piece of memory, whose
- * inner pointers are addresses of its place in device memory. kernels/device_table.h describes the
- * contents. Also the sizes that follow from a table and that launches need. */
+/* Makes the image of an allocation table that kernels read, from a page layout. The image is one piece of
+ * memory; its inner pointers are addresses in device memory, where it will lie. kernels/device_table.h
+ * describes the contents. This file also has the sizes that launches need and that follow from a table. */
 #pragma once
 
 #include <stddef.h>
@@ -12,8 +12,10 @@
 struct errmsg;
 
 /**
- * device_table_check() - whether the kernels take a table Return: 0; -EOPNOTSUPP with a sentence that names
- * the excess: query heads per KV head, or coordinates that a value is decoded from.
+ * device_table_check() - whether the kernels take a table
+ *
+ * Return: 0; -EOPNOTSUPP with a sentence that names the excess: query heads per KV head, or coordinates
+ *         that a value is decoded from.
  */
 int device_table_check(const struct page_layout *l, struct errmsg *e);
 
@@ -31,7 +33,7 @@ void device_table_fill(const struct page_layout *l, void *image, cu_ptr address)
 size_t device_table_attend_shared_bytes(const struct page_layout *l);
 size_t device_table_merge_shared_bytes(const struct page_layout *l);
 
-/* Of kvc_pack_keys, kvc_pack_values and kvc_read. */
+/* Dynamic shared memory of kvc_pack_keys, kvc_pack_values and kvc_read. */
 size_t device_table_coding_shared_bytes(const struct page_layout *l);
 
 /* Largest r of any head of one side. A multiple of 16. */

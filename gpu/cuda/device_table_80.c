@@ -1,5 +1,5 @@
-/* See device_table_80.h. The PTX ISA draws which number belongs to which word of which lane for
- * mma.m16n8k16. */
+/* See device_table_80.h. The PTX ISA draws which number belongs to which
+ * word of which lane for mma.m16n8k16. */
 #include "gpu/cuda/device_table_80.h"
 
 #include <math.h>
@@ -14,8 +14,8 @@ static uint32_t device_table_80_pair(uint16_t low, uint16_t high)
     return low | (uint32_t) high << 16;
 }
 
-/* Operand B [16 coordinates, 8 planes]: lane 4 g + t has plane g, coordinates 2t, 2t + 1 and 2t + 8, 2t +
- * 9. */
+/* Operand B [16 coordinates, 8 planes]: lane 4 g + t has plane g,
+ * coordinates 2t, 2t + 1 and 2t + 8, 2t + 9. */
 void device_table_80_fill_dec_fragments(uint32_t n_planes, uint32_t r, const uint16_t *dec, uint32_t *ret)
 {
     for (uint32_t tile = 0; tile < n_planes / 8; tile++)

@@ -1,5 +1,5 @@
-/* Parts of a device table that only attend_80.cu reads, in the order of its fragments. Used by
- * device_table.c alone. */
+/* Parts of a device table that only attend_80.cu reads, in the order of its
+ * fragments. Used by device_table.c alone. */
 #pragma once
 
 #include <stdbool.h>

@@ -67,7 +67,7 @@ int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e)
 
     r = d->driver_version(&d->version);
     if (r != CU_SUCCESS)
-        return cuda_fail(d, r, e, "cannot ask the NVIDIA driver for its version");
+        return cuda_fail(d, r, e, "cannot query the version of the NVIDIA driver");
     if (d->version < VERSION_MIN)
         return fail(
             e, -EOPNOTSUPP,

@@ -8,7 +8,7 @@
 
 struct errmsg;
 
-/* X(member, symbol, arguments) of every call used. A driver that lacks one is too old. */
+/* X(member, symbol, arguments) of every call that we use. A driver without one of them is too old. */
 #define CUDA_CALLS(X)                                                                                        \
     X(init, cuInit, (unsigned) )                                                                             \
     X(driver_version, cuDriverGetVersion, (int *) )                                                          \
@@ -77,9 +77,9 @@ struct cuda_driver {
 /**
  * cuda_driver_open() - load libcuda.so.1 and initialise it
  *
- * Costs some hundred milliseconds, and threads and mappings of the driver in this process: call it only for
- * a GPU pool. Do not call it after fork() in a child of a process that called it: the driver does not
- * survive fork().
+ * Costs some hundred milliseconds, and threads and mappings of the driver in this process: call
+ * it only for a GPU pool. Do not call it after fork() in a child of a process that called it:
+ * the driver does not survive fork().
  *
  * Return: 0; -EOPNOTSUPP: no driver, or one that lacks a function, with its name; -ENODEV: no GPU; else as
  * cuda_fail(). A failure leaves the process unchanged and the CPU device usable.
@@ -92,7 +92,7 @@ static inline void cuda_driver_closep(struct cuda_driver **d)
 }
 
 /**
- * cuda_fail() - convert an error of the driver to errno; the only function that does
+ * cuda_fail() - convert an error of the driver to errno; no other function does
  * @what: the failed operation and its object: "cannot map extent 7"
  *
  * Writes "WHAT: DRIVER'S SENTENCE (CUDA_ERROR_NAME)" and, where the user can do something about it, advice.
@@ -118,8 +118,8 @@ struct cuda_device_info {
 
 /**
  * cuda_device_find() - find a device by its UUID
- * @uuid: such as "GPU-6ac6e8b0-..." (32 hexadecimal digits, hyphens anywhere), or "MIG-..."; NULL: the first
- * device
+ * @uuid: such as "GPU-6ac6e8b0-..." (32 hexadecimal digits, hyphens anywhere), or "MIG-..."; NULL: the
+ *        first device
  *
  * Return: 0; -ENODEV: no such device, with the UUIDs of those present; -EINVAL: not a UUID; -EOPNOTSUPP:
  * the device cannot share memory by descriptors.

@@ -1,4 +1,4 @@
-/* Converts errors of the driver to errno; the only place that does. See driver.h. */
+/* Converts errors of the driver to errno; no other file does. See driver.h. */
 #include <errno.h>
 
 #include "base/errmsg.h"
@@ -13,7 +13,8 @@ static const struct {
     {CU_OUT_OF_MEMORY, -ENOMEM, "free GPU memory, or configure a smaller pool"},
     {CU_STUB_LIBRARY, -EOPNOTSUPP, "libcuda.so.1 is the toolkit's stub: install the driver itself"},
     {CU_CALL_REQUIRES_NEWER_DRIVER, -EOPNOTSUPP, "update the NVIDIA driver"},
-    {CU_DEVICE_UNAVAILABLE, -EBUSY, "another process has it exclusively (see nvidia-smi's compute mode)"},
+    {CU_DEVICE_UNAVAILABLE, -EBUSY,
+     "another process uses the GPU exclusively (see the compute mode in nvidia-smi)"},
     {CU_NO_DEVICE, -ENODEV, NULL},
     {CU_INVALID_DEVICE, -ENODEV, NULL},
     {CU_INVALID_IMAGE, -EOPNOTSUPP,

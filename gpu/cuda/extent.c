@@ -169,7 +169,7 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
     }
 
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
-        return fail(e, -errno, "cannot keep a descriptor of GPU memory from children: %s", strerror(errno));
+        return fail(e, -errno, "cannot set close-on-exec on a descriptor of GPU memory: %s", strerror(errno));
 
     *ret_fd = take_fd(&fd);
     return 0;
@@ -196,7 +196,7 @@ static int extent_map(struct cuda_extent *x, cu_handle handle, int access, struc
 
     r = d->mem_map(address, x->bytes, 0, handle, 0);
     if (r == CU_INVALID_VALUE) /* every other cause was checked: the memory is smaller than @bytes */
-        return fail(e, -EBADMSG, "the GPU extent does not have the promised %zu bytes", x->bytes);
+        return fail(e, -EBADMSG, "the GPU extent does not have the announced %zu bytes", x->bytes);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot map a GPU extent");
 
@@ -262,7 +262,7 @@ int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cud
     return extent_add_legacy(s, BORROWED, at, bytes, ret_extent, e);
 }
 
-/* The handle maps a whole allocation. It must have the promised size, or pages would lie beyond its end. */
+/* The handle maps a whole allocation. If its size is not @bytes, pages would lie beyond its end. */
 static int extent_check_opened(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
 {
     size_t all = 0;
@@ -271,7 +271,7 @@ static int extent_check_opened(const struct cuda_driver *d, cu_ptr at, size_t by
     if (d->address_range(&base, &all, at) == CU_SUCCESS && base == at && all == bytes)
         return 0;
 
-    return fail(e, -EBADMSG, "GPU memory that another process shares does not have the promised %zu bytes",
+    return fail(e, -EBADMSG, "GPU memory that another process shares does not have the announced %zu bytes",
                 bytes);
 }
 

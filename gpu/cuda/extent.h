@@ -6,12 +6,14 @@
  * of addresses that is reserved for all extents of a pool, so that mapping one never moves another.
  *
  * Order of calls, which the driver demands or which saves memory:
- *     open      reserve addresses -> create or import -> map -> set access -> release the handle, since the
- *               mapping holds the memory
- *     close     end all work on the extent -> unmap -> give its addresses back to the space -> at the very
- *               end free the range
- * Descriptors are closed as soon as they have been sent or imported: each one holds the memory as a mapping
- * does.
+ *
+ *     open     reserve addresses -> create or import -> map -> set access -> release the handle, since the
+ *              mapping holds the memory
+ *     close    end all work on the extent -> unmap -> give its addresses back to the space -> at the very
+ *              end free the range
+ *
+ * Descriptors are closed as soon as they have been sent or imported: each one holds the memory, as a
+ * mapping does.
  */
 #pragma once
 
@@ -51,8 +53,8 @@ void cuda_space_leave(struct cuda_space *s);
  * @bytes:  a multiple of the granularity of the device
  * @ret_fd: the caller's, close-on-exec; the memory lives as long as it or any mapping
  *
- * The contents are undefined and may be those of another process: clear an extent before its first importer
- * maps it.
+ * The contents are undefined and may be those of another process: clear an extent
+ * before its first importer maps it.
  *
  * Return: 0; -EINVAL: @bytes; -ENOMEM; else as cuda_fail().
  */
@@ -62,8 +64,8 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
  * cuda_extent_import() - map an extent of another process
  * @fd:     transferred: closed also on failure
  * @bytes:  the size that its owner announced; the driver refuses to map more than the memory has
- * @access: CU_ACCESS_READ or CU_ACCESS_READ_WRITE. CU_ACCESS_READ restricts this process alone: a stray write
- * faults. It does not stop another importer from writing (gpu/README.md)
+ * @access: CU_ACCESS_READ or CU_ACCESS_READ_WRITE. CU_ACCESS_READ restricts this process alone: a stray
+ *          write faults. Another importer can still write (gpu/cuda/README.md, "Errors by call")
  *
  * Return: 0; -ENOSPC: the space has no addresses left; -EINVAL: @bytes; -EBADMSG: not memory of this
  * device, or less than @bytes; else as cuda_fail().
@@ -73,10 +75,8 @@ int cuda_extent_import(struct cuda_space *s, int fd, size_t bytes, int access,
 
 /* ---- memory of cuMemAlloc(), which has no descriptor (legacy.c) ---- */
 
-#define CUDA_LEGACY_UNIT                                                                                     \
-    ((size_t) 2                                                                                              \
-     << 20) /* the driver puts smaller allocations into a shared one, and their handle would map  \
-                          all of it */
+/* The driver puts smaller allocations into a shared one, and their handle would map all of it. */
+#define CUDA_LEGACY_UNIT ((size_t) 2 << 20)
 
 /**
  * cuda_legacy_export() - make the handle with which other processes open memory of this process
@@ -89,8 +89,9 @@ int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_
                        struct errmsg *e);
 
 /**
- * cuda_extent_open() - map memory that another process exported. The mapping is always for reading and
- * writing
+ * cuda_extent_open() - map memory that another process exported
+ *
+ * The mapping is always for reading and writing.
  *
  * Return: 0; -ESTALE: the driver refuses to open it in this process, because this process exported it or
  * because its process has ended; -EBADMSG: its size is not @bytes; else as cuda_fail().
@@ -98,13 +99,12 @@ int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_
 int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handle, size_t bytes,
                      struct cuda_extent **ret_extent, struct errmsg *e);
 
-/*
- * The same for memory that this process exported itself: the memory stays the caller's. Return: 0; -ENOMEM.
- */
+/* Makes an extent of memory that this process exported itself; the memory still belongs to the caller.
+ * Return: 0; -ENOMEM. */
 int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cuda_extent **ret_extent,
                        struct errmsg *e);
 
-/* All work that uses it must have ended. Accepts NULL; returns NULL. */
+/* All work that uses the extent must have ended. Accepts NULL; returns NULL. */
 struct cuda_extent *cuda_extent_free(struct cuda_extent *x);
 static inline void cuda_extent_freep(struct cuda_extent **x)
 {
@@ -118,8 +118,8 @@ cu_ptr cuda_extent_address(const struct cuda_extent *x);
 size_t cuda_extent_bytes(const struct cuda_extent *x);
 
 /**
- * cuda_extent_read() - copy @n bytes at @offset to @to cuda_extent_write() - copy @n bytes from @from to
- * @offset; the extent must be mapped CU_ACCESS_READ_WRITE
+ * cuda_extent_read() - copy @n bytes at @offset to @to
+ * cuda_extent_write() - copy @n bytes from @from to @offset; the extent must be mapped CU_ACCESS_READ_WRITE
  *
  * Both wait until the copy is done. Return: 0; -EINVAL: beyond the end; else as cuda_fail().
  */

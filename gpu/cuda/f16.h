@@ -19,8 +19,8 @@ static inline void cuda_f16_freep(struct cuda_f16 **f)
  * cuda_f16_attend() - queue attention of one token per sequence
  * @a: its pointers are device pointers; may be freed when this returns
  *
- * Return: 0; -EOPNOTSUPP: a dimension or a group that the kernels do not take, with its number; else as
- * cuda_fail().
+ * Return: 0; -EOPNOTSUPP: a dimension or a group that the kernels do not take,
+ * with its number; else as cuda_fail().
  */
 int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream,
                     struct errmsg *e);

@@ -1,5 +1,5 @@
-/* The kernels as nvcc compiled them, one file for all kinds of GPU. In a build without nvcc: text that no
- * driver loads. */
+/* The kernels as nvcc compiled them, one file for all kinds of GPU. In a build
+ * without nvcc: text that no driver loads. */
 #pragma once
 
 #include <stddef.h>

@@ -13,8 +13,10 @@
 struct cuda_kernels;
 
 /**
- * cuda_kernels_new() - load the kernels into the context of a space Return: 0; -EOPNOTSUPP: this build has
- * no kernels (it was made without nvcc), or none for this GPU; else as cuda_fail().
+ * cuda_kernels_new() - load the kernels into the context of a space
+ *
+ * Return: 0; -EOPNOTSUPP: this build has no kernels (it was made without nvcc), or none for this GPU; else
+ *         as cuda_fail().
  */
 int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, struct errmsg *e);
 struct cuda_kernels *cuda_kernels_free(struct cuda_kernels *k);
@@ -23,9 +25,11 @@ static inline void cuda_kernels_freep(struct cuda_kernels **k)
     *k = cuda_kernels_free(*k);
 }
 
-/* All of these return when the work is queued on @stream (NULL: the default stream); parameters may be
- * freed then. Pointers in parameters are device pointers, their table is that of @l. Return: 0; as
- * cuda_fail(). */
+/* ---- launches ---- */
+
+/* All functions below that take @stream (NULL: the default stream) return when the work is queued;
+ * parameters may be freed then. Pointers in parameters are device pointers, and their table is that of @l.
+ * Return: 0; as cuda_fail(). */
 
 /* Name of the kernel that attends for calls of @n_q > 0 queries: one for the device (kernels/attend_90.h,
  * kernels/attend_80.h) or a general one. Static storage. */
@@ -35,8 +39,8 @@ const char *cuda_attend_name(const struct cuda_kernels *k, const struct page_lay
  * the general kernels attend. For benches. */
 void cuda_kernels_limit(struct cuda_kernels *k, int compute);
 
-/* Blocks of that kernel that run on a multiprocessor at a time. This number times the number of
- * multiprocessors is worth launching at once. */
+/* Blocks of the kernel of cuda_attend_name() that run on a multiprocessor at a time. Launch this number
+ * times the number of multiprocessors at once. */
 unsigned cuda_attend_blocks(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q);
 
 /* Attention of a->items[0 .. n_items - 1], n_items <= LAUNCH_ITEMS_MAX, by the kernel that
@@ -57,8 +61,8 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struc
 int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct launch_append *a,
                 unsigned n_items, cu_stream stream, struct errmsg *e);
 
-/* Writes the same bits as kvc_seq_read(). The range must lie within the sequence at the time when this
- * runs. */
+/* Writes the same bits as kvc_seq_read(). The range must lie within the
+ * sequence at the time when this runs. */
 int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct launch_read *r,
               cu_stream stream, struct errmsg *e);
 

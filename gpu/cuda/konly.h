@@ -30,8 +30,8 @@ size_t konly_shared_bytes(const struct page_layout *l);
  * cuda_konly_attend() - queue attention of one token per sequence
  * @a: its pointers are device pointers; may be freed when this returns
  *
- * Return: 0; -EOPNOTSUPP: a dimension other than 128, or more than 4 query heads per KV head; else as
- * cuda_fail().
+ * Return: 0; -EOPNOTSUPP: a dimension other than 128, or more than 4 query
+ * heads per KV head; else as cuda_fail().
  */
 int cuda_konly_attend(struct cuda_konly *k, const struct page_layout *l, const struct konly_attend *a,
                       unsigned n_seqs, cu_stream stream, struct errmsg *e);

@@ -13,15 +13,16 @@ static int legacy_check_allocation(const struct cuda_driver *d, cu_ptr at, size_
     cu_result r = d->address_range(&base, &all, at);
 
     if (r != CU_SUCCESS)
-        return cuda_fail(d, r, e, "this is no GPU memory");
+        return cuda_fail(d, r, e, "the address is no GPU memory");
     if (base != at || all != bytes)
         return fail(e, -EINVAL,
-                    "the allocation of this GPU memory has %zu bytes and begins %zu before it, not %zu "
-                    "there: only a whole allocation can be shared",
-                    all, (size_t) (at - base), bytes);
+                    "%zu bytes at offset %zu of an allocation of %zu bytes: only a whole allocation can be "
+                    "shared",
+                    bytes, (size_t) (at - base), all);
     if (bytes % CUDA_LEGACY_UNIT != 0)
-        return fail(e, -EINVAL, "an allocation of %zu bytes may lie beside others: share multiples of %zu",
-                    bytes, CUDA_LEGACY_UNIT);
+        return fail(e, -EINVAL,
+                    "an allocation of %zu bytes may share memory with others: share multiples of %zu", bytes,
+                    CUDA_LEGACY_UNIT);
 
     return 0;
 }
@@ -35,7 +36,7 @@ static int legacy_check_kind(const struct cuda_driver *d, cu_device device, cu_p
     if (r == CU_SUCCESS && capable)
         r = d->pointer_attribute(&on, CU_POINTER_DEVICE, at);
     if (r != CU_SUCCESS)
-        return cuda_fail(d, r, e, "cannot learn what kind of GPU memory this is");
+        return cuda_fail(d, r, e, "cannot query the kind of this GPU memory");
     if (!capable)
         return fail(e, -EINVAL,
                     "GPU memory of this kind cannot be shared by a handle: allocate it with cudaMalloc() or "

@@ -33,7 +33,7 @@ enum attend_kernel select_attend(const struct page_layout *l, uint32_t n_q)
 
     while (i + 1 < ATTEND_COUNT && !select_attend_takes((enum attend_kernel) i, l, n_q))
         i++;
-    return (enum attend_kernel) i; /* the last kernel takes whatever device_table_check() accepted */
+    return (enum attend_kernel) i; /* the last kernel takes all that device_table_check() accepts */
 }
 
 /* ---- kernels for compute capability 9.0 ---- */

@@ -1,7 +1,8 @@
 /*
- * Which kernel of attention takes a table and a call, and how much dynamic shared memory that kernel needs.
- * Used by kernels.c, which launches the kernel, and by tests and benches. Every rule here follows from the
- * page layout and the number of queries alone; which kernels a device can run at all is decided in kernels.c.
+ * Selects the kernel of attention for a table and a call, and computes the dynamic shared memory that the
+ * kernel needs. Used by kernels.c, which launches the kernel, and by tests and benches. Every rule here
+ * follows from the page layout and the number of queries alone; kernels.c decides which kernels a device
+ * can run at all.
  */
 #pragma once
 

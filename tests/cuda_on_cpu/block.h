@@ -1,5 +1,5 @@
-/* What cuda_on_cpu.cpp, which runs the threads of a block, and hopper.cpp, whose operations wait, use of
- * each other. */
+/* The interface between cuda_on_cpu.cpp, which runs the threads of a block, and
+ * hopper.cpp, whose operations wait. */
 #pragma once
 
 /* Suspends the running thread until @ready, which is checked whenever the thread could run. */

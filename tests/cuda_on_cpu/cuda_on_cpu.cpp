@@ -18,8 +18,8 @@ unsigned char *dynamic_shared;
 namespace
 {
 
-/* A place to resume at, for the compiler's own jumps: those of libc call the Linux kernel for signals, at
- * each of millions of switches. */
+/* A place to resume at, for __builtin_setjmp(). There are millions of switches, and jumps of libc would
+ * make a system call for signals at each. */
 typedef void *place[5];
 
 __attribute__((noinline)) void jump(place to)
@@ -186,7 +186,7 @@ void run_block()
         bool any = run_round();
 
         if (!all_in(0, block.n, DONE) && !release_waiting() && !any && !hopper_deliver()) {
-            fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for others that do not come\n",
+            fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for threads that never arrive\n",
                     blockIdx.x, blockIdx.y, blockIdx.z);
             abort();
         }

@@ -15,7 +15,7 @@ enum { SHARED_FROM = 1024, SHARED_END = 256 << 10, NAMED_BARRIERS = 16, WARPGROU
 
 struct barrier {
     unsigned n_arrivals, pending;
-    int64_t bytes; /* expected, minus those that arrived */
+    int64_t bytes; /* expected minus arrived */
     unsigned phase;
 };
 
@@ -110,7 +110,7 @@ void hopper_block_end()
         if (!t.products.empty())
             refuse("a thread ended without waiting for its products");
         if (t.n_products != first.n_products || t.more != first.more)
-            refuse("the warps of a warpgroup did not do the same");
+            refuse("the warps of a warpgroup made different numbers of products");
         more += t.more;
     }
     if (more > 0)
@@ -163,7 +163,7 @@ bool phase_ended(const void *what)
 void barrier_init(uint64_t *b, unsigned n_arrivals)
 {
     if (shared_address(b) % 8 != 0 || n_arrivals == 0 || block.barriers.count(b) > 0)
-        refuse("a barrier that is not aligned, has no arrivals, or is there already");
+        refuse("a barrier that is not aligned, has no arrivals, or was initialised before");
     block.barriers[b] = {n_arrivals, n_arrivals, 0, 0};
 }
 
@@ -181,7 +181,7 @@ void barrier_expect(uint64_t *b, uint32_t bytes)
     barrier &at = barrier_at(b);
 
     if (at.pending == 0)
-        refuse("one arrival too many at a barrier whose bytes have not come");
+        refuse("one arrival too many at a barrier whose bytes have not arrived");
     at.bytes += bytes;
     at.pending--;
     end_phase(at);
@@ -213,7 +213,7 @@ bool phase_over(const void *what)
 
 } // namespace
 
-bool threads_any(unsigned id, unsigned n, bool says)
+bool threads_any(unsigned id, unsigned n, bool value)
 {
     if (id == 0 || id >= NAMED_BARRIERS || n % 32 != 0)
         refuse("no such barrier");
@@ -223,7 +223,7 @@ bool threads_any(unsigned id, unsigned n, bool says)
     if (at.arrived > 0 && at.n != n)
         refuse("a barrier with different numbers of threads");
     at.n = n;
-    at.any = (at.arrived > 0 && at.any) || says;
+    at.any = (at.arrived > 0 && at.any) || value;
     if (++at.arrived == n) {
         at.arrived = 0;
         at.result = at.any;
@@ -262,7 +262,7 @@ void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b)
         refuse("a copy that is not aligned");
     for (const copy &c : block.copies)
         if ((uintptr_t) to < (uintptr_t) c.to + c.bytes && (uintptr_t) c.to < (uintptr_t) to + bytes)
-            refuse("a copy to where another is under way");
+            refuse("a copy to the destination of another copy in flight");
     (void) barrier_at(b);
     memset(to, 0xff, bytes);
     block.copies.push_back({to, from, bytes, b});
@@ -279,7 +279,7 @@ bool hopper_deliver()
     memcpy(c.to, c.from, c.bytes);
     b.bytes -= c.bytes;
     if (b.bytes < 0)
-        refuse("bytes that no arrival said to expect");
+        refuse("bytes that no arrival announced");
     end_phase(b);
     return true;
 }
@@ -333,8 +333,8 @@ void products_commit()
 namespace
 {
 
-/* Element (n, k) of operand B, K-major without swizzle: ((8, n), (8, 2)) : ((8, SBO), (1, LBO)) halves; PTX
- * ISA 9.7.15. */
+/* Element (n, k) of operand B, K-major without swizzle: ((8, n), (8, 2)) : ((8,
+ * SBO), (1, LBO)) halves; PTX ISA 9.7.15. */
 uint16_t element_of_b(uint64_t descriptor, unsigned n, unsigned k)
 {
     uint32_t start = (uint32_t) (descriptor & 0x3fff) << 4, leading = (uint32_t) (descriptor >> 16 & 0x3fff)
@@ -344,15 +344,15 @@ uint16_t element_of_b(uint64_t descriptor, unsigned n, unsigned k)
     uint16_t h;
 
     if (descriptor >> 46 != 0 || (descriptor >> 14 & 3) != 0 || (descriptor >> 30 & 3) != 0)
-        refuse("a descriptor with a swizzle, an offset or bits that are none");
+        refuse("a descriptor with a swizzle, an offset or unknown bits");
     if (at < SHARED_FROM)
         refuse("a descriptor of memory that is not the block's");
     memcpy(&h, dynamic_shared + (at - SHARED_FROM), sizeof(h));
     return h;
 }
 
-/* One product: the rows of this lane in the 16 of its warp, two columns of each eight. Sums are rounded
- * once. */
+/* One product: the rows of this lane in the 16 of its warp, two columns of
+ * each eight. Sums are rounded once. */
 void multiply(const pending_product &p, uint32_t *sums)
 {
     unsigned lane = threadIdx.x % 32, row = lane / 4, col = lane % 4 * 2;

@@ -16,9 +16,8 @@ extern "C" {
 /* Bytes of the parameters of kernel @name; 0: there is no such kernel. */
 size_t on_cpu_param_bytes(const char *name);
 
-/*
- * Runs kernel @name; an unknown name ends the program. @parameters: the bytes of its struct, aligned to 16.
- */
+/* Runs kernel @name; an unknown name ends the program. @parameters: the
+ * bytes of its struct, aligned to 16. */
 void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads,
                    size_t shared_bytes, const void *parameters);
 

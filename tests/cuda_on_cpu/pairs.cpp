@@ -26,7 +26,7 @@ struct thread {
 void copy_begin(void *to, const void *from)
 {
     if ((uintptr_t) to % COPY_BYTES != 0 || (uintptr_t) from % COPY_BYTES != 0)
-        abort(); /* as a GPU would */
+        abort(); /* a GPU raises a fault */
     memset(to, 0xff, COPY_BYTES);
     threads[threadIdx.x].begun.push_back(
         {static_cast<unsigned char *>(to), static_cast<const unsigned char *>(from)});

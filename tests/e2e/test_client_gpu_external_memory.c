@@ -217,7 +217,7 @@ static bool is_refused(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT - 4096), -EINVAL, "2097152"));
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, large, 2 * EXTENT), -EINVAL, "2097152"));
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, large, EXTENT), -EINVAL, "whole"));
-    CU_ASSERT(expect(&m, kvc_client_lend(m.client, large + EXTENT, EXTENT), -EINVAL, "before it"));
+    CU_ASSERT(expect(&m, kvc_client_lend(m.client, large + EXTENT, EXTENT), -EINVAL, "at offset"));
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, small, EXTENT), -EINVAL, "whole"));
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, &m, EXTENT), -EINVAL, "no GPU memory"));
     CU_ASSERT_EQUAL_FATAL(cuda_extent_new(g->space, EXTENT, &fd, NULL), 0);

@@ -19,8 +19,8 @@ enum {
 
 enum what { PREFILL, STEPS, BATCH_STEPS, READ, CRC, KINDS };
 
-/* A sequence of one layer on the GPU, of which @n_pages chunks move from the tail to pages, while as many
- * tokens arrive. */
+/* A sequence of one layer on the GPU, of which @n_pages chunks move from the tail to
+ * pages, while as many tokens arrive. */
 struct coding {
     struct bench_gpu *g;
     const struct page_layout *layout;
@@ -34,7 +34,7 @@ struct coding {
     struct launch_crc crc;
 };
 
-/* Sets the lengths before the measured calls; one small launch more. */
+/* Sets the lengths before the measured calls, by one small launch. */
 static int set_lengths(const struct coding *c, uint32_t n_pages, uint32_t n_exact, uint32_t first_row,
                        struct errmsg *e)
 {
@@ -47,7 +47,7 @@ static int set_lengths(const struct coding *c, uint32_t n_pages, uint32_t n_exac
                             sizeof(lengths), NULL, e);
 }
 
-/* A piece of a prompt: the tail is packed, and the piece is stored in its place. */
+/* Appends a piece of a prompt: packs the tail, and stores the piece in its place. */
 static int call_prefill(const struct coding *c, struct errmsg *e)
 {
     struct launch_append a = c->append;
@@ -59,7 +59,7 @@ static int call_prefill(const struct coding *c, struct errmsg *e)
     return r < 0 ? r : cuda_append(c->g->kernels, c->layout, &a, 1, NULL, e);
 }
 
-/* 64 tokens one by one; a chunk is packed before one of them, as a host does that counts. */
+/* Appends 64 tokens one by one. A chunk is packed before one of them, as a host that counts does. */
 static int call_steps(const struct coding *c, struct errmsg *e)
 {
     struct launch_append a = c->append;
@@ -79,8 +79,8 @@ static unsigned packing_step(const struct coding *c, unsigned i)
     return i * CHUNK_TOKENS / c->n_batch;
 }
 
-/* 64 tokens one by one to each sequence of a batch, one step of all sequences per call; sequences that pack
- * come first, as in a client. */
+/* Appends 64 tokens one by one to each sequence of a batch, one step of all sequences per call. Sequences
+ * that pack come first, as in a client. */
 static int call_batch_steps(const struct coding *c, struct errmsg *e)
 {
     int r = cuda_write_words(c->g->kernels, c->batch_seqs, c->batch_start,

@@ -1,5 +1,5 @@
-/* A GPU for tests/gpu/bench_attend.c: its kernels, memory that is freed in reverse order, and time from its
- * own events. */
+/* A GPU for tests/gpu/bench_attend.c: its kernels, memory that is freed in reverse
+ * order, and time from its own events. */
 #pragma once
 
 #include "gpu/cuda/f16.h"
@@ -34,10 +34,10 @@ int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pat
 /* Frees all but the first @n allocations. */
 void bench_gpu_release(struct bench_gpu *g, size_t n);
 
-/* Queues call number @i of something. */
+/* Queues call number @i of the measured work. */
 typedef int (*bench_call)(const void *arg, size_t i, struct errmsg *e);
 
-/* Seconds per call of @n calls queued one after the other, from the start of the first to the end of the
- * last. */
+/* Seconds per call of @n calls queued one after the other, from the start
+ * of the first to the end of the last. */
 int bench_gpu_time(struct bench_gpu *g, bench_call call, const void *arg, size_t n, double *ret_seconds,
                    struct errmsg *e);

@@ -16,8 +16,8 @@
 enum {
     SETS_MAX = 64,  /* caches that calls use in rotation */
     CANDIDATES = 3, /* numbers of splits that are tried */
-    /* of the baseline, and of packed keys beside binary16 values, on a multiprocessor: what the first
-     * candidate fills */
+    /* of the baseline, and of packed keys beside binary16 values, on a
+     * multiprocessor: what the first candidate fills */
     F16_BLOCKS = 2,
     SAMPLES_MIN = 3,
     PATTERN_BYTES = 16 << 20,
@@ -122,11 +122,11 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
     return 0;
 }
 
-/* ---- kinds of attention ---- */
+/* ---- contenders ---- */
 
-/* One kind of attention, ready to be called: parameters, and what differs between the caches that calls
+/* One kind of attention to be measured: its parameters, and what differs between the caches that calls
  * use. */
-struct way {
+struct contender {
     struct bench_gpu *g;
     const struct page_layout *layout; /* packed; NULL: binary16 */
     bool of_layers;                   /* packed: caches are layers of the same pages */
@@ -139,9 +139,9 @@ struct way {
     size_t f16_side_bytes; /* of one cache */
 };
 
-static int call_way(const void *arg, size_t i, struct errmsg *e)
+static int call_contender(const void *arg, size_t i, struct errmsg *e)
 {
-    const struct way *w = arg;
+    const struct contender *w = arg;
     size_t set = i % w->n_sets;
 
     if (w->layout) {
@@ -165,7 +165,7 @@ static int call_way(const void *arg, size_t i, struct errmsg *e)
     }
 }
 
-/* What both kinds share: queries and outputs of a call. */
+/* Common to all contenders: queries and outputs of a call. */
 struct rows {
     cu_ptr q, out;
     size_t n_floats;
@@ -219,7 +219,7 @@ static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const
 }
 
 static int put_packed(const struct bench_pools *p, const struct subject *s, const struct rows *rows,
-                      size_t tokens, struct way *w, struct errmsg *e)
+                      size_t tokens, struct contender *w, struct errmsg *e)
 {
     const struct geometry *geometry = &s->layout.table->geometry;
     size_t partial =
@@ -250,7 +250,7 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
 }
 
 static int put_f16(const struct bench_pools *p, const struct attend_synthetic_shape *shape,
-                   const struct rows *rows, size_t tokens, struct way *w, struct errmsg *e)
+                   const struct rows *rows, size_t tokens, struct contender *w, struct errmsg *e)
 {
     cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL,
@@ -278,7 +278,7 @@ static int put_f16(const struct bench_pools *p, const struct attend_synthetic_sh
 /* ---- attention ---- */
 
 /* Splits that make @i + 1 times twice as many blocks as the GPU runs at once, and at most one per tile. */
-static unsigned splits_of(const struct way *w, size_t n_heads, size_t n_tiles, unsigned i)
+static unsigned splits_of(const struct contender *w, size_t n_heads, size_t n_tiles, unsigned i)
 {
     size_t blocks =
         w->layout && !w->dense_values ? cuda_attend_blocks(w->g->kernels, w->layout, 1) : F16_BLOCKS;
@@ -288,26 +288,26 @@ static unsigned splits_of(const struct way *w, size_t n_heads, size_t n_tiles, u
 }
 
 /* Seconds of a call with caches as cold as @seconds allow. */
-static int time_cold(const struct way *w, double seconds, double *ret_seconds, struct errmsg *e)
+static int time_cold(const struct contender *w, double seconds, double *ret_seconds, struct errmsg *e)
 {
     double one;
-    int r = bench_gpu_time(w->g, call_way, w, 1, &one, e); /* warms up */
+    int r = bench_gpu_time(w->g, call_contender, w, 1, &one, e); /* warms up */
 
     if (r == 0)
-        r = bench_gpu_time(w->g, call_way, w, one * (double) w->n_sets < seconds ? w->n_sets : 1, ret_seconds,
-                           e);
+        r = bench_gpu_time(w->g, call_contender, w, one * (double) w->n_sets < seconds ? w->n_sets : 1,
+                           ret_seconds, e);
     return r;
 }
 
 /* Measures the same kind with each candidate; @ret_best is the fastest. */
 static int choose_splits(const struct bench_options *o, const struct bench_pools *p, const struct subject *s,
                          const struct attend_synthetic_shape *shape, const struct rows *rows, size_t tokens,
-                         const struct way *way, struct way *ret_best, struct errmsg *e)
+                         const struct contender *contender, struct contender *ret_best, struct errmsg *e)
 {
     double best = INFINITY, begun = clock_seconds();
 
     for (unsigned i = 0; i < CANDIDATES && (i == 0 || clock_seconds() - begun < o->seconds); i++) {
-        struct way w = *way;
+        struct contender w = *contender;
         double seconds;
         int r;
 
@@ -348,7 +348,7 @@ static int check_finite(struct bench_gpu *g, const struct rows *rows, struct err
 }
 
 /* Measures packed, then binary16, and repeats. */
-static int measure_alternately(const struct bench_options *o, const struct way ways[2],
+static int measure_alternately(const struct bench_options *o, const struct contender contenders[2],
                                const struct rows *rows, struct attend_row *row, struct errmsg *e)
 {
     _cleanup_(freep) double *samples = calloc(3 * o->samples, sizeof(*samples));
@@ -359,10 +359,10 @@ static int measure_alternately(const struct bench_options *o, const struct way w
         return fail(e, -ENOMEM, "out of memory");
 
     for (int i = 0; i < 2; i++) {
-        int r = bench_gpu_time(ways[i].g, call_way, &ways[i], 1, &seconds, e);
+        int r = bench_gpu_time(contenders[i].g, call_contender, &contenders[i], 1, &seconds, e);
 
         if (r == 0)
-            r = check_finite(ways[i].g, rows, e);
+            r = check_finite(contenders[i].g, rows, e);
         if (r < 0)
             return r;
 
@@ -370,7 +370,8 @@ static int measure_alternately(const struct bench_options *o, const struct way w
     }
     for (n = 0; n < o->samples && (n < SAMPLES_MIN || clock_seconds() - begun < o->seconds); n++) {
         for (size_t i = 0; i < 2; i++) {
-            int r = bench_gpu_time(ways[i].g, call_way, &ways[i], calls[i], &samples[i * o->samples + n], e);
+            int r = bench_gpu_time(contenders[i].g, call_contender, &contenders[i], calls[i],
+                                   &samples[i * o->samples + n], e);
 
             if (r < 0)
                 return r;
@@ -390,32 +391,32 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
     const struct attend_synthetic_shape *shape = &source->shape;
     size_t side = f16_side_bytes(shape, row->batch, row->tokens),
            pages = row->batch * (row->tokens / CHUNK_TOKENS);
-    struct way way = {.g = g,
-                      .batch = (unsigned) row->batch,
-                      .of_layers = source->of_file != NULL,
-                      .f16_side_bytes = side,
-                      .dense_values = !source->of_file && shape->v_coords == 0},
-               best[2];
+    struct contender contender = {.g = g,
+                                  .batch = (unsigned) row->batch,
+                                  .of_layers = source->of_file != NULL,
+                                  .f16_side_bytes = side,
+                                  .dense_values = !source->of_file && shape->v_coords == 0},
+                     best[2];
     struct rows rows = {0};
     int r;
 
-    row->packed_bytes = pages * subject_page_bytes(s) + (way.dense_values ? side : 0);
+    row->packed_bytes = pages * subject_page_bytes(s) + (contender.dense_values ? side : 0);
     row->f16_bytes = 2 * side;
-    row->kernel = way.dense_values ? "kvc_konly" : cuda_attend_name(g->kernels, &s->layout, 1);
+    row->kernel = contender.dense_values ? "kvc_konly" : cuda_attend_name(g->kernels, &s->layout, 1);
     if (row->aim > 0 && row->aim < 1)
         row->aim *= (double) row->f16_bytes / (double) row->packed_bytes;
-    way.n_sets = sets_of_bytes(o, row->packed_bytes);
-    if (way.of_layers)
-        way.n_sets = smaller(way.n_sets, subject_layers(s));
-    row->fits = (way.of_layers ? 1 : way.n_sets) * pages * s->slot <= p->packed_bytes &&
-                way.n_sets * side <= p->f16_bytes;
+    contender.n_sets = sets_of_bytes(o, row->packed_bytes);
+    if (contender.of_layers)
+        contender.n_sets = smaller(contender.n_sets, subject_layers(s));
+    row->fits = (contender.of_layers ? 1 : contender.n_sets) * pages * s->slot <= p->packed_bytes &&
+                contender.n_sets * side <= p->f16_bytes;
     if (!row->fits)
         return 0;
 
     r = put_rows(g, shape, row->batch, &rows, e);
     for (int i = 0; i < 2 && r == 0; i++) {
-        way.layout = i == 0 ? &s->layout : NULL;
-        r = choose_splits(o, p, s, shape, &rows, row->tokens, &way, &best[i], e);
+        contender.layout = i == 0 ? &s->layout : NULL;
+        r = choose_splits(o, p, s, shape, &rows, row->tokens, &contender, &best[i], e);
     }
     if (r < 0)
         return r;

@@ -18,8 +18,8 @@ struct bench_options {
     const char *table_file; /* NULL: synthetic tables only */
 };
 
-/* Caches of random content on the GPU, as large as the largest size that fits; every row reads a part of
- * them. */
+/* Caches of random content on the GPU, as large as the largest size that
+ * fits; every row reads a part of them. */
 struct bench_pools {
     cu_ptr packed, k, v;
     size_t packed_bytes, f16_bytes; /* f16_bytes: of k and of v each */
@@ -40,30 +40,29 @@ struct codec_row {
     const char *name;
     bool v_from_k;
     size_t batch, tokens, vector_bytes,
-        packed_bytes; /* [tokens] of all KV heads, both sides, in binary16 and as codes */
-    struct timing prefill,
-        /* prefill: seconds of packing and storing @tokens tokens; read: of reading both sides */
-        read;
+        packed_bytes;      /* [tokens] of all KV heads, both sides, in binary16 and as codes */
+    struct timing prefill; /* seconds of packing and storing @tokens tokens */
+    struct timing read;    /* seconds of reading both sides */
     /* seconds of appending one token: of 64, with a chunk packed before one of them */
     struct timing step;
-    /* seconds of appending one token to each of @batch sequences in one call; each packs its chunk at
-     * another step */
+    /* seconds of appending one token to each of @batch sequences in one call;
+     * each packs its chunk at another step */
     struct timing batch_step;
     struct timing crc; /* seconds of the checksums of their pages */
 };
 
-/* Allocates what the rows of @o, and of a table or NULL, need, but at most MEMORY_SHARE of the GPU's
- * memory; filled. */
+/* Allocates what the rows of @o, and of a table or NULL, need, but at most
+ * MEMORY_SHARE of the GPU's memory; filled. */
 int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const struct table *of_file,
                      struct bench_pools *ret_pools, struct errmsg *e);
 
 /**
  * bench_attend_row() - measure packed attention and the binary16 baseline alternately
  *
- * The calls of both use, in rotation, as many caches as make 'cold_mib' of packed pages, like the layers of
- * a model, so that none is found in the cache of the GPU; a table of a file has its own layers. Both use
- * the best of a few numbers of splits, all multiples of what fills the GPU, as far as 'seconds' allow to
- * try them.
+ * The calls of both use, in rotation, as many caches as make 'cold_mib' of packed pages, like the
+ * layers of a model, so that none is found in the cache of the GPU; a table of a file has its own
+ * layers. Both use the best of a few numbers of splits, all multiples of what fills the GPU, as
+ * far as 'seconds' allow to try them.
  *
  * Return: 0, also if the size does not fit (ret_row->fits is false then); as cuda_fail(); -EBADMSG: an
  * output that is not finite.

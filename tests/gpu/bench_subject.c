@@ -35,8 +35,8 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
     if (r < 0)
         return r;
 
-    r = bench_gpu_put(g, NULL, device_table_bytes(&s->layout), &s->table,
-                      e); /* inner pointers are addresses in device memory */
+    /* inner pointers are addresses in device memory, so the address comes first */
+    r = bench_gpu_put(g, NULL, device_table_bytes(&s->layout), &s->table, e);
     if (r < 0)
         return r;
 

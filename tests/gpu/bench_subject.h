@@ -6,8 +6,8 @@
 
 enum { BENCH_SLOT_ALIGN = 128 }; /* of pages in the pool */
 
-/* What a row measures: codes drawn for a shape, or those of a table. Without coordinates of V, values are
- * binary16 beside packed keys. */
+/* The subject of a row: codes drawn for a shape, or the codes of a table. Without coordinates of V, values
+ * are binary16 beside packed keys. */
 struct source {
     const char *name;
     struct attend_synthetic_shape shape;

@@ -82,7 +82,7 @@ def verdicts_of_service(j):
 
 def main(prefix):
     attend, extents, swap, restart = (load(prefix + x + ".json") for x in ("", "-extents", "-swap", "-restart"))
-    there = [x for x in (attend, extents, swap, restart) if x]
+    found = [x for x in (attend, extents, swap, restart) if x]
     if swap:
         show_swap(swap)
     if restart:
@@ -94,10 +94,10 @@ def main(prefix):
     for size in extents["rows"] if extents else []:
         rows.append(["extents of %d MiB that a client maps in a second" % (size["bytes"] >> 20), "", None, size["maps_per_second"], ""])
     table(["metric", "must", "aim", "measured", ""], rows)
-    if any(map(of_stand_in, there)):
-        print("This is the tests' stand-in for the driver: it shows that the benches work. No figure here is one of a GPU.")
-    asked = [a for measured in (swap, restart) if measured for a in measured["asked"]]
-    return 1 if any(a["sense"] == "exactly" and not a["met"] for a in asked) else 0
+    if any(map(of_stand_in, found)):
+        print("The driver is the stand-in of the tests, which shows that the benches work. No number here is from a GPU.")
+    targets = [t for measured in (swap, restart) if measured for t in measured["asked"]]
+    return 1 if any(t["sense"] == "exactly" and not t["met"] for t in targets) else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 # measurements as JSON beside it (README.md describes how to read it). Uses no network. Exits with 77 and a sentence if nvcc or a GPU
 # is missing, and with 1 if a test failed, a bench did not run, or a bench read wrong data.
 #
-# It takes at most nine minutes: what does not fit is reported and counts as failed. Seconds, estimated for a machine of 16 cores:
+# It takes at most nine minutes: a step that does not fit is reported and counts as failed. Seconds, estimated for a machine of 16 cores:
 # build 120 (10 the second time), tests 60, attention 120, extents 15, swap 35, restart 25, attention by kernels of 8.0 30, kernels
 # installed beside torch 60. Each step also has its own limit.
 #
@@ -22,7 +22,7 @@ tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_append unit/gpu/cuda/
     unit/client/test_client_gpu_check unit/client/test_client_gpu_seq unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph
     unit/client/test_client_gpu_batch unit/mover/test_mover_serve e2e/test_client_gpu e2e/test_client_gpu_errors"
 
-# Prints the seconds that a step may take: at most $1, and at most those that are left.
+# Prints the seconds that a step may take: at most $1, and at most the seconds that are left.
 left() {
     rest=$((began + 535 - $(date +%s)))
     if [ "$rest" -lt "$1" ]; then echo "$rest"; else echo "$1"; fi
@@ -94,7 +94,7 @@ measure() {
 }
 
 prefix=${json%.json}
-rm -f "$json" "$prefix"-*.json # of an earlier run of the day
+rm -f "$json" "$prefix"-*.json # files of an earlier run of the day
 service="$build/tools/kvcobra bench service --gpu first --json"
 measure "attention, appending, reading, checksums" 210 "" "$build/tests/gpu/bench_gpu_attend" --json="$json" \
     ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"}

@@ -17,7 +17,7 @@ grep -q '^== tables swapped under load: [1-9][0-9]* swaps, 1 clients' "$dir/out"
 grep -q '^all, swapping ' "$dir/out"
 grep -q '^extents of 2 MiB that a client maps in a second ' "$dir/out"
 grep -q '^wrong reads  *= 0 *0$' "$dir/out"
-grep -q 'No figure here is one of a GPU' "$dir/out"
+grep -q 'No number here is from a GPU' "$dir/out"
 if grep -q '^attention' "$dir/out"; then exit 1; fi # no target applies to 64 token-heads
 
 # Invented metrics of a GPU: the worst size counts, against the better baseline; a wrong read fails the run

@@ -1,8 +1,8 @@
 /*
  * cuMemAlloc() of the stand-in driver (devices.c), and cuIpc*(), which shares its memory. All allocations
  * of a process are parts of one memfd, each at its own offset, which is never reused, so that a handle
- * names one allocation for ever. Bytes behind an allocation cannot be accessed. Bytes of a freed allocation
- * vanish for processes that opened it too, which the driver calls undefined.
+ * names one allocation for ever. Bytes behind an allocation cannot be accessed. A freed allocation
+ * also vanishes in processes that opened it; the driver leaves this undefined.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -10,6 +10,7 @@
  * process leaves open are counted (standin_left()).
  *
  * Environment, read at cuInit():
+ *
  *     STANDIN_VERSION=N         version that cuDriverGetVersion returns (13000)
  *     STANDIN_DEVICES=N         number of devices (1); their UUIDs are 16 bytes of 0xc0 + ordinal
  *     STANDIN_COMPUTE=N         compute capability, 10 * major + minor (90)
@@ -126,7 +127,7 @@ API cu_result cuGetErrorName(cu_result error, const char **name)
 API cu_result cuGetErrorString(cu_result error, const char **text)
 {
     (void) error;
-    *text = "the stand-in driver says so";
+    *text = "an error of the stand-in driver";
     return CU_SUCCESS;
 }
 

@@ -1,5 +1,5 @@
-/* What the stand-in driver reports to tests beyond the interface of the driver. Found by dlsym() in the
- * loaded library. */
+/* Reports of the stand-in driver to tests, beyond the interface of the driver. Tests find the functions by
+ * dlsym() in the loaded library. */
 #pragma once
 
 #include <assert.h>
@@ -20,8 +20,8 @@ struct standin_left {
 struct standin_left standin_left(void);
 typedef struct standin_left (*standin_left_call)(void);
 
-/* Loads the library if this process has not loaded it. Counts begin anew when no part of the process has it
- * open. */
+/* Loads the library if this process has not loaded it. Counts begin anew when
+ * no part of the process has it open. */
 static inline struct standin_left standin_look(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL),

@@ -75,8 +75,8 @@ static bool leave_remains(int fd, size_t bytes)
     return munmap(p, bytes) == 0;
 }
 
-/* Memory is freed with the last descriptor and mapping of a memfd. The limit counts what one process
- * created. */
+/* Memory is freed with the last descriptor and mapping of a memfd. The
+ * limit counts what one process created. */
 API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_allocation *prop,
                           unsigned long long flags)
 {

@@ -1,6 +1,9 @@
 /*
  * A stand-in for libnvidia-ml.so.1, beside that of the driver. It lists the processes that have a context on
- * one of its devices; a mapping of such a process has the name of the device. Environment, read at each call:
+ * one of its devices; a mapping of such a process has the name of the device.
+ *
+ * Environment, read at each call:
+ *
  *     STANDIN_DEVICES=N, STANDIN_MPS=1   as for the driver (devices.c)
  *     STANDIN_ALSO_LISTED=FILE           pids, one per line, that are listed too, as if still held
  *     STANDIN_OTHER_NAMESPACE=1          lists other process numbers than those of this namespace
@@ -57,7 +60,7 @@ int nvmlShutdown(void)
 
 const char *nvmlErrorString(int error)
 {
-    return error == NO_PERMISSION ? "the stand-in refuses" : "the stand-in library says so";
+    return error == NO_PERMISSION ? "the stand-in refuses" : "an error of the stand-in library";
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *ret)

@@ -1,5 +1,5 @@
-/* What the files of the stand-in driver share; devices.c describes the driver. Only functions with API are
- * visible outside the library. */
+/* Common to the files of the stand-in driver; devices.c describes the driver. Only functions with API
+ * are visible outside the library. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 
 #define API __attribute__((visibility("default")))
 
-/* The prototypes are those that gpu/cuda/ calls: a stand-in with other types does not compile. */
+/* The prototypes come from the calls of gpu/cuda/, so a stand-in with other types does not compile. */
 #define PROTOTYPE(member, symbol, arguments) API cu_result symbol arguments;
 CUDA_CALLS(PROTOTYPE)
 
@@ -46,7 +46,7 @@ cu_result enter(const char *call);
     } while (0)
 
 bool is_device(int device);
-int current_device(void); /* Of the context of this thread; -1: no context. */
+int current_device(void); /* device of the context of this thread; -1: no context */
 
 /* ---- memory.c: cuMemCreate() and its mappings ---- */
 

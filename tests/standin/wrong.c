@@ -1,6 +1,7 @@
 /*
  * Wrong kernels of the stand-in driver, for tests of the checks that must find them:
- * STANDIN_WRONG=KERNEL:HOW, where KERNEL is a part of their names.
+ * STANDIN_WRONG=KERNEL:HOW, where KERNEL is a part of their names. HOW is
+ *
  *     skip   launches of the kernel do nothing
  *     flip   in every word of this process's allocations that a launch changed, one bit is
  *            inverted: in binary32 the first of the mantissa, in a pair of binary16 one of the upper number

@@ -1,8 +1,8 @@
 /*
  * The baseline of `kvcobra bench attend`: one query token of one KV head against a plain binary16 cache, as
  * fast as we can make it. Keys are rotated (after RoPE) and transposed in blocks of 64, so that neither
- * keys nor values need a sum across lanes; all query heads of the KV head share each load. Not part of the
- * library.
+ * keys nor values need a sum across lanes; all query heads of the KV head share each load. The baseline is
+ * not part of the library.
  */
 #pragma once
 

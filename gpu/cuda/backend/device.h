@@ -71,7 +71,7 @@ DEVICE void xor_into(uint32_t *at, uint32_t x)
     (void) atomicXor(at, x);
 }
 
-/* Whether the other @n - 1 callers were here before; what they wrote before is visible then. */
+/* Whether the other @n - 1 callers made this call before; if so, their earlier stores are visible. */
 DEVICE bool is_last(uint32_t *n_done, uint32_t n)
 {
     __threadfence();

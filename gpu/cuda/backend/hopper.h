@@ -8,17 +8,16 @@ DEVICE uint32_t shared_address(const void *at)
 
 /* ---- barriers ---- */
 
-/*
- * A phase ends after @n_arrivals arrivals and after the bytes that barrier_expect() announced have arrived.
- */
+/* A phase ends after @n_arrivals arrivals and after the bytes that
+ * barrier_expect() announced have arrived. */
 DEVICE void barrier_init(uint64_t *b, unsigned n_arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(n_arrivals)
                  : "memory");
 }
 
-/* Called by the thread that initialised barriers, before the barrier of the block after which they are
- * used. */
+/* Called by the thread that initialised barriers, before the barrier of
+ * the block after which they are used. */
 DEVICE void barriers_ready()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -56,8 +55,8 @@ DEVICE void threads_sync(unsigned id, unsigned n)
     asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
-/* The same; returns whether @says is true in any of them. */
-DEVICE bool threads_any(unsigned id, unsigned n, bool says)
+/* threads_sync() that returns whether @value is true in any of the threads. */
+DEVICE bool threads_any(unsigned id, unsigned n, bool value)
 {
     uint32_t any;
 
@@ -68,7 +67,7 @@ DEVICE bool threads_any(unsigned id, unsigned n, bool says)
                  "selp.u32 %0, 1, 0, all;\n"
                  "}"
                  : "=r"(any)
-                 : "r"(id), "r"(n), "r"((uint32_t) says)
+                 : "r"(id), "r"(n), "r"((uint32_t) value)
                  : "memory");
     return any != 0;
 }
@@ -146,8 +145,8 @@ DEVICE void product(uint32_t (&c)[16], const uint32_t (&a)[4], uint64_t b, bool 
 DEVICE void product(uint32_t (&c)[32], const uint32_t (&a)[4], uint64_t b, bool add)
 {
     asm volatile(PRODUCT(128,
-                         "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%"
-                         "23,%24,%25,%26,%27,%28,%29,%30,%31",
+                         "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                         "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",
                          "{%32,%33,%34,%35}, %36", "%37")
                  : C8(0), C8(8), C8(16), C8(24)
                  : AND_OPERANDS);
@@ -156,9 +155,10 @@ DEVICE void product(uint32_t (&c)[32], const uint32_t (&a)[4], uint64_t b, bool 
 DEVICE void product(uint32_t (&c)[64], const uint32_t (&a)[4], uint64_t b, bool add)
 {
     asm volatile(PRODUCT(256,
-                         "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%"
-                         "23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,"
-                         "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63",
+                         "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                         "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                         "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                         "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63",
                          "{%64,%65,%66,%67}, %68", "%69")
                  : C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56)
                  : AND_OPERANDS);

@@ -1,5 +1,5 @@
-/* The operations of gpu/cuda/kernels/pairs.h as instructions of GPUs of compute capability 8.0 and later.
- * See backend/device.h. */
+/* The operations of gpu/cuda/kernels/pairs.h as instructions of GPUs of compute capability
+ * 8.0 and later. See backend/device.h. */
 #pragma once
 
 /* Selects four bytes by the nibbles of @which: 0 .. 3 name bytes of @a, 4 .. 7 bytes of @b. */
@@ -103,8 +103,8 @@ DEVICE void copies_group()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until all groups of this thread except the newest @N have arrived. Other threads see them after a
- * barrier. */
+/* Waits until all groups of this thread except the newest @N have arrived.
+ * Other threads see them after a barrier. */
 template <int N> DEVICE void copies_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

@@ -1,16 +1,16 @@
 /*
- * Appends to sequences in device memory, with the same bits as the CPU (client/sequence/seq_host.c).
- * First, old rows of a tail are packed into pages, keys before values, because values are residuals of a
- * prediction from the stored codes of keys. Then the new rows are stored behind the tail, which first moves
- * to the front of its buffer if they do not fit. The last block of a sequence in the last launch sets the
- * lengths. All launches before it computed the same lengths with append_step(), so nothing depends on the
- * host.
+ * Appends to sequences in device memory, with the same bits as the CPU
+ * (client/sequence/seq_host.c). First, old rows of a tail are packed into pages, keys before
+ * values, because values are residuals of a prediction from the stored codes of keys. Then the new
+ * rows are stored behind the tail, which first moves to the front of its buffer if they do not fit.
+ * The last block of a sequence in the last launch sets the lengths. All launches before it computed
+ * the same lengths with append_step(), so nothing depends on the host.
  *
  * Grids are as large as the largest item needs; blocks without work in a smaller item end at once.
  */
 #include "gpu/cuda/kernels/coding.h"
 
-/* What this block works on: grids count items times KV heads first. */
+/* The item and KV head of this block: grids count items times KV heads first. */
 struct place {
     const struct launch_append_item *item;
     uint32_t kv_head;
@@ -23,11 +23,11 @@ DEVICE struct place place_of(const struct launch_append *a)
     return {&a->items[blockIdx.x / n_heads], blockIdx.x % n_heads};
 }
 
-/* A layer of a sequence before the launches, and what they do to it. */
+/* A layer of a sequence before the launches, and the changes that they make. */
 struct task {
     struct device_seq seq;
     struct append_step step;
-    bool fits; /* the memory that the host promised is large enough */
+    bool fits; /* the memory that the host announced is large enough */
 };
 
 DEVICE struct task task_of(const struct launch_append *a, const struct launch_append_item *item)
@@ -104,8 +104,8 @@ DEVICE void load_centred(const struct device_table *t, const struct chunk *c, fl
     __syncthreads();
 }
 
-/* Subtracts the prediction from the stored codes of the predictors. @space: shared memory for the levels of
- * a chunk. */
+/* Subtracts the prediction from the stored codes of the predictors. @space:
+ * shared memory for the levels of a chunk. */
 DEVICE void subtract_predicted(const struct launch_append *a, const struct chunk *c, struct share mine,
                                float *space, float z[ROWS][MINE])
 {
@@ -182,12 +182,13 @@ DEVICE unsigned store_codes(const struct device_table *t, const struct chunk *c,
     unsigned at = (c->is_key ? 0 : WIDTHS) + b, saturated = 0;
 
     UNROLL
-    for (uint32_t i = 0; i < ROWS; i++)
+    for (uint32_t i = 0; i < ROWS; i++) {
         UNROLL
-    for (uint32_t j = 0; j < MINE; j++) {
-        codes[(mine.row % 8 + i) * TOKENS + mine.token + LANE_TOKENS * j] =
-            (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i][j]);
-        saturated += z[i][j] < t->limits[2 * at] || z[i][j] > t->limits[2 * at + 1];
+        for (uint32_t j = 0; j < MINE; j++) {
+            codes[(mine.row % 8 + i) * TOKENS + mine.token + LANE_TOKENS * j] =
+                (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i][j]);
+            saturated += z[i][j] < t->limits[2 * at] || z[i][j] > t->limits[2 * at + 1];
+        }
     }
     return saturated;
 }
@@ -281,8 +282,8 @@ DEVICE struct slice slice_of(const struct launch_append *a, const struct task *t
     return s;
 }
 
-/* Moves @n rows from row @from to the front, in ascending order, a few at a time: rows are read before they
- * are overwritten. */
+/* Moves @n rows from row @from to the front, in ascending order, a few at a time: rows
+ * are read before they are overwritten. */
 DEVICE void move_to_front(const struct slice *s, uint32_t from, uint32_t n)
 {
     for (uint32_t first = 0; first < n; first += PASSES * PASS) {
@@ -381,8 +382,8 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_append_rows(PARAMETER struct l
     } else if (t.step.first_row == from) {
         store_rows(&a, at.item, &s, 0, n_new, to, s.share, n_shares, t.seq.faults);
     } else {
-        store_rows(&a, at.item, &s, 0, low, to, s.share, n_shares,
-                   t.seq.faults); /* rows low .. high - 1 are stored where old rows are read */
+        /* rows low .. high - 1 are stored where old rows are read */
+        store_rows(&a, at.item, &s, 0, low, to, s.share, n_shares, t.seq.faults);
         store_rows(&a, at.item, &s, high, n_new, to, s.share, n_shares, t.seq.faults);
         if (s.share == 0) {
             move_to_front(&s, from, n_left);

@@ -16,22 +16,20 @@
  *     values    [16 coordinates, 16 tokens] levels x weights, in rank space; codes of K too where V is
  *               predicted
  *
- * How many fragments a block has registers for is a parameter (struct size): the launch picks the smallest
- * kernel that a table fits. Every warp computes the keys of 16 tokens; coordinates of values are divided
- * among the warps.
+ * The number of fragments that a block has registers for is a parameter (struct size): the launch picks the
+ * smallest kernel that a table fits. Every warp computes the keys of 16 tokens; coordinates of values are
+ * divided among the warps.
  *
- * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32. The tests derive a bound of
- * the error.
+ * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32. The
+ * tests derive a bound of the error.
  */
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/exact.h"
 #include "gpu/cuda/kernels/queries.h"
 #include "gpu/cuda/kernels/softmax.h"
 
-/*
- * What a block keeps in registers, so that indices are constants: k-steps of keys (16 coordinates each),
- * tiles of 16 coordinates of values per warp, tiles of 8 rows.
- */
+/* Sizes of the registers of a block, as constants, so that indices are constants: k-steps of keys (16
+ * coordinates each), tiles of 16 coordinates of values per warp, tiles of 8 rows. */
 template <int K, int V, int R> struct size {
     enum { KEY_STEPS = K, VALUE_TILES = V, ROW_TILES = R };
 };
@@ -78,8 +76,8 @@ DEVICE void rotated_tile(const struct device_table *t, const struct device_head 
     }
 }
 
-/* Scores of the 16 tokens of this warp in a page, for all query heads: the part of the codes, without the
- * mean. */
+/* Scores of the 16 tokens of this warp in a page, for all query heads: the
+ * part of the codes, without the mean. */
 template <class S>
 DEVICE void score_codes(const struct launch_attend *a, const struct device_head *head, const uint8_t *block,
                         struct shared s)
@@ -112,11 +110,12 @@ DEVICE void score_codes(const struct launch_attend *a, const struct device_head 
         }
     }
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] =
-            c[n][i];
+        for (unsigned i = 0; i < 4; i++)
+            s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] =
+                c[n][i];
+    }
     __syncthreads();
 }
 
@@ -125,10 +124,11 @@ DEVICE void score_codes(const struct launch_attend *a, const struct device_head 
 template <class S> DEVICE void scale_tile(float c[S::ROW_TILES][4], unsigned lane, struct shared s)
 {
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        c[n][i] *= s.factor[8 * n + 2 * (lane & 3) + (i & 1)];
+        for (unsigned i = 0; i < 4; i++)
+            c[n][i] *= s.factor[8 * n + 2 * (lane & 3) + (i & 1)];
+    }
 }
 
 /* 16 coordinates times the weights of 16 tokens. */
@@ -232,8 +232,8 @@ DEVICE void attend_page(const struct launch_attend *a, const struct device_head 
         score_exact(t, head, (const uint16_t *) (payload + head->sinks_k), n_sink, rows->n, s);
     softmax(a, rows, first, TOKENS, n_sink, s);
     accumulate<S>(a, head, payload, c, s);
-    add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n,
-              s); /* rescales the sums also if there is no tail */
+    /* rescales the sums also without sinks */
+    add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n, s);
 }
 
 template <class S>
@@ -272,15 +272,17 @@ DEVICE void store_partial(const struct device_table *t, uint32_t n_rows,
         ret[ROWS + threadIdx.x] = sum[threadIdx.x];
     }
     UNROLL
-    for (uint32_t x = 0; x < VALUE_TILES; x++)
+    for (uint32_t x = 0; x < VALUE_TILES; x++) {
         UNROLL
-    for (unsigned n = 0; n < ROW_TILES; n++)
-        UNROLL
-    for (unsigned i = 0; i < 4; i++) {
-        uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
+        for (unsigned n = 0; n < ROW_TILES; n++) {
+            UNROLL
+            for (unsigned i = 0; i < 4; i++) {
+                uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
 
-        if (col < t->columns_max)
-            acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
+                if (col < t->columns_max)
+                    acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
+            }
+        }
     }
     for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += LAUNCH_THREADS)
         exact_at[i] = exact[i];

@@ -4,11 +4,15 @@
  * takes one (item, tile of queries, KV head, split) and leaves a partial result for kvc_merge.
  *
  * Pages are processed in pairs of 64 tokens. While one pair is computed, the blocks of the next two pairs are
- * copied to shared memory. A step: scores    each warp: levels x dec' of 16 tokens of either page -> keys,
- * rotated, x queries (scores_80.h); the part of the key mean; the maxima of the warp barrier   the slot of
- * the pair before is free, copies to it are begun weights   as bytes to shared memory (weights_80.h); queries
- * are rotated to the frames of the next pair barrier   the copies of the next pair have arrived values each
- * warp its columns: levels x weights (values_80.h)
+ * copied to shared memory. The steps of one pair:
+ *
+ *     scores     each warp: levels x dec' of 16 tokens of either page -> keys, rotated, x queries; the part
+ *                of the key mean; the maxima of the warp                                       scores_80.h
+ *     barrier    the slot of the pair before is free; copies to it begin
+ *     weights    as bytes to shared memory; queries are rotated to the frames of the next pair
+ *                                                                                              weights_80.h
+ *     barrier    the copies of the next pair have arrived
+ *     values     each warp its columns: levels x weights                                       values_80.h
  *
  * Sinks and the tail are exact and come last, in binary32 (exact.h): sinks with the split that has page 0,
  * the tail with the last split, which gets fewer pages for it.
@@ -45,12 +49,14 @@ template <class S, class F> DEVICE void for_sums(const struct job_80 *j, F chang
     unsigned lane = threadIdx.x % 32;
 
     NOT_UNROLLED
-    for (uint32_t i = threadIdx.x / 32; i < j->t->columns_max / 16; i += WARPS)
+    for (uint32_t i = threadIdx.x / 32; i < j->t->columns_max / 16; i += WARPS) {
         UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
-        UNROLL
-    for (unsigned y = 0; y < 4; y++)
-        change(&sums_at<S>(j->s, i, tile, lane)[y], i, tile, y);
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
+            UNROLL
+            for (unsigned y = 0; y < 4; y++)
+                change(&sums_at<S>(j->s, i, tile, lane)[y], i, tile, y);
+        }
+    }
 }
 
 /* Attends to @n <= 64 exact rows from position @first. */

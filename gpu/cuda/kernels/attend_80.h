@@ -1,6 +1,6 @@
-/* Attention for compute capability 8.0 and later: the list of its kernels, and how a block divides its
- * shared memory. Used by the host, which launches the kernels, and by attend_80.cu, which defines them.
- * Plain C. */
+/* Attention for compute capability 8.0 and later: the list of its kernels, and how a block
+ * divides its shared memory. Used by the host, which launches the kernels, and by
+ * attend_80.cu, which defines them. Plain C. */
 #pragma once
 
 #include "gpu/cuda/kernels/launch.h"
@@ -60,10 +60,9 @@ struct attend_80_shape {
     uint32_t maxima; /* [4 warps][rows] */
     uint32_t exact;  /* what exact rows need (queries.h), after everything below is no longer used */
     uint32_t dec_k;  /* operand B, as device_head.dec_k_fragments */
-    uint32_t
-        /* three operands B: queries; factors of the mean's cosines and sines; rounding residuals of those
-         * factors */
-        queries;
+    /* three operands B: queries; factors of the mean's cosines and sines; rounding residuals of those
+     * factors */
+    uint32_t queries;
     uint32_t weights;   /* operand B of bytes, [2 pages][][32][4] words */
     uint32_t weights16; /* [2 pages][rows][ATTEND_80_WEIGHT_LD] binary16 */
     /* [4 warps][key_rank_max / 16, ATTEND_80_LEVEL_STEPS at most][32 lanes][4] words, operands A */

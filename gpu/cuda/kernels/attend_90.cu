@@ -3,10 +3,10 @@
  * rank and widths, V predicted from the K codes of its own head or not predicted (gpu/cuda/select.h has the
  * exact rule). Partial results have the layout of attend.cu, so kvc_merge serves both.
  *
- * As there, one block takes one (item, KV head, split of the pages, tile of queries). Its first warpgroup
- * works in advance: one warp fetches the block of this head of every page by bulk copies into a ring, the
- * others rotate the queries to the frames of the next pieces. The second warpgroup attends, one page at a
- * time, 16 tokens per warp:
+ * As in attend.cu, one block takes one (item, KV head, split of the pages, tile of queries). Its first
+ * warpgroup works in advance: one warp fetches the block of this head of every page by bulk copies into a
+ * ring, the others rotate the queries to the frames of the next pieces. The second warpgroup attends, one
+ * page at a time, 16 tokens per warp:
  *
  *     levels x dec'   [64 tokens, d] product of the warpgroup, levels from registers,
  *                     dec' in shared memory                                                  keys_90.h
@@ -43,15 +43,18 @@ DEVICE void store_exact(const struct device_table *t, uint32_t n_rows, float (*e
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
-    for (unsigned x = 0; x < S::EXACT_TILES; x++)
+    for (unsigned x = 0; x < S::EXACT_TILES; x++) {
         UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
-        UNROLL
-    for (unsigned i = 0; i < 4; i++) {
-        uint32_t row = 8 * n + 2 * (lane % 4) + (i & 1);
+        for (unsigned n = 0; n < S::ROW_TILES; n++) {
+            UNROLL
+            for (unsigned i = 0; i < 4; i++) {
+                uint32_t row = 8 * n + 2 * (lane % 4) + (i & 1);
 
-        if (row < n_rows)
-            ret[row * t->d + 16 * (warp + x * ATTENDING_WARPS) + lane / 4 + (i >> 1) * 8] = exact[x][n][i];
+                if (row < n_rows)
+                    ret[row * t->d + 16 * (warp + x * ATTENDING_WARPS) + lane / 4 + (i >> 1) * 8] =
+                        exact[x][n][i];
+            }
+        }
     }
 }
 
@@ -64,17 +67,18 @@ DEVICE void store_sums(const struct device_table *t, struct block_90 b, const st
     float *totals = b.rows + ATTENDING_WARPS * S::N_ROWS; /* the first half may still be read */
 
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        float x = s->total[n][i];
+        for (unsigned i = 0; i < 2; i++) {
+            float x = s->total[n][i];
 
-        for (unsigned across = 4; across < 32; across *= 2)
-            x += value_across(x, across);
-        if (lane < 4)
-            totals[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
-        if (warp == 0 && lane < 4)
-            ret[8 * n + 2 * lane + i] = s->reference[n][i];
+            for (unsigned across = 4; across < 32; across *= 2)
+                x += value_across(x, across);
+            if (lane < 4)
+                totals[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
+            if (warp == 0 && lane < 4)
+                ret[8 * n + 2 * lane + i] = s->reference[n][i];
+        }
     }
     threads_sync(ATTENDING_BARRIER, ATTENDING);
     if (threadIdx.x % ATTENDING < S::N_ROWS) {
@@ -85,15 +89,17 @@ DEVICE void store_sums(const struct device_table *t, struct block_90 b, const st
         ret[ROWS + threadIdx.x % ATTENDING] = x;
     }
     UNROLL
-    for (unsigned x = 0; x < S::VALUE_TILES; x++)
+    for (unsigned x = 0; x < S::VALUE_TILES; x++) {
         UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
-        UNROLL
-    for (unsigned i = 0; i < 4; i++) {
-        uint32_t column = 16 * (warp + x * ATTENDING_WARPS) + lane / 4 + (i >> 1) * 8;
+        for (unsigned n = 0; n < S::ROW_TILES; n++) {
+            UNROLL
+            for (unsigned i = 0; i < 4; i++) {
+                uint32_t column = 16 * (warp + x * ATTENDING_WARPS) + lane / 4 + (i >> 1) * 8;
 
-        if (column < t->columns_max)
-            ret[2 * ROWS + column * ROWS + 8 * n + 2 * (lane % 4) + (i & 1)] = s->columns[x][n][i];
+                if (column < t->columns_max)
+                    ret[2 * ROWS + column * ROWS + 8 * n + 2 * (lane % 4) + (i & 1)] = s->columns[x][n][i];
+            }
+        }
     }
 }
 
@@ -108,10 +114,11 @@ DEVICE void finish_scores(const struct work *w, const struct head_90 *head, cons
     float scale = p->exact ? 2 : head->key_scale;
 
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        scores[n][i] = scores[n][i] * scale + mean[n][i] * head->mean_scale;
+        for (unsigned i = 0; i < 4; i++)
+            scores[n][i] = scores[n][i] * scale + mean[n][i] * head->mean_scale;
+    }
     if (is_ragged(w, p))
         hide<S>(w, p, scores);
 }

@@ -1,6 +1,6 @@
 /*
- * What the parts of attend_80.cu share: sizes that are constants of a kernel, the shared memory of a block,
- * how fragments divide rows and tokens.
+ * The common part of the files of attend_80.cu: sizes that are constants of a kernel, the shared memory of
+ * a block, the division of rows and tokens among fragments.
  *
  * A block attends to two pages at a time. Warp w has the tokens 16 w .. 16 w + 15 of both, so that angles
  * and dec of K are read once for two pages. If there are at most 4 rows, the 8 columns of a fragment of

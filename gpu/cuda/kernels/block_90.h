@@ -1,5 +1,5 @@
-/* The shared memory of a block of attend_90.cu, and how it is filled with what is the same for all pieces
- * of the block. */
+/* The shared memory of a block of attend_90.cu, and the code that fills in the constants of the block: what
+ * all its pieces share. */
 #pragma once
 
 #include "gpu/cuda/kernels/levels_90.h"
@@ -25,8 +25,8 @@ template <int D, int R> struct size_90 {
     };
 };
 
-/* The first warp of the first warpgroup fetches pages and its other warps rotate queries; the second
- * warpgroup attends. */
+/* The first warp of the first warpgroup fetches pages and its other warps rotate
+ * queries; the second warpgroup attends. */
 enum {
     FETCHING = 32, /* threads */
     FILLING = ATTEND_90_THREADS - FETCHING,
@@ -46,9 +46,8 @@ struct block_90 {
     /* operand B of keys: blocks of 8 planes by 8 coordinates, planes first within a step of coordinates */
     unsigned char *dec_k;
     unsigned char *queries; /* [S::QUERY_STAGES], see attend_90.h */
-    float
-        /* [N_ROWS][2][planes] queries in the frame of the first query of the tile, times scale and log2 e */
-        *start;
+    /* [N_ROWS][2][planes] queries in the frame of the first query of the tile, times scale and log2 e */
+    float *start;
     uint32_t *weights;   /* [2][N_ROWS][ATTEND_90_WEIGHT_LD] */
     float *rows;         /* [2][ATTENDING_WARPS][N_ROWS] values of rows that warps exchange */
     unsigned char *ring; /* [n_stages][stage_bytes] */
@@ -184,8 +183,8 @@ template <class S> DEVICE void begin_barriers(struct block_90 b)
     __syncthreads();
 }
 
-/* Called by all threads except those that fetch, which read none of it. On return all callers see what the
- * others wrote. */
+/* Called by all threads except those that fetch, which read none of it. On return all
+ * callers see what the others wrote. */
 template <class S> DEVICE void fill_block(const struct work *w, struct block_90 b)
 {
     fill_levels(w->table, b);

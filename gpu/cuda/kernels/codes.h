@@ -1,12 +1,12 @@
-/* Codes and levels of packed half-tiles, in the order of fragments and one by one (gpu/README.md,
- * gpu/page_layout.h). */
+/* Codes and levels of packed half-tiles, in the order of fragments and one by one
+ * (gpu/README.md, gpu/page_layout.h). */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"
 #include "gpu/cuda/kernels/launch.h"
 
-/* Codes of one half-tile that belong to @lane in field @j: column 2t in the low half-word, 2t + 1 in the
- * high half-word. */
+/* Codes of one half-tile that belong to @lane in field @j: column 2t in the low
+ * half-word, 2t + 1 in the high half-word. */
 DEVICE uint32_t code_pair(const uint8_t *at, unsigned b, unsigned lane, unsigned j)
 {
     const uint32_t *words = (const uint32_t *) at;

@@ -28,7 +28,7 @@ enum {
     LEVEL_LD = LAUNCH_CODING_LD,
 };
 
-/* What a thread computes: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
+/* The part of a thread: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
 struct share {
     uint32_t token, row;
 };
@@ -75,14 +75,15 @@ DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x,
 DEVICE void add_shares(float sum[ROWS][MINE], const float term[ROWS][MINE], bool less)
 {
     UNROLL
-    for (uint32_t i = 0; i < ROWS; i++)
+    for (uint32_t i = 0; i < ROWS; i++) {
         UNROLL
-    for (uint32_t j = 0; j < MINE; j++)
-        sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
+        for (uint32_t j = 0; j < MINE; j++)
+            sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
+    }
 }
 
-/* Loads the levels of all coordinates of one head and side for 64 tokens to shared [r][LEVEL_LD]. Ends with
- * a barrier. */
+/* Loads the levels of all coordinates of one head and side for 64 tokens to shared
+ * [r][LEVEL_LD]. Ends with a barrier. */
 DEVICE void load_levels(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
                         bool is_key, float *ret)
 {

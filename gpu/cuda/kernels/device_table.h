@@ -1,7 +1,7 @@
 /*
- * What lies in device memory, as host and kernels agree on it: an allocation table (device_table, made by
- * gpu/cuda/device_table.h) and sequences. Plain structs, the same in C, C++ and CUDA; pointers are device
- * pointers.
+ * The structs in device memory that host and kernels share: an allocation table (device_table, made by
+ * gpu/cuda/device_table.h) and sequences. They are plain structs, the same in C, C++ and CUDA; pointers are
+ * device pointers.
  *
  * Planes: the dimensions of a key in pairs that RoPE rotates together, (i, i + n_rot/2) for i < n_rot/2,
  * then pairs that are not rotated, padded with zero planes to a multiple of 16. Keys, key means and queries
@@ -69,7 +69,7 @@ struct device_head {
 };
 
 /*
- * How scores of the key mean are computed as products of binary16.
+ * Kinds of products of binary16 that compute the scores of the key mean:
  *
  *     DEVICE_MEAN_NONE      the mean is zero: no product
  *     DEVICE_MEAN_ROUNDED   factors and cosines are rounded to binary16 once, as keys are; for a mean that is
@@ -114,31 +114,28 @@ struct device_seq {
     uint32_t exact_ld;        /* rows of the buffer per KV head */
     /* of append.cu: blocks of the running launch that have finished; 0 between launches */
     uint32_t n_done;
-    uint16_t *exact_k,
-        /* the buffer of the tail, [n_kv_heads][exact_ld][d] binary16 of x - mean, aligned to 16 */
-        *exact_v;
-    /*
-     * [1] of the sequence: DEVICE_NOT_FINITE, DEVICE_NO_ROOM; appending sets the bits and never clears them
-     */
+    /* the buffer of the tail, [n_kv_heads][exact_ld][d] binary16 of x - mean, aligned to 16 */
+    uint16_t *exact_k, *exact_v;
+    /* [1] of the sequence: DEVICE_NOT_FINITE, DEVICE_NO_ROOM; appending
+     * sets the bits and never clears them */
     uint32_t *faults;
 };
 
 enum {
     DEVICE_NOT_FINITE = 1, /* NaN, infinite, or too far from the mean of the table for binary16 */
-    DEVICE_NO_ROOM = 2,    /* the memory that the host promised is missing: nothing was stored */
+    DEVICE_NO_ROOM = 2,    /* the memory that the host announced is missing: nothing was stored */
 };
 
-/* What appending does to the lengths of a layer. */
+/* The changes that appending makes to the lengths of a layer. */
 struct append_step {
     uint32_t n_pack; /* chunks that move from the tail to pages first */
-    uint32_t first_row,
-        /* lengths afterwards; rows move to the front of the buffer if first_row is 0 and was not before */
-        n_exact;
+    /* lengths afterwards; rows move to the front of the buffer if first_row is 0 and was not before */
+    uint32_t first_row, n_exact;
 };
 
 /*
- * The one rule of when chunks are packed and when the tail moves, for kernels and for the host's copy of
- * the lengths.
+ * The one rule of when chunks are packed and when the tail moves, for kernels and
+ * for the host's copy of the lengths.
  *
  * Chunk c is packed once there are 64 (c + 2) tokens, counting the first new one, so that a decode step
  * sees 64 to 127 exact tokens; at most @n_most chunks are packed. If @given, @n_most whole chunks are

@@ -1,5 +1,5 @@
-/* What attention kernels share: keys and values that are not packed (sinks and the tail), and the part of a
- * score that comes from the key mean. */
+/* Common to the attention kernels: keys and values that are not packed (sinks and the tail), and the part
+ * of a score that comes from the key mean. */
 #pragma once
 
 #include "gpu/cuda/kernels/queries.h"

@@ -4,10 +4,15 @@
  * of 16 bytes, for all query heads of its KV head together.
  *
  * Every warp takes its own share of the keys, with its own softmax: no barriers, no shared memory. It takes
- * 16 keys at a time: scores    [16 query heads, 8 keys] x 2, over dimensions in the order in which a load of
- * 16 bytes brings them, which is the same for queries and keys and so changes nothing in a sum weights   the
- * fragments of the scores, rounded to binary16: already the left operand of the next product values    [16
- * query heads, 8 dimensions], columns g = dimensions 8 g + i of 64 A second kernel merges the shares.
+ * 16 keys at a time:
+ *
+ *     scores     [16 query heads, 8 keys] x 2, over dimensions in the order in which a load of 16 bytes
+ *                brings them; the order is the same for queries and keys, so it changes nothing in a sum
+ *     weights    the fragments of the scores, rounded to binary16: already the left operand of the next
+ *                product
+ *     values     [16 query heads, 8 dimensions], columns g = dimensions 8 g + i of 64
+ *
+ * A second kernel merges the shares.
  */
 #include "gpu/cuda/kernels/device.h"
 #include "gpu/cuda/kernels/f16.h"

@@ -1,11 +1,11 @@
 /*
- * What kernels for compute capability 9.0 use beyond device.h and pairs.h: barriers in shared memory that
- * copies complete, bulk copies, matrix products of a warpgroup, registers moved from one warpgroup to
- * another. See device.h for where the operations are defined.
+ * Operations of kernels for compute capability 9.0 beyond device.h and pairs.h: barriers in shared memory
+ * that copies complete, bulk copies, matrix products of a warpgroup, registers moved from one warpgroup to
+ * another. See device.h for the files that define the operations.
  *
  * The order of operations that the PTX ISA demands:
  * - shared memory written by ordinary stores needs async_fence() by its writer and then a barrier before a
- * product reads it;
+ *   product reads it;
  * - registers of a product, operands and sums alike, are not accessed between product() and products_wait();
  * - products_begin() comes before the first product() after such an access.
  */

@@ -26,14 +26,15 @@ template <class S> DEVICE void load_rotations(const struct device_table *t, stru
 {
     if constexpr (S::ROTATIONS_STAY) {
         UNROLL
-        for (unsigned step = 0; step < S::STEPS; step++)
+        for (unsigned step = 0; step < S::STEPS; step++) {
             UNROLL
-        for (unsigned kind = 0; kind < 2; kind++) {
-            struct words4 w = load_rotation(t, 0, step, kind);
+            for (unsigned kind = 0; kind < 2; kind++) {
+                struct words4 w = load_rotation(t, 0, step, kind);
 
-            UNROLL
-            for (unsigned i = 0; i < 4; i++)
-                ret->at[step][kind][i] = w.word[i];
+                UNROLL
+                for (unsigned i = 0; i < 4; i++)
+                    ret->at[step][kind][i] = w.word[i];
+            }
         }
     }
 }
@@ -57,8 +58,8 @@ DEVICE void get_rotation(const struct device_table *t, const struct rotations<S>
 
 /* ---- keys ---- */
 
-/* Loads the levels of K in the block of a page for the 16 tokens of this warp, operand A of steps of 16
- * coordinates. */
+/* Loads the levels of K in the block of a page for the 16 tokens of this warp,
+ * operand A of steps of 16 coordinates. */
 template <class S>
 DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
                             uint32_t levels[S::KEY_STEPS][4])
@@ -130,15 +131,16 @@ DEVICE void load_exact_keys(const struct device_table *t, const struct piece *p,
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
-    for (unsigned tile = 0; tile < S::PLANES / 8; tile++)
+    for (unsigned tile = 0; tile < S::PLANES / 8; tile++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        uint32_t token = 16 * warp + lane / 4 + 8 * i, plane = 8 * tile + 2 * (lane % 4);
-        const uint16_t *row = p->k + (size_t) token * t->d;
+        for (unsigned i = 0; i < 2; i++) {
+            uint32_t token = 16 * warp + lane / 4 + 8 * i, plane = 8 * tile + 2 * (lane % 4);
+            const uint16_t *row = p->k + (size_t) token * t->d;
 
-        keys[2 * tile + i] = token < p->n ? mul_pairs(exact_pair(t, row, plane, 0), HALF_TWICE) : 0;
-        keys[S::PLANES / 4 + 2 * tile + i] =
-            token < p->n ? mul_pairs(exact_pair(t, row, plane, 1), HALF_TWICE) : 0;
+            keys[2 * tile + i] = token < p->n ? mul_pairs(exact_pair(t, row, plane, 0), HALF_TWICE) : 0;
+            keys[S::PLANES / 4 + 2 * tile + i] =
+                token < p->n ? mul_pairs(exact_pair(t, row, plane, 1), HALF_TWICE) : 0;
+        }
     }
 }
 

@@ -44,32 +44,35 @@ template <class S> struct dense_values {
         float sums[S::VALUE_TILES][4] = {{0}};
 
         UNROLL
-        for (unsigned page = 0; page < 2; page++)
+        for (unsigned page = 0; page < 2; page++) {
             UNROLL
-        for (unsigned k = 0; k < TOKENS / 16; k++) {
-            const uint16_t *w = weights + (page * KONLY_ROWS + (is_row ? n : 0)) * ATTEND_80_WEIGHT_LD +
-                                16 * k + 2 * (lane & 3);
-            uint32_t low = is_row ? *(const uint32_t *) w : 0,
-                     high = is_row ? *(const uint32_t *) (w + 8) : 0;
-            unsigned token = 16 * k + (lane & 7) +
-                             /* matrices: 8 tokens, both halves of 16 dimensions; then 8 more tokens */
-                             (lane >> 4) * 8;
+            for (unsigned k = 0; k < TOKENS / 16; k++) {
+                const uint16_t *w = weights + (page * KONLY_ROWS + (is_row ? n : 0)) * ATTEND_80_WEIGHT_LD +
+                                    16 * k + 2 * (lane & 3);
+                uint32_t low = is_row ? *(const uint32_t *) w : 0,
+                         high = is_row ? *(const uint32_t *) (w + 8) : 0;
+                unsigned token = 16 * k + (lane & 7) +
+                                 /* matrices: 8 tokens, both halves of 16 dimensions; then 8 more tokens */
+                                 (lane >> 4) * 8;
 
-            UNROLL
-            for (unsigned i = 0; i < S::VALUE_TILES; i++) {
-                unsigned piece = 2 * (warp + WARPS * i) + (lane >> 3 & 1);
-                uint32_t levels[4];
+                UNROLL
+                for (unsigned i = 0; i < S::VALUE_TILES; i++) {
+                    unsigned piece = 2 * (warp + WARPS * i) + (lane >> 3 & 1);
+                    uint32_t levels[4];
 
-                transposed_at(page_of_ring(pair, page) + (token * (KONLY_D / 8) + (piece ^ (token & 7))) * 16,
-                              levels);
-                mma_16x8x16(sums[i], levels, low, high);
+                    transposed_at(page_of_ring(pair, page) +
+                                      (token * (KONLY_D / 8) + (piece ^ (token & 7))) * 16,
+                                  levels);
+                    mma_16x8x16(sums[i], levels, low, high);
+                }
             }
         }
         UNROLL
-        for (unsigned i = 0; i < S::VALUE_TILES; i++)
+        for (unsigned i = 0; i < S::VALUE_TILES; i++) {
             UNROLL
-        for (unsigned y = 0; y < 4; y++)
-            c[i][0][y] = c[i][0][y] * x->keep[0][y & 1] + sums[i][y] * (WEIGHT_ONE * x->add[0][y & 1]);
+            for (unsigned y = 0; y < 4; y++)
+                c[i][0][y] = c[i][0][y] * x->keep[0][y & 1] + sums[i][y] * (WEIGHT_ONE * x->add[0][y & 1]);
+        }
     }
 };
 

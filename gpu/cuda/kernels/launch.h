@@ -1,5 +1,5 @@
 /*
- * The parameters of launches, as host and kernels agree on them. Plain structs, the same in C, C++ and CUDA;
+ * The parameters of launches, which host and kernels share. Plain structs, the same in C, C++ and CUDA;
  * pointers are device pointers.
  *
  * Parameters travel by value, at most 4 KB of them. What changes from launch to launch without the host, the
@@ -29,8 +29,8 @@ enum {
 
 /* ---- attention ---- */
 
-/* Queries of the n_q tokens before the newest n_behind of one sequence. Each sees itself and all earlier
- * tokens. */
+/* Queries of the n_q tokens before the newest n_behind of one sequence. Each
+ * sees itself and all earlier tokens. */
 struct launch_attend_item {
     const struct device_seq *seq;
     const float *q; /* [n_q][n_kv_heads * group][d] pre-RoPE */
@@ -75,8 +75,8 @@ enum attend_kernel {
 /* Floats of one partial result: m and l per row, accumulators in rank space, exact values. */
 #define LAUNCH_PARTIAL_FLOATS(columns_max, d) (DEVICE_GROUP_MAX * (2u + (columns_max) + (d)))
 
-/* Shared memory of attention kernels for exact rows, see carve() of kernels/queries.h: binary32 first, then
- * binary16. */
+/* Shared memory of attention kernels for exact rows, see carve() of
+ * kernels/queries.h: binary32 first, then binary16. */
 DEVICE_INLINE uint32_t launch_exact_shared_bytes(uint32_t d, uint32_t n_planes)
 {
     uint32_t planes = DEVICE_GROUP_MAX * 2 * n_planes;
@@ -97,7 +97,7 @@ struct launch_append_item {
     struct device_seq *seq; /* may not appear in another item */
     const void *k, *v;      /* [n_new][n_kv_heads][d] pre-RoPE, aligned as their type */
     uint32_t n_new;         /* may differ between items; 0: packs only */
-    /* pack at most this many chunks, below 65536; 0 if the host knows that none is due */
+    /* pack at most this many chunks, below 65536; 0 if the host counted that none is due */
     uint32_t n_pack;
 };
 

@@ -96,8 +96,8 @@ DEVICE void key_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned
     }
 }
 
-/* Both half-tiles at a width that the compiler knows. Finding the width at run time would take most of the
- * time. */
+/* Looks up both half-tiles at a width that is a constant. Finding the width at run
+ * time would take most of the time. */
 template <int B>
 DEVICE void key_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j,
                         uint32_t ret[4])
@@ -186,9 +186,8 @@ DEVICE void column_tile_of(struct levels_90 l, const uint8_t *codes, struct tile
     narrow_half(table, codes + t.offset[1], B, lane, false, true, ret[1]);
 }
 
-/*
- * 16 coordinates of all tokens; of K only if V is predicted. Returns whether the levels are raised by 1152.
- */
+/* 16 coordinates of all tokens; of K only if V is predicted. Returns
+ * whether the levels are raised by 1152. */
 DEVICE bool column_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane,
                         uint32_t ret[2][8])
 {

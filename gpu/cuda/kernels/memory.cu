@@ -9,8 +9,8 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_write_words(PARAMETER struct l
         p.to[i] = p.words[i];
 }
 
-/* Grid: one block. Sets each checksum to its start value, before any byte of its payload; kvc_crc adds the
- * rest. */
+/* Grid: one block. Sets each checksum to its start value, before any byte of
+ * its payload; kvc_crc adds the rest. */
 KERNEL void __launch_bounds__(LAUNCH_CRC_THREADS) kvc_crc_begin(PARAMETER struct launch_crc p)
 {
     for (uint32_t i = threadIdx.x; i < p.n; i += LAUNCH_CRC_THREADS)

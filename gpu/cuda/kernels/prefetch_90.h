@@ -67,8 +67,8 @@ DEVICE void rotate_pair(const struct work *w, uint32_t plane, uint32_t first, bo
     }
 }
 
-/* Where the pair of planes @plane of @row is stored in the first set of a stage; the word of the second
- * plane is 2 words later. */
+/* The address of the pair of planes @plane of @row in the first set of a stage; the word of the
+ * second plane is 2 words later. */
 template <class S> DEVICE uint32_t *query_word(unsigned char *stage, uint32_t plane, uint32_t row)
 {
     uint32_t in_lane = plane % 16 / 8, lane = plane % 8 / 2; /* of row 0; a row has four lanes */
@@ -141,10 +141,11 @@ template <class S> DEVICE void rotate(const struct work *w, struct block_90 b, u
         for (unsigned x = 0; x < PAIRS; x++)
             rotate_pair(w, plane + 2 * LANES * x, p.first, anew, &pairs[x]);
         barrier_wait(&b.query_empty[warp], parity);
-        for (uint32_t row = lane / LANES; row < w->rows.n; row += AT_ONCE)
+        for (uint32_t row = lane / LANES; row < w->rows.n; row += AT_ONCE) {
             UNROLL
-        for (unsigned x = 0; x < PAIRS; x++)
-            rotate_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
+            for (unsigned x = 0; x < PAIRS; x++)
+                rotate_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
+        }
         arrive_by_warp(&b.query_full[warp]);
     }
 }

@@ -1,5 +1,5 @@
-/* What attention kernels share: the rows of a block, the shared memory for them, queries rotated to the
- * frame of a block of 64 keys, and which keys a query sees. */
+/* Common to the attention kernels: the rows of a block, the shared memory for them, queries rotated to the
+ * frame of a block of 64 keys, and the range of keys that a query sees. */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"
@@ -18,9 +18,8 @@ enum {
 
 /* The shared memory of a block. */
 struct shared {
-    float
-        /* [ROWS][2][n_planes] queries in the frame of the first query of the tile, times scale and log2 e */
-        *start;
+    /* [ROWS][2][n_planes] queries in the frame of the first query of the tile, times scale and log2 e */
+    float *start;
     float *phase;      /* [2][n_planes] cosine and sine of the rotation from there to the block of keys */
     float *query;      /* [ROWS][2][n_planes] in the frame of the block of keys */
     uint16_t *query16; /* query in binary16 */
@@ -90,8 +89,8 @@ DEVICE uint32_t plane_dim(const struct device_table *t, uint32_t i, uint32_t hi)
 
 /* ---- queries ---- */
 
-/* Cosine and sine of the rotation of plane @p over @positions; reduced in binary64, so that @positions may
- * be large. */
+/* Cosine and sine of the rotation of plane @p over @positions; reduced in
+ * binary64, so that @positions may be large. */
 DEVICE void phase_of(const struct device_table *t, uint32_t p, double positions, float *ret_cosine,
                      float *ret_sine)
 {
@@ -126,8 +125,8 @@ DEVICE void load_queries(const struct device_table *t, const struct rows *rows, 
     }
 }
 
-/* Rotates queries to the frame of the keys that begin at position @first, and computes the terms of the key
- * mean. */
+/* Rotates queries to the frame of the keys that begin at position @first, and
+ * computes the terms of the key mean. */
 DEVICE void rotate_queries(const struct device_table *t, const struct device_head *head,
                            const struct rows *rows, uint32_t first, struct shared s)
 {

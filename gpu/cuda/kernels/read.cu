@@ -18,8 +18,8 @@ DEVICE void add_decoded(const struct device_table *t, const struct device_codes 
     add_shares(x, sum, false);
 }
 
-/* Decodes a page: mean, plus the part of the predictors, head by head, plus the part of the codec's own
- * codes. */
+/* Decodes a page: mean, plus the part of the predictors, head by head, plus
+ * the part of the codec's own codes. */
 DEVICE void decode(const struct launch_read *p, const struct device_head *head, const uint8_t *payload,
                    struct share mine, uint32_t n_rows, float x[ROWS][MINE])
 {
@@ -65,10 +65,11 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_read(PARAMETER struct launch_r
     float x[ROWS][MINE];
 
     UNROLL
-    for (uint32_t i = 0; i < ROWS; i++)
+    for (uint32_t i = 0; i < ROWS; i++) {
         UNROLL
-    for (uint32_t j = 0; j < MINE; j++)
-        x[i][j] = i < n_rows ? mean[i] : 0;
+        for (uint32_t j = 0; j < MINE; j++)
+            x[i][j] = i < n_rows ? mean[i] : 0;
+    }
     if (chunk < p.seq->n_pages)
         decode(&p, head, p.seq->payloads[chunk], mine, n_rows, x);
     UNROLL

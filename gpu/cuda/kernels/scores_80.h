@@ -93,8 +93,8 @@ DEVICE void split_pair(float x, float y, uint32_t *ret_pair, uint32_t *ret_rest)
     *ret_rest = pack_halves(x - half_to_float((uint16_t) pair), y - half_to_float((uint16_t) (pair >> 16)));
 }
 
-/* Stores the queries in the frame of page @page (0, 1) of a pair as operands B, then rotates them to the
- * next page. */
+/* Stores the queries in the frame of page @page (0, 1) of a pair as operands B,
+ * then rotates them to the next page. */
 template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, struct rotation_80<S> *q)
 {
     UNROLL
@@ -132,8 +132,8 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
 
 /* ---- keys ---- */
 
-/* Cosines and sines of the tokens of this warp and 16 planes as operands A; @residual: their rounding
- * residuals. */
+/* Cosines and sines of the tokens of this warp and 16 planes as operands A;
+ * @residual: their rounding residuals. */
 struct angles_80 {
     struct words4 cosine, sine;
 };
@@ -230,15 +230,16 @@ DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_steps, unsigned step,
             }
         }
         UNROLL
-        for (unsigned page = 0; page < 2; page++)
+        for (unsigned page = 0; page < 2; page++) {
             UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            uint32_t c = angles.cosine.word[2 * n + i], sn = angles.sine.word[2 * n + i];
-            uint32_t a = pack_halves(x[page][2 * i], x[page][2 * i + 1]),
-                     b = pack_halves(y[page][2 * i], y[page][2 * i + 1]);
+            for (unsigned i = 0; i < 2; i++) {
+                uint32_t c = angles.cosine.word[2 * n + i], sn = angles.sine.word[2 * n + i];
+                uint32_t a = pack_halves(x[page][2 * i], x[page][2 * i + 1]),
+                         b = pack_halves(y[page][2 * i], y[page][2 * i + 1]);
 
-            lo[page][2 * n + i] = fma_pairs(a, c, negate_pair(mul_pairs(b, sn)));
-            hi[page][2 * n + i] = fma_pairs(b, c, mul_pairs(a, sn));
+                lo[page][2 * n + i] = fma_pairs(a, c, negate_pair(mul_pairs(b, sn)));
+                hi[page][2 * n + i] = fma_pairs(b, c, mul_pairs(a, sn));
+            }
         }
     }
 }
@@ -253,20 +254,21 @@ DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
 
     keys_of_planes<S>(dec, n_steps, step, levels, angles, lane, lo, hi);
     UNROLL
-    for (unsigned page = 0; page < 2; page++)
+    for (unsigned page = 0; page < 2; page++) {
         UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
-        unsigned set = S::BOTH ? 0 : page * S::ROW_TILES + tile;
-        struct words4 q = words_at(query_words<S>(s, 0, set, step, lane));
-        bool mine = !S::BOTH || lane >> 4 == page; /* columns of this page */
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
+            unsigned set = S::BOTH ? 0 : page * S::ROW_TILES + tile;
+            struct words4 q = words_at(query_words<S>(s, 0, set, step, lane));
+            bool mine = !S::BOTH || lane >> 4 == page; /* columns of this page */
 
-        mma_16x8x16(c[set], lo[page], mine ? q.word[0] : 0, mine ? q.word[1] : 0);
-        mma_16x8x16(c[set], hi[page], mine ? q.word[2] : 0, mine ? q.word[3] : 0);
+            mma_16x8x16(c[set], lo[page], mine ? q.word[0] : 0, mine ? q.word[1] : 0);
+            mma_16x8x16(c[set], hi[page], mine ? q.word[2] : 0, mine ? q.word[3] : 0);
+        }
     }
 }
 
-/* Scores of the key mean of 16 planes, divided by head->mean_scale, as exactly as head->mean_steps demands
- * (DEVICE_MEAN_*). */
+/* Scores of the key mean of 16 planes, divided by head->mean_scale, as exactly as
+ * head->mean_steps demands (DEVICE_MEAN_*). */
 template <class S>
 DEVICE void score_mean(const struct device_table *t, const struct device_head *head, unsigned step,
                        struct angles_80 angles, unsigned warp, unsigned lane, struct shared_80 s,
@@ -320,8 +322,9 @@ DEVICE void score_pair(const struct device_table *t, const struct device_head *h
         score_mean<S>(t, head, step, angles, warp, lane, s, mean);
     }
     UNROLL
-    for (unsigned set = 0; set < S::SETS; set++)
+    for (unsigned set = 0; set < S::SETS; set++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        ret[set][i] = c[set][i] * head->dec_k_scale + mean[set][i] * head->mean_scale;
+        for (unsigned i = 0; i < 4; i++)
+            ret[set][i] = c[set][i] * head->dec_k_scale + mean[set][i] * head->mean_scale;
+    }
 }

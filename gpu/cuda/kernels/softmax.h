@@ -1,6 +1,5 @@
-/*
- * What attention kernels share: turns scores of 64 keys into weights, base 2, with running maxima and sums.
- */
+/* Common to the attention kernels: the weights of 64 keys from their scores, base
+ * 2, with running maxima and sums. */
 #pragma once
 
 #include "gpu/cuda/kernels/queries.h"

@@ -67,8 +67,8 @@ DEVICE uint32_t page_at(const struct job_80 *j, uint32_t pair, unsigned i)
     return page < j->span.to ? page : j->span.to - 1;
 }
 
-/* Begins to copy the blocks of a pair, and what values need, as one group; behind the last pair the group
- * is empty. */
+/* Begins to copy the blocks of a pair, and what values need, as one group;
+ * behind the last pair the group is empty. */
 template <class V> DEVICE void fetch(const struct job_80 *j, uint32_t pair, const V *values)
 {
     uint8_t *to = j->s.base + j->s.at.ring + pair % j->s.at.n_stages * 2 * j->s.at.block_bytes;
@@ -144,18 +144,19 @@ DEVICE void finish_softmax(const struct job_80 *j, const struct softmax_80<S> *x
     float *sums = (float *) (j->s.base + j->s.at.maxima);
 
     UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        float sum = x->sum[tile][i];
+        for (unsigned i = 0; i < 2; i++) {
+            float sum = x->sum[tile][i];
 
-        UNROLL
-        for (unsigned across = S::BOTH ? 2 : 4; across <= 16; across *= 2)
-            sum += value_across(sum, across);
-        if (lane < (S::BOTH ? 2u : 4u)) {
-            sums[warp * S::N_ROWS + row_of<S>(lane, tile, i)] = sum;
-            if (warp == 0)
-                ret_max[row_of<S>(lane, tile, i)] = x->max[tile][i];
+            UNROLL
+            for (unsigned across = S::BOTH ? 2 : 4; across <= 16; across *= 2)
+                sum += value_across(sum, across);
+            if (lane < (S::BOTH ? 2u : 4u)) {
+                sums[warp * S::N_ROWS + row_of<S>(lane, tile, i)] = sum;
+                if (warp == 0)
+                    ret_max[row_of<S>(lane, tile, i)] = x->max[tile][i];
+            }
         }
     }
     __syncthreads();

@@ -5,7 +5,7 @@
 
 #include "gpu/cuda/kernels/weights_80.h"
 
-/* Finds where the codes of every tile are: keys of the predictors one after the other, then V. */
+/* Finds the place of the codes of every tile: keys of the predictors one after the other, then V. */
 DEVICE void put_tiles(const struct device_table *t, uint32_t layer_number, const struct device_head *head,
                       struct shared_80 s)
 {
@@ -74,7 +74,7 @@ DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const ui
     }
 }
 
-/* From the blocks of this head, which follow each other at @stage. */
+/* Adds a tile of at most four bits, from the blocks of this head, which follow each other at @stage. */
 template <class S>
 DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *stage, unsigned lane,
                       const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
@@ -99,18 +99,20 @@ DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint
         }
     }
     UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++) {
-        unsigned upper = S::BOTH ? 0 : 2 * tile, lower = S::BOTH ? 0 : 2 * tile + 1;
-        float sum = S::BOTH ? (float) sums[0][i] : (float) (sums[upper][i] * 256 + sums[lower][i]);
+        for (unsigned i = 0; i < 4; i++) {
+            unsigned upper = S::BOTH ? 0 : 2 * tile, lower = S::BOTH ? 0 : 2 * tile + 1;
+            float sum = S::BOTH ? (float) sums[0][i] : (float) (sums[upper][i] * 256 + sums[lower][i]);
 
-        c[tile][i] += sum * (S::BOTH && (lane & 2) == 0 ? 256 * x->add[tile][i & 1] : x->add[tile][i & 1]);
+            c[tile][i] +=
+                sum * (S::BOTH && (lane & 2) == 0 ? 256 * x->add[tile][i & 1] : x->add[tile][i & 1]);
+        }
     }
 }
 
-/* A pair of levels in binary16 of any width: coordinate g of half-tile @half, tokens 8 j + 2t and 8 j + 2t
- * + 1. */
+/* A pair of levels in binary16 of any width: coordinate g of half-tile
+ * @half, tokens 8 j + 2t and 8 j + 2t + 1. */
 DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const uint8_t *block,
                            unsigned half, unsigned lane, unsigned j)
 {
@@ -123,7 +125,7 @@ DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const
     return wide_pair(wide_table(s, v->is_key ? 0 : 1), b, v->is_key ? transpose_8x8(codes) : codes);
 }
 
-/* From the block of any head, one block in each page. */
+/* Adds a tile of any width, from the block of any head, one block in each page. */
 template <class S>
 DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uint8_t *first,
                        const uint8_t *second, unsigned lane, const struct softmax_80<S> *x,
@@ -133,31 +135,33 @@ DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uin
     float sums[S::ROW_TILES][4] = {{0}};
 
     NOT_UNROLLED
-    for (unsigned page = 0; page < 2; page++)
+    for (unsigned page = 0; page < 2; page++) {
         NOT_UNROLLED
-    for (unsigned k = 0; k < TOKENS / 16; k++) {
-        uint32_t levels[4]; /* coordinates g, g + 8 of tokens 2t, then of 2t + 8 */
+        for (unsigned k = 0; k < TOKENS / 16; k++) {
+            uint32_t levels[4]; /* coordinates g, g + 8 of tokens 2t, then of 2t + 8 */
 
-        UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            levels[i] = value_pair(s, v, page == 0 ? first : second, i & 1, lane, 2 * k + (i >> 1));
-        UNROLL
-        for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
-            unsigned n = lane >> 2;
-            bool is_row = !S::BOTH || n < 4;
-            const uint16_t *w = weights +
-                                (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * ATTEND_80_WEIGHT_LD +
-                                16 * k + 2 * (lane & 3);
-            uint32_t low = *(const uint32_t *) w, high = *(const uint32_t *) (w + 8);
+            UNROLL
+            for (unsigned i = 0; i < 4; i++)
+                levels[i] = value_pair(s, v, page == 0 ? first : second, i & 1, lane, 2 * k + (i >> 1));
+            UNROLL
+            for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
+                unsigned n = lane >> 2;
+                bool is_row = !S::BOTH || n < 4;
+                const uint16_t *w = weights +
+                                    (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * ATTEND_80_WEIGHT_LD +
+                                    16 * k + 2 * (lane & 3);
+                uint32_t low = *(const uint32_t *) w, high = *(const uint32_t *) (w + 8);
 
-            mma_16x8x16(sums[tile], levels, is_row ? low : 0, is_row ? high : 0);
+                mma_16x8x16(sums[tile], levels, is_row ? low : 0, is_row ? high : 0);
+            }
         }
     }
     UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        c[tile][i] += sums[tile][i] * (WEIGHT_ONE * x->add[tile][i & 1]);
+        for (unsigned i = 0; i < 4; i++)
+            c[tile][i] += sums[tile][i] * (WEIGHT_ONE * x->add[tile][i & 1]);
+    }
 }
 
 /* Sums of tile @tile of columns, row tile @row_tile of 8 rows, for this lane. */
@@ -181,21 +185,23 @@ DEVICE void add_values(const struct device_table *t, struct shared_80 s, const u
         if (!v.is_there)
             break;
         UNROLL
-        for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
             UNROLL
-        for (unsigned y = 0; y < 4; y++)
-            c[tile][y] = sums_at<S>(s, i, tile, lane)[y] * x->keep[tile][y & 1];
+            for (unsigned y = 0; y < 4; y++)
+                c[tile][y] = sums_at<S>(s, i, tile, lane)[y] * x->keep[tile][y & 1];
+        }
         if (v.is_elsewhere)
-            add_halves<S>(s, &v, payloads[0], payloads[1], lane, x,
-                          c); /* rare: any width, read from its place */
+            /* rare: any width, read from global memory */
+            add_halves<S>(s, &v, payloads[0], payloads[1], lane, x, c);
         else if (v.bits[0] <= NARROW_BITS && v.bits[1] <= NARROW_BITS)
             add_bytes<S>(s, &v, stage, lane, x, c);
         else
             add_halves<S>(s, &v, stage, stage + s.at.block_bytes, lane, x, c);
         UNROLL
-        for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
             UNROLL
-        for (unsigned y = 0; y < 4; y++)
-            sums_at<S>(s, i, tile, lane)[y] = c[tile][y];
+            for (unsigned y = 0; y < 4; y++)
+                sums_at<S>(s, i, tile, lane)[y] = c[tile][y];
+        }
     }
 }

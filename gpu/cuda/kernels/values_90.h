@@ -2,10 +2,10 @@
  * Weights and values in attend_90.cu. Every warp computes the weights of its own 16 tokens for all rows,
  * and sums its own columns of values for all 64 tokens; weights pass through shared memory.
  *
- * All warps use one reference per row, BELOW the largest score of the row so far. They raise it, together,
- * only when a score is more than RAISE above it: weights are binary16, which is as exact at 2^15 as at 1.
- * So the smallest weights, of many keys beside a large one, are still exact to 2^-21 of the largest. Sums
- * are binary32.
+ * All warps use one reference per row, BELOW the largest score of the row so far. They raise it,
+ * together, only when a score is more than RAISE above it: weights are binary16, which is as exact
+ * at 2^15 as at 1. So the smallest weights, of many keys beside a large one, are still exact to
+ * 2^-21 of the largest. Sums are binary32.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 #define BELOW 7.0f
 #define RAISE 15.0f /* 2^15 is below the largest binary16 number */
 
-/* What a lane stores. For rows 8 n + 2 t + i: the reference and the sum of the weights of its tokens. For
+/* The sums of a lane. For rows 8 n + 2 t + i: the reference and the sum of the weights of its tokens. For
  * tiles warp + 4 x of columns: sums of weights times levels. */
 template <class S> struct sums_90 {
     float reference[S::ROW_TILES][2], total[S::ROW_TILES][2];
@@ -30,14 +30,15 @@ DEVICE void hide(const struct work *w, const struct piece *p, float scores[S::RO
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++) {
-        uint32_t from, to, token = 16 * warp + lane / 4 + (i >> 1) * 8;
+        for (unsigned i = 0; i < 4; i++) {
+            uint32_t from, to, token = 16 * warp + lane / 4 + (i >> 1) * 8;
 
-        seen_by_row(w, p, 8 * n + 2 * (lane % 4) + (i & 1), &from, &to);
-        if (token < from || token >= to)
-            scores[n][i] = -INFINITY;
+            seen_by_row(w, p, 8 * n + 2 * (lane % 4) + (i & 1), &from, &to);
+            if (token < from || token >= to)
+                scores[n][i] = -INFINITY;
+        }
     }
 }
 
@@ -49,13 +50,14 @@ DEVICE void store_weights(const float reference[S::ROW_TILES][2], const float sc
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32, g = lane / 4;
 
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        ret[n][i] = pack_halves(exp2_fast(scores[n][i] - reference[n][i]),
-                                exp2_fast(scores[n][2 + i] - reference[n][i]));
-        weights[(8 * n + 2 * (lane % 4) + i) * ATTEND_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] =
-            ret[n][i];
+        for (unsigned i = 0; i < 2; i++) {
+            ret[n][i] = pack_halves(exp2_fast(scores[n][i] - reference[n][i]),
+                                    exp2_fast(scores[n][2 + i] - reference[n][i]));
+            weights[(8 * n + 2 * (lane % 4) + i) * ATTEND_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] =
+                ret[n][i];
+        }
     }
 }
 
@@ -65,12 +67,14 @@ DEVICE void scale_tiles(float (*tiles)[S::ROW_TILES][4], unsigned n_tiles,
                         const float factor[S::ROW_TILES][2])
 {
     UNROLL
-    for (unsigned x = 0; x < n_tiles; x++)
+    for (unsigned x = 0; x < n_tiles; x++) {
         UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
-        UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        tiles[x][n][i] *= factor[n][i & 1];
+        for (unsigned n = 0; n < S::ROW_TILES; n++) {
+            UNROLL
+            for (unsigned i = 0; i < 4; i++)
+                tiles[x][n][i] *= factor[n][i & 1];
+        }
+    }
 }
 
 /* Raises the reference of each row that these scores demand; ret_factor rescales the sums accumulated under
@@ -82,27 +86,29 @@ DEVICE void raise_largest(struct block_90 b, const float scores[S::ROW_TILES][4]
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        float x = fmaxf(scores[n][i], scores[n][2 + i]);
+        for (unsigned i = 0; i < 2; i++) {
+            float x = fmaxf(scores[n][i], scores[n][2 + i]);
 
-        for (unsigned across = 4; across < 32; across *= 2)
-            x = fmaxf(x, value_across(x, across));
-        if (lane < 4)
-            b.rows[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
+            for (unsigned across = 4; across < 32; across *= 2)
+                x = fmaxf(x, value_across(x, across));
+            if (lane < 4)
+                b.rows[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
+        }
     }
     threads_sync(ATTENDING_BARRIER, ATTENDING);
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        float before = reference[n][i];
+        for (unsigned i = 0; i < 2; i++) {
+            float before = reference[n][i];
 
-        for (unsigned other = 0; other < ATTENDING_WARPS; other++)
-            reference[n][i] =
-                fmaxf(reference[n][i], b.rows[other * S::N_ROWS + 8 * n + 2 * (lane % 4) + i] - BELOW);
-        ret_factor[n][i] = exp2_fast(before - reference[n][i]);
+            for (unsigned other = 0; other < ATTENDING_WARPS; other++)
+                reference[n][i] =
+                    fmaxf(reference[n][i], b.rows[other * S::N_ROWS + 8 * n + 2 * (lane % 4) + i] - BELOW);
+            ret_factor[n][i] = exp2_fast(before - reference[n][i]);
+        }
     }
 }
 
@@ -116,10 +122,11 @@ DEVICE void weigh(struct block_90 b, const float scores[S::ROW_TILES][4], struct
     bool beyond = false;
 
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++)
-        beyond |= fmaxf(scores[n][i], scores[n][2 + i]) > s->reference[n][i] + RAISE;
+        for (unsigned i = 0; i < 2; i++)
+            beyond |= fmaxf(scores[n][i], scores[n][2 + i]) > s->reference[n][i] + RAISE;
+    }
     store_weights<S>(s->reference, scores, weights, pairs);
     if (threads_any(ATTENDING_BARRIER, ATTENDING, beyond)) {
         float factor[S::ROW_TILES][2];
@@ -135,11 +142,12 @@ DEVICE void weigh(struct block_90 b, const float scores[S::ROW_TILES][4], struct
         threads_sync(ATTENDING_BARRIER, ATTENDING);
     }
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++)
-        s->total[n][i] +=
-            half_to_float((uint16_t) pairs[n][i]) + half_to_float((uint16_t) (pairs[n][i] >> 16));
+        for (unsigned i = 0; i < 2; i++)
+            s->total[n][i] +=
+                half_to_float((uint16_t) pairs[n][i]) + half_to_float((uint16_t) (pairs[n][i] >> 16));
+    }
 }
 
 /* ---- values ---- */
@@ -150,14 +158,16 @@ template <class S> DEVICE void load_weights(const uint32_t *weights, uint32_t re
     unsigned lane = threadIdx.x % 32;
 
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned x = 0; x < 2; x++) {
-        struct words4 w = words_at(weights + (8 * n + lane / 4) * ATTEND_90_WEIGHT_LD + lane % 4 * 8 + 4 * x);
+        for (unsigned x = 0; x < 2; x++) {
+            struct words4 w =
+                words_at(weights + (8 * n + lane / 4) * ATTEND_90_WEIGHT_LD + lane % 4 * 8 + 4 * x);
 
-        UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            ret[n][4 * x + i] = w.word[i];
+            UNROLL
+            for (unsigned i = 0; i < 4; i++)
+                ret[n][4 * x + i] = w.word[i];
+        }
     }
 }
 
@@ -197,10 +207,11 @@ template <class S> DEVICE void sum_raised(const uint32_t weights[S::ROW_TILES][8
 template <class S> DEVICE void lower_tile(const float raised[S::ROW_TILES][4], float c[S::ROW_TILES][4])
 {
     UNROLL
-    for (unsigned n = 0; n < S::ROW_TILES; n++)
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        c[n][i] -= raised[n][i];
+        for (unsigned i = 0; i < 4; i++)
+            c[n][i] -= raised[n][i];
+    }
 }
 
 /* The columns of this warp in a page: coordinates of K if V is predicted from them, then those of V. */
@@ -240,14 +251,15 @@ DEVICE void add_exact_values(const struct device_table *t, const struct piece *p
         uint32_t levels[2][8];
 
         UNROLL
-        for (unsigned i = 0; i < 2; i++)
+        for (unsigned i = 0; i < 2; i++) {
             UNROLL
-        for (unsigned j = 0; j < 8; j++) {
-            uint32_t token = 8 * j + lane / 4,
-                     dim = 16 * (warp + x * ATTENDING_WARPS) + 8 * i + 2 * (lane % 4);
+            for (unsigned j = 0; j < 8; j++) {
+                uint32_t token = 8 * j + lane / 4,
+                         dim = 16 * (warp + x * ATTENDING_WARPS) + 8 * i + 2 * (lane % 4);
 
-            levels[i][j] =
-                transpose_8x8(token < p->n ? *(const uint32_t *) (p->v + (size_t) token * t->d + dim) : 0);
+                levels[i][j] = transpose_8x8(
+                    token < p->n ? *(const uint32_t *) (p->v + (size_t) token * t->d + dim) : 0);
+            }
         }
         add_tile_90<S>(levels, w, true, exact[x]);
     }

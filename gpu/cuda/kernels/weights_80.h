@@ -2,7 +2,7 @@
  * Softmax of attend_80.cu, base 2, over the 128 tokens of a pair of pages. A weight is a whole multiple of
  * 1 / 65535 of the largest weight of its row in the pair. Its two bytes are two columns of a product of
  * bytes, so sums of values are exact until they are added to those of earlier pages. The rounded weights
- * are what is summed, so that they agree with their sum.
+ * are summed, so that they agree with their sum.
  */
 #pragma once
 
@@ -26,19 +26,20 @@ DEVICE void begin_softmax(const struct launch_attend *a, const struct rows *rows
                           uint32_t end, unsigned lane, struct softmax_80<S> *x)
 {
     UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        uint32_t row = row_of<S>(lane, tile, i), position = rows->position + row / rows->group, from, to;
+        for (unsigned i = 0; i < 2; i++) {
+            uint32_t row = row_of<S>(lane, tile, i), position = rows->position + row / rows->group, from, to;
 
-        visible(a, position, 0, end * TOKENS, &from, &to);
-        from = from > n_sink ? from : n_sink;
-        x->first[tile][i] = row < rows->n ? from : 1;
-        x->last[tile][i] = row < rows->n && to > 0 ? to - 1 : 0;
-        if (to == 0)
-            x->first[tile][i] = 1; /* sees no key */
-        x->max[tile][i] = LEAST;
-        x->sum[tile][i] = 0;
+            visible(a, position, 0, end * TOKENS, &from, &to);
+            from = from > n_sink ? from : n_sink;
+            x->first[tile][i] = row < rows->n ? from : 1;
+            x->last[tile][i] = row < rows->n && to > 0 ? to - 1 : 0;
+            if (to == 0)
+                x->first[tile][i] = 1; /* sees no key */
+            x->max[tile][i] = LEAST;
+            x->sum[tile][i] = 0;
+        }
     }
 }
 
@@ -48,8 +49,8 @@ DEVICE unsigned token_of(unsigned warp, unsigned lane, unsigned i)
     return 16 * warp + (lane >> 2) + (i >> 1) * 8;
 }
 
-/* Sets scores that are not seen to LEAST and writes the largest score of each row in this warp to shared
- * memory. */
+/* Sets scores that are not seen to LEAST and writes the largest score of each
+ * row in this warp to shared memory. */
 template <class S>
 DEVICE void find_maxima(uint32_t first_token, unsigned warp, unsigned lane, const struct softmax_80<S> *x,
                         float c[S::SETS][4], struct shared_80 s)
@@ -61,27 +62,29 @@ DEVICE void find_maxima(uint32_t first_token, unsigned warp, unsigned lane, cons
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
         largest[tile][0] = largest[tile][1] = LEAST;
     UNROLL
-    for (unsigned set = 0; set < S::SETS; set++)
+    for (unsigned set = 0; set < S::SETS; set++) {
         UNROLL
-    for (unsigned i = 0; i < 4; i++) {
-        unsigned tile = set % S::ROW_TILES;
-        uint32_t position = first_token + page_of<S>(lane, set) * TOKENS + token_of(warp, lane, i);
+        for (unsigned i = 0; i < 4; i++) {
+            unsigned tile = set % S::ROW_TILES;
+            uint32_t position = first_token + page_of<S>(lane, set) * TOKENS + token_of(warp, lane, i);
 
-        if (position < x->first[tile][i & 1] || position > x->last[tile][i & 1])
-            c[set][i] = 2 * LEAST;
-        largest[tile][i & 1] = fmaxf(largest[tile][i & 1], c[set][i]);
+            if (position < x->first[tile][i & 1] || position > x->last[tile][i & 1])
+                c[set][i] = 2 * LEAST;
+            largest[tile][i & 1] = fmaxf(largest[tile][i & 1], c[set][i]);
+        }
     }
     UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        float m = largest[tile][i];
+        for (unsigned i = 0; i < 2; i++) {
+            float m = largest[tile][i];
 
-        UNROLL
-        for (unsigned across = S::BOTH ? 2 : 4; across <= 16; across *= 2)
-            m = fmaxf(m, value_across(m, across));
-        if (lane < (S::BOTH ? 2u : 4u))
-            maxima[row_of<S>(lane, tile, i)] = m;
+            UNROLL
+            for (unsigned across = S::BOTH ? 2 : 4; across <= 16; across *= 2)
+                m = fmaxf(m, value_across(m, across));
+            if (lane < (S::BOTH ? 2u : 4u))
+                maxima[row_of<S>(lane, tile, i)] = m;
+        }
     }
 }
 
@@ -111,48 +114,51 @@ DEVICE void weigh(unsigned warp, unsigned lane, bool wide, const float c[S::SETS
     float here[S::ROW_TILES][2], sum[S::ROW_TILES][2];
 
     UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        const float *of_row = maxima + row_of<S>(lane, tile, i);
-        float before = x->max[tile][i], m = of_row[0];
+        for (unsigned i = 0; i < 2; i++) {
+            const float *of_row = maxima + row_of<S>(lane, tile, i);
+            float before = x->max[tile][i], m = of_row[0];
 
-        UNROLL
-        for (unsigned w = 1; w < WARPS; w++)
-            m = fmaxf(m, of_row[w * S::N_ROWS]);
-        here[tile][i] = m;
-        x->max[tile][i] = fmaxf(before, m);
-        x->keep[tile][i] = exp2_fast(before - x->max[tile][i]);
-        x->add[tile][i] = exp2_fast(m - x->max[tile][i]);
-        sum[tile][i] = 0;
-    }
-    UNROLL
-    for (unsigned set = 0; set < S::SETS; set++)
-        UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        unsigned tile = set % S::ROW_TILES;
-        float w[2], whole[2];
-
-        UNROLL
-        for (unsigned y = 0; y < 2; y++) {
-            w[y] = exp2_fast(c[set][2 * y + i] -
-                             here[tile][i]); /* 0 where not seen: 2 LEAST is far below any maximum */
-            whole[y] = w[y] * WEIGHT_ONE + WHOLE;
-            sum[tile][i] += whole[y] - WHOLE;
-        }
-        put_weights<S>(s, warp, lane, set, i, whole[0], whole[1]);
-        if (wide) {
-            uint16_t *row =
-                halves + (page_of<S>(lane, set) * S::N_ROWS + row_of<S>(lane, set, i)) * ATTEND_80_WEIGHT_LD;
-            uint32_t pair = pack_halves(w[0], w[1]);
-
-            row[token_of(warp, lane, 0)] = (uint16_t) pair;
-            row[token_of(warp, lane, 2)] = (uint16_t) (pair >> 16);
+            UNROLL
+            for (unsigned w = 1; w < WARPS; w++)
+                m = fmaxf(m, of_row[w * S::N_ROWS]);
+            here[tile][i] = m;
+            x->max[tile][i] = fmaxf(before, m);
+            x->keep[tile][i] = exp2_fast(before - x->max[tile][i]);
+            x->add[tile][i] = exp2_fast(m - x->max[tile][i]);
+            sum[tile][i] = 0;
         }
     }
     UNROLL
-    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+    for (unsigned set = 0; set < S::SETS; set++) {
         UNROLL
-    for (unsigned i = 0; i < 2; i++)
-        x->sum[tile][i] = x->sum[tile][i] * x->keep[tile][i] + sum[tile][i] * x->add[tile][i];
+        for (unsigned i = 0; i < 2; i++) {
+            unsigned tile = set % S::ROW_TILES;
+            float w[2], whole[2];
+
+            UNROLL
+            for (unsigned y = 0; y < 2; y++) {
+                w[y] = exp2_fast(c[set][2 * y + i] -
+                                 here[tile][i]); /* 0 where not seen: 2 LEAST is far below any maximum */
+                whole[y] = w[y] * WEIGHT_ONE + WHOLE;
+                sum[tile][i] += whole[y] - WHOLE;
+            }
+            put_weights<S>(s, warp, lane, set, i, whole[0], whole[1]);
+            if (wide) {
+                uint16_t *row = halves + (page_of<S>(lane, set) * S::N_ROWS + row_of<S>(lane, set, i)) *
+                                             ATTEND_80_WEIGHT_LD;
+                uint32_t pair = pack_halves(w[0], w[1]);
+
+                row[token_of(warp, lane, 0)] = (uint16_t) pair;
+                row[token_of(warp, lane, 2)] = (uint16_t) (pair >> 16);
+            }
+        }
+    }
+    UNROLL
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
+        UNROLL
+        for (unsigned i = 0; i < 2; i++)
+            x->sum[tile][i] = x->sum[tile][i] * x->keep[tile][i] + sum[tile][i] * x->add[tile][i];
+    }
 }

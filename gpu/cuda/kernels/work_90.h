@@ -1,6 +1,6 @@
-/* The pieces of work of a block of attend_90.cu, which all its warps go through in the same order: the
- * pages of its split that any row sees, then its part of the sinks and the tail, at most 64 exact rows at a
- * time. */
+/* The pieces of work of a block of attend_90.cu, which all its warps go through in the
+ * same order: the pages of its split that any row sees, then its part of the sinks and the
+ * tail, at most 64 exact rows at a time. */
 #pragma once
 
 #include "gpu/cuda/kernels/attend_90.h"

@@ -107,7 +107,7 @@ static inline struct floats2 load_floats2(const float *at)
     struct floats2 v;
 
     if ((uintptr_t) at % 8 != 0)
-        abort(); /* as a GPU would */
+        abort(); /* a GPU raises a fault */
     memcpy(&v, at, sizeof(v));
     return v;
 }
@@ -170,7 +170,7 @@ static inline struct words4 load_16_bytes(const void *at)
     struct words4 w;
 
     if ((uintptr_t) at % 16 != 0)
-        abort(); /* as a GPU would */
+        abort(); /* a GPU raises a fault */
     memcpy(&w, at, sizeof(w));
     return w;
 }

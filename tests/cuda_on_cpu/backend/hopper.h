@@ -2,7 +2,7 @@
  * The operations of gpu/cuda/kernels/hopper.h on the CPU, each as the PTX ISA describes it, not only as the
  * kernels use it.
  *
- * What a GPU would leave undefined ends the program, or becomes NaN, which every test notices:
+ * Operations that a GPU leaves undefined end the program, or give NaN, which every test notices:
  * - a copy fills its destination with 0xff at once, and delivers when no thread can continue;
  * - sums are NaN until products_wait(), which finds operands that were changed meanwhile;
  * - barriers refuse arrivals beyond their count, and bytes that were not announced when a phase ends;
@@ -18,7 +18,7 @@ void barrier_arrive(uint64_t *b);
 void barrier_expect(uint64_t *b, uint32_t bytes);
 void barrier_wait(uint64_t *b, unsigned parity);
 void threads_sync(unsigned id, unsigned n);
-bool threads_any(unsigned id, unsigned n, bool says);
+bool threads_any(unsigned id, unsigned n, bool value);
 void warp_sync();
 
 void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b);

@@ -1,5 +1,5 @@
-/* A driver from before memory could be shared by descriptors: it has the call that starts it and none that we
- * need. */
+/* A driver that is too old to share memory by descriptors: it has cuInit(), and none of the other calls
+ * that we need. */
 __attribute__((visibility("default"))) int cuInit(unsigned flags);
 
 int cuInit(unsigned flags)

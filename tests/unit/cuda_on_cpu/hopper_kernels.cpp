@@ -27,9 +27,8 @@ void clear_b(uint32_t offset)
     __syncthreads();
 }
 
-/*
- * Rows g and g + 8 of the 16 rows of a warp, columns 2t, 2t + 1, then 2t + 8, 2t + 9: ones on the diagonal.
- */
+/* Rows g and g + 8 of the 16 rows of a warp, columns 2t, 2t + 1, then 2t
+ * + 8, 2t + 9: ones on the diagonal. */
 void diagonal(uint32_t a[4])
 {
     unsigned lane = threadIdx.x % 32, g = lane / 4, k = lane % 4 * 2;

@@ -153,8 +153,8 @@ static void add_roundings(struct oracle *o, const double *p, const double *v, do
     }
 }
 
-/* Attends with one query row to rotated keys from .. m of @k, @v; compares @got and adds to the sums of the
- * report. */
+/* Attends with one query row to rotated keys from .. m of @k, @v; compares @got
+ * and adds to the sums of the report. */
 static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t from,
                        size_t m, const float *got)
 {

@@ -5,15 +5,14 @@
 
 #include "gpu/attend.h"
 
-/* Quality of a result: root of the mean squared error, relative to the weighted size of the values that
- * were averaged. */
+/* Quality of a result: root of the mean squared error, relative to the weighted
+ * size of the values that were averaged. */
 struct oracle_report {
     double error;          /* sqrt(sum |o - o_oracle|^2) / sqrt(sum_rows sum_n p_n |v_n|^2) */
     double tolerance;      /* derived from the case; see attend_oracle.c */
     double tolerance_half; /* the same for arithmetic that rounds to about ten bits */
-    double score_rounding,
-        /* effect of rounding one factor of scores, or weights, to binary16; see attend_oracle.c */
-        weight_rounding;
+    /* effect of rounding one factor of scores, or weights, to binary16; see attend_oracle.c */
+    double score_rounding, weight_rounding;
 };
 
 struct decode_ops;

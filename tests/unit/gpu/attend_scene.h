@@ -50,6 +50,6 @@ enum { ATTEND_SCENE_VARIANTS = 7 };
 /* The different variants up to the best of this machine, and amx_model(). Returns their number. */
 size_t attend_scene_variants(const struct ops *ret[ATTEND_SCENE_VARIANTS]);
 
-/* Runs every variant, with and without folding of slow planes, on one input and compares each with the
- * oracle. */
+/* Runs every variant, with and without folding of slow planes, on one input
+ * and compares each with the oracle. */
 void attend_scene_check(const struct attend_shape *shape);

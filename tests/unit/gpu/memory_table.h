@@ -22,7 +22,7 @@ struct memory_table {
 struct geometry memory_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
                                       uint32_t n_rot);
 
-/* Matrices are such that decoded vectors have coordinates of about 1 around the mean. Aborts without
- * memory. */
+/* Matrices are such that decoded vectors have coordinates of about 1
+ * around the mean. Aborts without memory. */
 void memory_table_init(struct memory_table *v, const struct memory_table_options *o);
 void memory_table_deinit(struct memory_table *v);

@@ -87,10 +87,10 @@ static void test_sealed(void)
 {
     _cleanup_(extent_freep) struct extent *pages = new_extent(EXTENT_READ),
                                           *arena = new_extent(EXTENT_READ_WRITE);
-    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    const int expected = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
     int fd = extent_fd(pages);
 
-    CU_ASSERT_EQUAL(fcntl(fd, F_GET_SEALS) & want, want);
+    CU_ASSERT_EQUAL(fcntl(fd, F_GET_SEALS) & expected, expected);
     CU_ASSERT_EQUAL(ftruncate(fd, 0), -1);
     CU_ASSERT_EQUAL(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
     CU_ASSERT_EQUAL(errno, EBADF);
@@ -99,7 +99,7 @@ static void test_sealed(void)
     CU_ASSERT_EQUAL(errno, EACCES);
 
     fd = extent_fd(arena);
-    CU_ASSERT_EQUAL(fcntl(fd, F_GET_SEALS) & want, want);
+    CU_ASSERT_EQUAL(fcntl(fd, F_GET_SEALS) & expected, expected);
     CU_ASSERT_EQUAL(ftruncate(fd, 0), -1);
     CU_ASSERT_EQUAL(errno, EPERM);
     CU_ASSERT_EQUAL(ftruncate(fd, BYTES + 4096), -1);
@@ -126,8 +126,8 @@ static int open_as_nobody(int fd)
 
     if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
         return 2;
-    /* Changing uid made this process undumpable, which would refuse access to /proc/self/fd for another
-     * reason. */
+    /* Changing uid made this process undumpable, which would refuse access
+     * to /proc/self/fd for another reason. */
     if (prctl(PR_SET_DUMPABLE, 1) < 0)
         return 3;
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -239,12 +239,12 @@ static void test_not_a_memfd(void)
     expect_refused(open("/dev/zero", O_RDWR | O_CLOEXEC), BYTES, EXTENT_READ);
 }
 
-static void expect_not_made(const char *name, size_t bytes, int want)
+static void expect_not_made(const char *name, size_t bytes, int expected)
 {
     struct extent *x = (void *) &x;
     struct errmsg e = {0};
 
-    CU_ASSERT_EQUAL(extent_new(name, bytes, EXTENT_READ, &x, &e), want);
+    CU_ASSERT_EQUAL(extent_new(name, bytes, EXTENT_READ, &x, &e), expected);
     CU_ASSERT_PTR_EQUAL(x, (void *) &x);
     CU_ASSERT_NOT_EQUAL(strlen(e.text), 0);
 }

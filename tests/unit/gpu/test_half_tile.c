@@ -1,7 +1,5 @@
-/*
- * gpu/half_tile.c: single codes against bytes worked by hand, and that their map is a bijection; then whole
- * half-tiles and the blocks of gpu/cpu/block.c against single codes, bit for bit.
- */
+/* gpu/half_tile.c: single codes against bytes worked by hand, and that their map is a bijection; then whole
+ * half-tiles and the blocks of gpu/cpu/block.c against single codes, bit for bit. */
 #include "gpu/half_tile.h"
 
 #include <stdlib.h>
@@ -21,14 +19,14 @@ struct byte {
 
 /* One code in an otherwise empty half-tile, and the only bytes that may then differ from zero. */
 static void expect_bytes(unsigned b, enum side side, unsigned token, unsigned coord, unsigned code,
-                         const struct byte want[3])
+                         const struct byte expected[3])
 {
     uint8_t half_tile[BYTES_MAX] = {0};
 
     half_tile_set(half_tile, b, side, token, coord, code);
     for (unsigned i = 0; i < 3; i++) {
-        CU_ASSERT_EQUAL(half_tile[want[i].at], want[i].value);
-        half_tile[want[i].at] = 0;
+        CU_ASSERT_EQUAL(half_tile[expected[i].at], expected[i].value);
+        half_tile[expected[i].at] = 0;
     }
     for (unsigned i = 0; i < BYTES_MAX; i++)
         CU_ASSERT_EQUAL(half_tile[i], 0);
@@ -169,20 +167,20 @@ static void test_unpack(void)
 
 static void test_pack(void)
 {
-    uint8_t codes[HALF_TILE_CODES], want[512], got[512];
+    uint8_t codes[HALF_TILE_CODES], expected[512], got[512];
 
     for (unsigned b = 1; b <= 8; b++)
         for (int side = SIDE_K; side <= SIDE_V; side++) {
-            random_bytes(want, sizeof(want));
+            random_bytes(expected, sizeof(expected));
             random_bytes(got, sizeof(got));
             for (unsigned i = 0; i < HALF_TILE_CODES; i++) {
                 unsigned code = (unsigned) test_rand_below(1u << b);
 
                 codes[fragment_index(side, i / 8, i % 8)] = (uint8_t) code;
-                half_tile_set(want, b, side, i / 8, i % 8, code);
+                half_tile_set(expected, b, side, i / 8, i % 8, code);
             }
             half_tile_pack(codes, b, got);
-            CU_ASSERT_EQUAL(memcmp(got, want, half_tile_bytes(b)), 0);
+            CU_ASSERT_EQUAL(memcmp(got, expected, half_tile_bytes(b)), 0);
         }
 }
 
@@ -198,18 +196,17 @@ static void test_transpose(void)
     CU_ASSERT_EQUAL(memcmp(ret, codes, sizeof(codes)), 0);
 }
 
-/*
- * The block of a head with half-tiles of different widths, empty ones included, has the layout of DESIGN 4.
- */
+/* The block of a head with half-tiles of different widths, empty ones
+ * included, has the layout of DESIGN 4. */
 static void check_block(struct head_view h)
 {
     size_t n_k = CHUNK_TOKENS * (size_t) h.k->r, n_v = CHUNK_TOKENS * (size_t) h.v->r;
     size_t bytes = ((size_t) h.k->code_bits + h.v->code_bits) * CHUNK_TOKENS / 8;
     uint8_t *codes = calloc(1, n_k + n_v + 1), *back = malloc(n_k + n_v + 1);
-    uint8_t *want = calloc(1, bytes + 1), *got = malloc(bytes + 1), *at = want;
+    uint8_t *expected = calloc(1, bytes + 1), *got = malloc(bytes + 1), *at = expected;
     uint8_t *side_codes[2] = {codes, codes + n_k};
 
-    assert(codes && back && want && got);
+    assert(codes && back && expected && got);
     got[bytes] = 0x77;
     for (int side = SIDE_K; side <= SIDE_V; side++) {
         const struct codec *c = side == SIDE_K ? h.k : h.v;
@@ -226,9 +223,9 @@ static void check_block(struct head_view h)
             at += 64 * b;
         }
     }
-    CU_ASSERT_EQUAL(at, want + bytes);
+    CU_ASSERT_EQUAL(at, expected + bytes);
     block_pack(h, codes, codes + n_k, got);
-    CU_ASSERT_EQUAL(memcmp(got, want, bytes), 0);
+    CU_ASSERT_EQUAL(memcmp(got, expected, bytes), 0);
     CU_ASSERT_EQUAL(got[bytes], 0x77);
     memset(back, 0xee, n_k + n_v + 1);
     block_unpack(h, got, back, back + n_k);
@@ -236,7 +233,7 @@ static void check_block(struct head_view h)
     CU_ASSERT_EQUAL(back[n_k + n_v], 0xee);
     free(codes);
     free(back);
-    free(want);
+    free(expected);
     free(got);
 }
 

@@ -112,8 +112,8 @@ static void test_what_is_refused(void)
     fixture_deinit(&f);
 }
 
-/* Work that a stream captures has not run. A graph runs as often as it is launched, on the current contents
- * of memory. */
+/* Work that a stream captures has not run. A graph runs as often as it is launched,
+ * on the current contents of memory. */
 static void test_captures_replay(void)
 {
     struct fixture f;
@@ -161,8 +161,8 @@ static void test_captures_replay(void)
 
 enum breach { BREACH_ALLOCATE, BREACH_WAIT_FOR_IT, BREACH_SYNCHRONOUS_COPY, BREACH_WAIT_FOR_ALL, BREACHES };
 
-/* A call that would wait for a capturing stream fails, and invalidates the capture; the stream stays
- * usable. */
+/* A call that would wait for a capturing stream fails, and invalidates
+ * the capture; the stream stays usable. */
 static void test_captures_end_by_breach(void)
 {
     for (enum breach breach = 0; breach < BREACHES; breach++) {

@@ -63,8 +63,8 @@ static inline void model_store(unsigned t, void *p, ptrdiff_t stride)
         memcpy((char *) p + i * stride, model.data[t][i], model.config.row_bytes[t]);
 }
 
-/* Element [m][n] of @c += products of groups of four bytes of row m of @a and column n of @b; sums wrap
- * around. */
+/* Element [m][n] of @c += products of groups of four bytes of row m of @a
+ * and column n of @b; sums wrap around. */
 static inline __attribute__((always_inline)) void model_dot(unsigned c, unsigned a, unsigned b, int a_signed)
 {
     const struct tile_config *config = &model.config;
@@ -82,9 +82,8 @@ static inline __attribute__((always_inline)) void model_dot(unsigned c, unsigned
         memcpy(sum, model.data[c][m], sizeof(sum));
         for (unsigned k = 0; k < config->row_bytes[a]; k++) {
             uint8_t x = model.data[a][m][k];
-            uint32_t
-                /* byte 4 n + k % 4 is byte k % 4 of a number, so that the loop becomes vectors */
-                fours[MODEL_BYTES / 4];
+            /* byte 4 n + k % 4 is byte k % 4 of a number, so that the loop becomes vectors */
+            uint32_t fours[MODEL_BYTES / 4];
 
             memcpy(fours, model.data[b][k / 4], sizeof(fours));
             for (unsigned n = 0; n < MODEL_BYTES / 4; n++) { /* columns beyond the shape are and stay zero */

@@ -34,7 +34,7 @@ static void fill(struct product_data *d)
         d->sums[i % 2][i / 2 / PRODUCT_COLS][i / 2 % PRODUCT_COLS] /= 2;
 }
 
-/* sum[m][n] += a[m][k] b'[k][n], where b' [k][n] stands at byte 4 n + k % 4 of row k / 4. */
+/* sum[m][n] += a[m][k] b'[k][n], where b' [k][n] is byte 4 n + k % 4 of row k / 4. */
 static void test_sums(void)
 {
     struct product_data d, before;

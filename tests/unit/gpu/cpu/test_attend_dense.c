@@ -81,8 +81,8 @@ static void check(const struct attend_shape *s)
     free(a.scratch);
 }
 
-/* Chunks become decoded at m + 1 = chunk end + 64: 127 tokens are all exact, at 128 the first chunk is
- * decoded. */
+/* Chunks become decoded at m + 1 = chunk end + 64: 127 tokens are all exact,
+ * at 128 the first chunk is decoded. */
 static void test_by_step(void)
 {
     static const size_t firsts[] = {0, 100, 126, 127, 128, 191, 192, 255};

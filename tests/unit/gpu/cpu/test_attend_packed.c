@@ -153,9 +153,9 @@ static void test_windows(void)
             });
 }
 
-/* Keys divided among shares in any way give the result of one call. Shares that see no key of a row, or no
- * key at all, add nothing. Merging sums the same number of terms in another order: the tolerance is that of
- * the oracle. */
+/* Keys divided among shares in any way give the result of one call. Shares that see no key of a
+ * row, or no key at all, add nothing. Merging sums the same number of terms in another order:
+ * the tolerance is that of the oracle. */
 static void test_shares(void)
 {
     static const size_t cuts[][4] = {{0, 1, 2, 5}, {0, 0, 5, 5}, {0, 4, 4, 5}, {0, 2, 3, 5}};
@@ -238,8 +238,8 @@ static void test_huge_scores(void)
     });
 }
 
-/* A key bias of norm 900 (DESIGN 3.2): the scores of the mean are a hundred times the scores that differ
- * between keys. */
+/* A key bias of norm 900 (DESIGN 3.2): the scores of the mean are a hundred times
+ * the scores that differ between keys. */
 static void test_large_key_mean(void)
 {
     for (uint32_t rot = 0; rot <= 64; rot += 32)
@@ -297,8 +297,8 @@ static void test_position_of_a_million(void)
     attend_scene_deinit(&s);
 }
 
-/* In strict mode of seccomp any call except read, write and exit kills the process: attention makes no
- * system call. */
+/* In strict mode of seccomp any call except read, write and exit kills the
+ * process: attention makes no system call. */
 static void test_no_system_call(void)
 {
     struct attend_shape shape = {

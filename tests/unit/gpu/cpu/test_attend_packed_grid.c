@@ -74,9 +74,8 @@ static void test_256(void)
     draw_many(256);
 }
 
-/*
- * All pages equal and one query after all of them: without RoPE all keys of one token have the same weight.
- */
+/* All pages equal and one query after all of them: without RoPE all keys
+ * of one token have the same weight. */
 static void test_equal_keys(void)
 {
     struct attend_shape shape = {.d = 64,
@@ -123,9 +122,8 @@ static void test_one_token(void)
                                                   .q_size = 1e4});
 }
 
-/*
- * Every group size with one and two queries: numbers of rows below and above the limit of the decode loops.
- */
+/* Every group size with one and two queries: numbers of rows below and
+ * above the limit of the decode loops. */
 static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 16; group++)

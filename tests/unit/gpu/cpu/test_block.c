@@ -31,8 +31,8 @@ static void fill(const float *mean, size_t d, float *x)
             x[t * d + i] = mean[i] + (float) test_rand_normal();
 }
 
-/* Mean squared error of a page's K, relative to the variance of the input, after encode, pack, unpack,
- * decode. */
+/* Mean squared error of a page's K, relative to the variance of the input,
+ * after encode, pack, unpack, decode. */
 static double page_error(const struct table *t, uint32_t head)
 {
     enum { N = CHUNK_TOKENS * GEOMETRY_DIM_MAX };

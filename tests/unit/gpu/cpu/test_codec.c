@@ -1,8 +1,5 @@
-/*
- * gpu/cpu/codec.c: codes and vectors of small codecs worked by hand; then random codecs against the formulas
- * of
- * alloc/table.h in binary64.
- */
+/* gpu/cpu/codec.c: codes and vectors of small codecs worked by hand; then random codecs against the
+ * formulas of alloc/table.h in binary64. */
 #include "gpu/codec.h"
 
 #include <errno.h>
@@ -86,15 +83,15 @@ static void by_hand_init(struct by_hand *h)
 }
 
 /*
- * K: x0 = 4.2  -> z = 1.6                                  -> code 3 (level 3)
- *     x1 = 1    -> z = 0, a tie with threshold 0             -> upper code 2
- *     x2 = -1   -> z = -1, a tie                              -> code 1
- *     x3 = -1.5 -> z = -1.25                                  -> code 0
- *     the others are 1 + 1 -> z = 0.5                         -> code 2
- * V: x8 = 5, minus 2 * 3 is -1 -> z = -0.5                   -> code 1
- *     x9 = 0, a tie                                           -> code 2
- *     x10 = 9 -> z = 4.5                                      -> code 3
- *     the others are -4 -> z = -2                             -> code 0
+ * K:  x0 = 4.2             z = 1.6                        code 3 (level 3)
+ *     x1 = 1               z = 0, a tie with threshold 0  code 2, the upper one
+ *     x2 = -1              z = -1, a tie                  code 1
+ *     x3 = -1.5            z = -1.25                      code 0
+ *     the others: 1 + 1    z = 0.5                        code 2
+ * V:  x8 = 5, minus 2 * 3  z = -0.5                       code 1
+ *     x9 = 0               z = 0, a tie                   code 2
+ *     x10 = 9              z = 4.5                        code 3
+ *     the others: -4       z = -2                         code 0
  */
 static void test_codes_by_hand(void)
 {
@@ -277,8 +274,8 @@ static void check_codes(const struct run *r, enum side side)
     }
 }
 
-/* Sums of up to 512 products of a few units: 1e-4 is a hundred times their roundings and a thousandth of a
- * cell. */
+/* Sums of up to 512 products of a few units: 1e-4 is a hundred times their
+ * roundings and a thousandth of a cell. */
 static void check_vectors(const struct run *r)
 {
     size_t d = r->memory.table.geometry.d;

@@ -296,8 +296,8 @@ static void test_fold(void)
     each(check_fold);
 }
 
-/* Nodes are rounded to whole numbers here: to half a step, where a step is the largest / narrow_max or /
- * WIDE_MAX. */
+/* Nodes are rounded to whole numbers here: to half a step, where a step is the
+ * largest / narrow_max or / WIDE_MAX. */
 static void check_nodes(const struct decode_ops *ops, struct page *p)
 {
     enum { N = 5, SLOT = 8, R = 96 }; /* rows have space for more columns than have levels */

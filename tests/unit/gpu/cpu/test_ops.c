@@ -171,9 +171,9 @@ static void test_from_half(void)
     for (size_t i = 0; i < N_MASKS && variant(i); i++) {
         variant(i)->from_half(bytes + 1, N, ret);
         for (size_t x = 0; x < N; x++) {
-            float want = f16_to_f32((uint16_t) x);
+            float expected = f16_to_f32((uint16_t) x);
 
-            CU_ASSERT_TRUE(isnan(want) ? isnan(ret[x]) : ret[x] == want);
+            CU_ASSERT_TRUE(isnan(expected) ? isnan(ret[x]) : ret[x] == expected);
         }
         for (size_t n = 0; n < 40; n++) { /* writes no more than n */
             ret[n] = 77;
@@ -187,8 +187,8 @@ static void test_from_half(void)
     free(ret);
 }
 
-/* Two blocks against binary64. Each weight is within 4 roundings (argument, exp, its scale), sums within 64
- * more. */
+/* Two blocks against binary64. Each weight is within 4 roundings (argument,
+ * exp, its scale), sums within 64 more. */
 static void check_softmax(const struct ops *ops, double size, size_t hidden)
 {
     struct softmax_row row = {.max = -INFINITY};
@@ -209,14 +209,15 @@ static void check_softmax(const struct ops *ops, double size, size_t hidden)
     CU_ASSERT_EQUAL((double) row.max, max[1]);
     CU_ASSERT_DOUBLE_EQUAL((double) factor, exp(max[0] - max[1]), 4 * 0x1p-24);
     for (size_t t = 0; t < CHUNK_TOKENS; t++) {
-        double want = exp((double) scores[1][t] - max[1]), x = max[1] - (double) scores[1][t];
+        double expected = exp((double) scores[1][t] - max[1]), x = max[1] - (double) scores[1][t];
 
-        /* the difference to the maximum is rounded once: x 2^-24 of the weight; below e^-87 a variant may
-         * give 0 */
-        CU_ASSERT_DOUBLE_EQUAL((double) weights[t], want, want * (4 + fmin(x, 100)) * 0x1p-24 + 1e-37);
+        /* the difference to the maximum is rounded once: x 2^-24 of the
+         * weight; below e^-87 a variant may give 0 */
+        CU_ASSERT_DOUBLE_EQUAL((double) weights[t], expected,
+                               expected * (4 + fmin(x, 100)) * 0x1p-24 + 1e-37);
         if (t >= CHUNK_TOKENS - hidden)
             CU_ASSERT_EQUAL(weights[t], 0);
-        sum += want + exp((double) scores[0][t] - max[1]);
+        sum += expected + exp((double) scores[0][t] - max[1]);
     }
     CU_ASSERT_DOUBLE_EQUAL((double) row.sum, sum, sum * 128 * 0x1p-24);
 }

@@ -1,4 +1,4 @@
-/* See end.h. */
+/* See gpu_fixture.h. */
 #include "tests/unit/gpu/cuda/gpu_fixture.h"
 
 #include <stdio.h>

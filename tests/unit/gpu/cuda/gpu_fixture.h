@@ -1,4 +1,4 @@
-/* What one process has of a GPU in tests of kernels: driver, device, space, kernels and allocations. The
+/* A GPU as one process uses it in tests of kernels: driver, device, space, kernels and allocations. The
  * GPU is the stand-in of tests/standin or, with TEST_GPU=1 in the environment, that of the machine
  * (tests/gpu/run.sh). Unless a comment says otherwise, a failure prints its sentence and ends the program. */
 #pragma once
@@ -21,13 +21,13 @@ struct gpu_fixture {
 /* Opens the first GPU, with @extent_bytes of addresses for extents. False: the sentence is in @d. */
 bool gpu_fixture_init(struct gpu_fixture *d, size_t extent_bytes);
 
-/* Also after a failed gpu_fixture_init(). Returns whether everything could be freed. */
+/* Call this also after a failed gpu_fixture_init(). Returns whether everything could be freed. */
 bool gpu_fixture_deinit(struct gpu_fixture *d);
 
 /* Allocates memory with the bytes at @from, or undefined if that is NULL; freed by gpu_fixture_deinit(). */
 cu_ptr gpu_fixture_put(struct gpu_fixture *d, const void *from, size_t bytes);
 void gpu_fixture_set(struct gpu_fixture *d, cu_ptr to, const void *from, size_t bytes);
-/* Waits for work that was queued before. */
+/* Copies memory to the host, after all work that was queued before. */
 void gpu_fixture_get(struct gpu_fixture *d, void *to, cu_ptr from, size_t bytes);
 
 /* The image of a table in device memory. */

@@ -1,12 +1,12 @@
-/* Runs attention kernels on the scenes of tests/unit/gpu/attend_scene.h, and compares the results with the
- * oracle. */
+/* Runs attention kernels on the scenes of tests/unit/gpu/attend_scene.h, and
+ * compares the results with the oracle. */
 #pragma once
 
 #include "gpu/cuda/kernels/launch.h"
 #include "tests/unit/gpu/attend_scene.h"
 
-/* The one sequence of a scene as kernels take it: aligned pages, exact rows of all heads, of which one is
- * drawn. */
+/* The one sequence of a scene as kernels take it: aligned pages, exact rows
+ * of all heads, of which one is drawn. */
 struct kernel_attend_inputs {
     struct device_seq seq;
     uint8_t **payloads;
@@ -20,8 +20,8 @@ void kernel_attend_inputs_init(struct kernel_attend_inputs *d, const struct atte
                                uint32_t n_splits, size_t n_items, struct launch_attend *ret);
 void kernel_attend_inputs_deinit(struct kernel_attend_inputs *d);
 
-/* Launches attention over @l, kvc_merge included. False: the kernel does not take the shape, and nothing
- * was done. */
+/* Launches attention over @l, kvc_merge included. False: the kernel does not
+ * take the shape, and nothing was done. */
 typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_attend *a, unsigned n_items,
                               unsigned which);
 
@@ -29,7 +29,7 @@ typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_a
  * kernel_attend_check() - draw a scene, launch, compare
  * @which:     passed to @launch
  * @roundings: number of independent roundings to ten bits in the products of a score, in squares: 3 of
- * queries, keys and K's dec, plus those of the kernel
+ *             queries, keys and K's dec, plus those of the kernel
  *
  * Tolerance. Binary16 adds to the tolerance of the oracle for binary32 sums. Queries, keys, K's dec and
  * weights are rounded by 2^-12 of each number. A score is a sum of d products of such numbers:
@@ -43,7 +43,7 @@ typedef bool (*kernel_launch)(const struct page_layout *l, const struct launch_a
  *
  * More roundings multiply it by the root of their number / 3.
  *
- * Return: what @launch returned.
+ * Return: the result of @launch.
  */
 bool kernel_attend_check(const struct attend_shape *shape, uint32_t n_splits, kernel_launch launch,
                          unsigned which, double roundings);

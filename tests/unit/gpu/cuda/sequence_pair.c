@@ -1,4 +1,4 @@
-/* See sequence.h. */
+/* See sequence_pair.h. */
 #include "tests/unit/gpu/cuda/sequence_pair.h"
 
 #include <stdio.h>
@@ -50,8 +50,8 @@ static void put_pages(struct sequence_pair *s)
 
     s->slots = need(n_chunks(s), sizeof(*s->slots));
     for (uint32_t i = 0; i < n_chunks(s); i++)
-        s->slots[i] = gpu_fixture_put(s->end, fill, bytes);
-    s->payloads = gpu_fixture_put(s->end, s->slots, n_chunks(s) * sizeof(*s->slots));
+        s->slots[i] = gpu_fixture_put(s->gpu, fill, bytes);
+    s->payloads = gpu_fixture_put(s->gpu, s->slots, n_chunks(s) * sizeof(*s->slots));
     free(fill);
 }
 
@@ -59,7 +59,7 @@ static void put_pages(struct sequence_pair *s)
 static void put_sequence(struct sequence_pair *s)
 {
     size_t tail = (size_t) s->shape.n_kv_heads * s->shape.tail_rows * s->shape.d * sizeof(uint16_t);
-    struct gpu_fixture *d = s->end;
+    struct gpu_fixture *d = s->gpu;
     uint32_t zero = 0;
 
     assert(chunk_work_init(&s->work, &s->memory.table.geometry, s->layout.shard) == 0);
@@ -94,7 +94,7 @@ void sequence_pair_init(struct sequence_pair *s, struct gpu_fixture *d,
     };
     uint32_t zeros[4] = {0};
 
-    *s = (struct sequence_pair){.shape = *shape, .end = d};
+    *s = (struct sequence_pair){.shape = *shape, .gpu = d};
     memory_table_init(&s->memory, &o);
     assert(page_layout_init(&s->layout, &s->memory.table, (struct shard){0, shape->n_kv_heads}) == 0);
     s->table = gpu_fixture_put_table(d, &s->layout);
@@ -106,7 +106,7 @@ void sequence_pair_init(struct sequence_pair *s, struct gpu_fixture *d,
 void sequence_pair_init_beside(struct sequence_pair *s, const struct sequence_pair *first, uint32_t tail_rows)
 {
     *s = (struct sequence_pair){
-        .shape = first->shape, .end = first->end, .memory = first->memory, .is_beside = true};
+        .shape = first->shape, .gpu = first->gpu, .memory = first->memory, .is_beside = true};
     s->shape.tail_rows = tail_rows;
     assert(page_layout_init(&s->layout, &first->memory.table, first->layout.shard) == 0);
     s->table = first->table;
@@ -241,7 +241,7 @@ void sequence_pair_draw(struct sequence_pair *s, uint32_t n_new, int n_pack, str
     assert(s->length + n_new <= s->shape.tokens_max);
     for (unsigned side = SIDE_K; side <= SIDE_V && n > 0; side++) {
         draw(s, n, s->x[side] + s->length * row_floats(s), as_dtype);
-        gpu_fixture_set(s->end, s->new_rows[side], as_dtype, bytes);
+        gpu_fixture_set(s->gpu, s->new_rows[side], as_dtype, bytes);
     }
     free(as_dtype);
     if (n_pack < 0)
@@ -266,7 +266,7 @@ void sequence_pair_append(struct sequence_pair *s, uint32_t n_new, int n_pack, c
     struct launch_append a;
 
     sequence_pair_draw(s, n_new, n_pack, &a);
-    gpu_fixture_ok(s->end, cuda_append(s->end->kernels, &s->layout, &a, 1, stream, &s->end->e));
+    gpu_fixture_ok(s->gpu, cuda_append(s->gpu->kernels, &s->layout, &a, 1, stream, &s->gpu->e));
     sequence_pair_append_on_cpu(s, &a);
 }
 
@@ -284,7 +284,7 @@ static bool compare_tails(struct sequence_pair *s)
     bool same = true;
 
     for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
-        gpu_fixture_get(s->end, got, (cu_ptr) (uintptr_t) (side ? s->mirror.exact_v : s->mirror.exact_k),
+        gpu_fixture_get(s->gpu, got, (cu_ptr) (uintptr_t) (side ? s->mirror.exact_v : s->mirror.exact_k),
                         bytes);
         for (uint32_t h = 0; h < s->shape.n_kv_heads; h++)
             same = same &&
@@ -301,7 +301,7 @@ static bool compare_pages(struct sequence_pair *s)
     bool same = true;
 
     for (uint32_t i = 0; i < n_chunks(s); i++) {
-        gpu_fixture_get(s->end, got, s->slots[i], payload_bytes(s, i));
+        gpu_fixture_get(s->gpu, got, s->slots[i], payload_bytes(s, i));
         for (size_t at = 0; i >= s->n_packed && at < payload_bytes(s, i); at++)
             same = same && got[at] == UNTOUCHED;
         same = same && (i >= s->n_packed || memcmp(got, s->pages[i], payload_bytes(s, i)) == 0);
@@ -316,8 +316,8 @@ bool sequence_pair_compare(struct sequence_pair *s)
     struct device_seq got;
     bool same;
 
-    gpu_fixture_get(s->end, &got, s->seq, sizeof(got));
-    gpu_fixture_get(s->end, saturated, s->saturated, sizeof(saturated));
+    gpu_fixture_get(s->gpu, &got, s->seq, sizeof(got));
+    gpu_fixture_get(s->gpu, saturated, s->saturated, sizeof(saturated));
     same = memcmp(&got, &s->mirror, sizeof(got)) == 0 || differs("lengths and the host's mirror");
     same = ((got.n_pages == s->n_packed && CHUNK_TOKENS * got.n_pages + got.n_exact == s->length) ||
             differs("lengths")) &&
@@ -336,7 +336,7 @@ bool sequence_pair_compare(struct sequence_pair *s)
 bool sequence_pair_compare_reading(struct sequence_pair *s, enum side side, uint32_t first, uint32_t n)
 {
     size_t bytes = n * row_floats(s) * sizeof(float);
-    float *want = need(bytes, 1), *got = need(bytes, 1);
+    float *expected = need(bytes, 1), *got = need(bytes, 1);
     struct launch_read r = {
         .table = (const struct device_table *) (uintptr_t) s->table,
         .seq = (const struct device_seq *) (uintptr_t) s->seq,
@@ -345,17 +345,17 @@ bool sequence_pair_compare_reading(struct sequence_pair *s, enum side side, uint
         .first = first,
         .n = n,
     };
-    cu_ptr out = gpu_fixture_put(s->end, NULL, bytes + 1);
+    cu_ptr out = gpu_fixture_put(s->gpu, NULL, bytes + 1);
     bool same;
 
     r.out = (float *) (uintptr_t) out;
-    gpu_fixture_ok(s->end, cuda_read(s->end->kernels, &s->layout, &r, NULL, &s->end->e));
-    gpu_fixture_get(s->end, got, out, bytes);
-    sequence_pair_read_on_cpu(s, side, first, n, want);
-    same = memcmp(want, got, bytes) == 0;
+    gpu_fixture_ok(s->gpu, cuda_read(s->gpu->kernels, &s->layout, &r, NULL, &s->gpu->e));
+    gpu_fixture_get(s->gpu, got, out, bytes);
+    sequence_pair_read_on_cpu(s, side, first, n, expected);
+    same = memcmp(expected, got, bytes) == 0;
     if (!same)
         printf("    reading side %d, %u from %u of %u: not the same\n", side, n, first, s->length);
-    free(want);
+    free(expected);
     free(got);
     return same;
 }

@@ -30,7 +30,7 @@ struct sequence_pair {
     struct encode_counts own_counts[2], *counts; /* by side; counts: shared by sequences of one table */
     struct chunk_work work;
     /* in GPU memory */
-    struct gpu_fixture *end;
+    struct gpu_fixture *gpu;
     cu_ptr table, seq, flag, saturated, payloads, new_rows[2];
     cu_ptr *slots;            /* [chunks] */
     struct device_seq mirror; /* the host's copy of the lengths */
@@ -39,8 +39,8 @@ struct sequence_pair {
 
 void sequence_pair_init(struct sequence_pair *s, struct gpu_fixture *d,
                         const struct sequence_pair_shape *shape);
-/* Another sequence with the table of @first and a tail of @tail_rows rows; for launches that append to
- * both. */
+/* Another sequence with the table of @first and a tail of @tail_rows
+ * rows; for launches that append to both. */
 void sequence_pair_init_beside(struct sequence_pair *s, const struct sequence_pair *first,
                                uint32_t tail_rows);
 void sequence_pair_deinit(struct sequence_pair *s);
@@ -54,7 +54,7 @@ void sequence_pair_append(struct sequence_pair *s, uint32_t n_new, int n_pack, c
 void sequence_pair_draw(struct sequence_pair *s, uint32_t n_new, int n_pack, struct launch_append *ret);
 void sequence_pair_append_on_cpu(struct sequence_pair *s, const struct launch_append *a);
 
-/* Whether lengths, tail, pages and counts have the same bits on both sides. Prints what differs. */
+/* Whether lengths, tail, pages and counts have the same bits on both sides. Prints each difference. */
 bool sequence_pair_compare(struct sequence_pair *s);
 
 /* Rows of one side as kvc_seq_read() returns them, [n][n_kv_heads][d]. */

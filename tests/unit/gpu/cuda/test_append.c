@@ -24,9 +24,8 @@ static struct gpu_fixture *open_end(void)
     return &d;
 }
 
-/*
- * Two whole chunks, a sink or none, and a tail, read back in pieces that end inside chunks, sinks and tail.
- */
+/* Two whole chunks, a sink or none, and a tail, read back in pieces that
+ * end inside chunks, sinks and tail. */
 static void check(const struct sequence_pair_shape *shape)
 {
     struct sequence_pair_shape all = *shape;
@@ -149,7 +148,7 @@ static uint32_t faults_of(const struct sequence_pair *s)
 {
     uint32_t faults;
 
-    gpu_fixture_get(s->end, &faults, s->flag, sizeof(faults));
+    gpu_fixture_get(s->gpu, &faults, s->flag, sizeof(faults));
     return faults;
 }
 
@@ -258,15 +257,15 @@ static void append_to_several(struct sequence_pair s[SEVERAL], const uint32_t n_
             all = one[i];
         all.items[i] = one[i].items[0];
     }
-    gpu_fixture_ok(s[0].end, cuda_append(s[0].end->kernels, &s[0].layout, &all, SEVERAL, NULL, &s[0].end->e));
+    gpu_fixture_ok(s[0].gpu, cuda_append(s[0].gpu->kernels, &s[0].layout, &all, SEVERAL, NULL, &s[0].gpu->e));
     for (unsigned i = 0; i < SEVERAL; i++)
         if (i != leave_out)
             sequence_pair_append_on_cpu(&s[i], &one[i]);
 }
 
-/* Sequences of all lengths in one launch. Some get no token, some one, some more than a block stores; some
- * pack one chunk or two, in the middle or at the ends; tails move to the front. Each has the same bits as
- * alone. */
+/* Sequences of all lengths in one launch. Some get no token, some one, some more than a
+ * block stores; some pack one chunk or two, in the middle or at the ends; tails move to the
+ * front. Each has the same bits as alone. */
 static void test_several(void)
 {
     static const uint32_t rounds[][SEVERAL] = {
@@ -303,8 +302,8 @@ static void test_several(void)
     CU_ASSERT_TRUE(gpu_fixture_deinit(d));
 }
 
-/* If memory of one sequence is missing, only that sequence gets a fault and stores nothing; the others
- * store everything. */
+/* If memory of one sequence is missing, only that sequence gets a fault and stores
+ * nothing; the others store everything. */
 static void test_no_room_for_one(void)
 {
     static const uint32_t prompts[SEVERAL] = {127, 127, 127, 127, 127}, pieces[SEVERAL] = {1, 200, 1, 70, 1};
@@ -347,16 +346,16 @@ static void put_attention(const struct sequence_pair *s, const float *q, struct 
         .layer = SEQUENCE_PAIR_LAYER,
         .n_splits = SPLITS,
         .n_q = 1,
-        .partials = (float *) (uintptr_t) gpu_fixture_put(s->end, NULL, partials),
+        .partials = (float *) (uintptr_t) gpu_fixture_put(s->gpu, NULL, partials),
         .items = {{.seq = (const struct device_seq *) (uintptr_t) s->seq,
                    .n_q = 1,
-                   .q = (const float *) (uintptr_t) gpu_fixture_put(s->end, q, row),
-                   .out = (float *) (uintptr_t) gpu_fixture_put(s->end, NULL, row)}},
+                   .q = (const float *) (uintptr_t) gpu_fixture_put(s->gpu, q, row),
+                   .out = (float *) (uintptr_t) gpu_fixture_put(s->gpu, NULL, row)}},
     };
 }
 
-/* Whether the attention of the newest token agrees with that of the CPU's pages, within the tolerance of
- * kernel_attend_check.h. */
+/* Whether the attention of the newest token agrees with that of the CPU's pages, within the
+ * tolerance of kernel_attend_check.h. */
 static bool attends(struct sequence_pair *s, const float *q, const struct launch_attend *launch_args)
 {
     uint32_t d = s->shape.d, group = s->shape.group, packed = s->n_packed * CHUNK_TOKENS;
@@ -365,7 +364,7 @@ static bool attends(struct sequence_pair *s, const float *q, const struct launch
     bool ok = true;
 
     assert(got);
-    gpu_fixture_get(s->end, got, (cu_ptr) (uintptr_t) launch_args->items[0].out, floats * sizeof(*got));
+    gpu_fixture_get(s->gpu, got, (cu_ptr) (uintptr_t) launch_args->items[0].out, floats * sizeof(*got));
     for (uint32_t head = 0; head < s->shape.n_kv_heads; head++) {
         size_t first = ((size_t) head * s->shape.tokens_max + packed) * d;
         const struct attend_args a = {

@@ -86,8 +86,8 @@ static void test_groups(void)
               2);
 }
 
-/* V predicted from all heads of the layer: small ranks, so that their sum stays within the limit of the
- * kernels. */
+/* V predicted from all heads of the layer: small ranks, so that their sum
+ * stays within the limit of the kernels. */
 static void test_layer_prediction(void)
 {
     check(&(struct attend_shape){.d = 32,
@@ -161,8 +161,8 @@ static void test_every_kernel(void)
     }
 }
 
-/* Many queries: every d and RoPE, tiles that end inside, groups that leave rows unused, with and without
- * sinks. */
+/* Many queries: every d and RoPE, tiles that end inside, groups that leave
+ * rows unused, with and without sinks. */
 static void test_queries(void)
 {
     static const uint32_t dims[] = {32, 80, 128, 256}, groups[] = {1, 3, 5, 16};
@@ -187,8 +187,8 @@ static void test_queries(void)
                 1 + n % 2);
 }
 
-/* More queries than exact rows: the first ones are inside packed pages and see only earlier positions,
- * sinks included. */
+/* More queries than exact rows: the first ones are inside packed pages and see only
+ * earlier positions, sinks included. */
 static void test_queries_inside_pages(void)
 {
     static const size_t exact[] = {20, 1, 0}, from_page[] = {2, 62, 64}, windows[] = {0, 1, 64, 65, 100};

@@ -3,11 +3,13 @@
  * written out (tests/cuda_on_cpu/backend/pairs.h), against attention in binary64 over the same pages.
  *
  * Tolerance: that of kernel_attend_check.h, with more roundings:
+ *
  *     0      the key as it is computed; already counted there
  *     1      cosines and sines of its rotation
  *     1/2    one of the two products
  *     1      their sum
- *     2      cosines and factors of the mean, where it is no larger than what is added to it
+ *     2      cosines and factors of the mean, where the mean is no larger than what the codes add to it
+ *
  * Elsewhere the part of the mean is three products of numbers with 22 bits each: two roundings by 2^-24 and
  * a product that is left out, below 2^-24, less than the oracle allows for sums. Weights are 16 bits of the
  * largest of 128.
@@ -47,8 +49,8 @@ static void check(const struct attend_shape *shape, uint32_t n_splits)
     CU_ASSERT_TRUE(taken(shape, n_splits, SMALLEST));
 }
 
-/* Everything that the kernels distinguish: odd numbers of pages, more of them than are in flight, widths,
- * rows. */
+/* Everything that the kernels distinguish: odd numbers of pages, more of
+ * them than are in flight, widths, rows. */
 static void test_shapes(void)
 {
     static const struct {

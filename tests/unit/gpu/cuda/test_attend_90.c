@@ -9,7 +9,8 @@
  *     1              cosines and sines of its rotation
  *     1/2            one of the two products
  *     1              their sum
- *     2              cosines and factors of the mean, where it is no larger than what is added to it
+ *     2              cosines and factors of the mean, where the mean is no larger than what the
+ *                    codes add to it
  */
 #include <string.h>
 
@@ -156,8 +157,8 @@ static void test_splits_and_windows(void)
                   splits);
 }
 
-/* More pages than the ring has stages, than a phase is advanced over (48), and than addresses are fetched
- * at once. */
+/* More pages than the ring has stages, than a phase is advanced over (48), and
+ * than addresses are fetched at once. */
 static void test_many_pages(void)
 {
     check(&(struct attend_shape){.d = 64,

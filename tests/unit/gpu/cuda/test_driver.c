@@ -1,6 +1,5 @@
-/*
- * Finding a driver and a device, and the sentences if there is none. The environment controls the stand-in.
- */
+/* Finding a driver and a device, and the sentences if there is none. The
+ * environment controls the stand-in. */
 #include "gpu/cuda/driver.h"
 
 #include <errno.h>

@@ -3,10 +3,12 @@
  * binary16 keys and values: a baseline that left out work would make packed attention look better.
  *
  * Tolerance. Queries of about 1 per coordinate times scale, and weights below 1, are rounded to binary16,
- * by 2^-12 of themselves in the mean:
- *     scores of about 1 move by          2^-12
- *     weights move by that and by their own rounding
- *     the output, an average of numbers of about 1, moves by less than 3 x 2^-12 in the mean
+ * by 2^-12 of themselves in the mean. They move
+ *
+ *     2^-12         scores of about 1
+ *     2 x 2^-12     weights: by the scores, and by their own rounding
+ *     3 x 2^-12     the output, an average of numbers of about 1: less than this in the mean
+ *
  * The largest of thousands of coordinates is compared: four times that. Leaving out one key of 200 would
  * move it by 5e-3, and most tests have fewer keys.
  */

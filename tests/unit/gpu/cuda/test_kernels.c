@@ -1,8 +1,8 @@
 /*
  * gpu/cuda/kernels.c: attention through the driver, by the kernel that a launch picks for the GPU, by the
- * one that it picks for older GPUs, and by general kernels. On the stand-in there is one shape of each,
- * because test_attend.c, test_attend_80.c and test_attend_90.c run the kernels on the CPU in all shapes. On
- * a GPU there are all shapes that differ in what kernels do.
+ * kernel that it picks for older GPUs, and by general kernels. The stand-in runs one shape of each, because
+ * test_attend.c, test_attend_80.c and test_attend_90.c run the kernels on the CPU in all shapes. A GPU runs
+ * all shapes that make a difference to the kernels.
  */
 #include <stdlib.h>
 
@@ -22,17 +22,17 @@ enum { COMPUTES = sizeof(computes) / sizeof(computes[0]) };
 static cu_ptr put_sequence(const struct page_layout *l, const struct device_seq *seq)
 {
     size_t tail = (size_t) l->shard.n_heads * seq->exact_ld * l->table->geometry.d * sizeof(uint16_t);
-    struct device_seq there = *seq;
+    struct device_seq on_gpu = *seq;
     cu_ptr *pages = calloc(seq->n_pages + 1, sizeof(*pages)), at;
 
     assert(pages);
     for (uint32_t i = 0; i < seq->n_pages; i++)
         pages[i] = gpu_fixture_put(&gpu, seq->payloads[i], l->payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST]);
-    there.payloads =
+    on_gpu.payloads =
         (uint8_t *const *) (uintptr_t) gpu_fixture_put(&gpu, pages, (seq->n_pages + 1) * sizeof(*pages));
-    there.exact_k = (uint16_t *) (uintptr_t) gpu_fixture_put(&gpu, seq->exact_k, tail);
-    there.exact_v = (uint16_t *) (uintptr_t) gpu_fixture_put(&gpu, seq->exact_v, tail);
-    at = gpu_fixture_put(&gpu, &there, sizeof(there));
+    on_gpu.exact_k = (uint16_t *) (uintptr_t) gpu_fixture_put(&gpu, seq->exact_k, tail);
+    on_gpu.exact_v = (uint16_t *) (uintptr_t) gpu_fixture_put(&gpu, seq->exact_v, tail);
+    at = gpu_fixture_put(&gpu, &on_gpu, sizeof(on_gpu));
     free(pages);
     return at;
 }
@@ -45,25 +45,26 @@ static bool launch(const struct page_layout *l, const struct launch_attend *a, u
     const struct geometry *g = &l->table->geometry;
     size_t row = (size_t) l->shard.n_heads * geometry_group(g) * g->d * sizeof(float);
     size_t partial = LAUNCH_PARTIAL_FLOATS(device_table_columns_max(l), g->d) * sizeof(float);
-    struct launch_attend there = *a;
+    struct launch_attend on_gpu = *a;
 
     cuda_kernels_limit(gpu.kernels, (int) which);
-    there.table = (const struct device_table *) (uintptr_t) gpu_fixture_put_table(&gpu, l);
-    there.partials = (float *) (uintptr_t) gpu_fixture_put(&gpu, NULL,
-                                                           n_items * LAUNCH_TILES(geometry_group(g), a->n_q) *
-                                                               l->shard.n_heads * a->n_splits * partial);
+    on_gpu.table = (const struct device_table *) (uintptr_t) gpu_fixture_put_table(&gpu, l);
+    on_gpu.partials = (float *) (uintptr_t) gpu_fixture_put(
+        &gpu, NULL,
+        n_items * LAUNCH_TILES(geometry_group(g), a->n_q) * l->shard.n_heads * a->n_splits * partial);
     for (unsigned i = 0; i < n_items; i++) {
-        there.items[i].seq = (const struct device_seq *) (uintptr_t) put_sequence(l, a->items[i].seq);
-        there.items[i].q = (const float *) (uintptr_t) gpu_fixture_put(&gpu, a->items[i].q, a->n_q * row);
-        there.items[i].out = (float *) (uintptr_t) gpu_fixture_put(&gpu, a->items[i].out, a->n_q * row);
+        on_gpu.items[i].seq = (const struct device_seq *) (uintptr_t) put_sequence(l, a->items[i].seq);
+        on_gpu.items[i].q = (const float *) (uintptr_t) gpu_fixture_put(&gpu, a->items[i].q, a->n_q * row);
+        on_gpu.items[i].out = (float *) (uintptr_t) gpu_fixture_put(&gpu, a->items[i].out, a->n_q * row);
     }
-    gpu_fixture_ok(&gpu, cuda_attend(gpu.kernels, l, &there, n_items, NULL, &gpu.e));
+    gpu_fixture_ok(&gpu, cuda_attend(gpu.kernels, l, &on_gpu, n_items, NULL, &gpu.e));
     for (unsigned i = 0; i < n_items; i++)
-        gpu_fixture_get(&gpu, a->items[i].out, (cu_ptr) (uintptr_t) there.items[i].out, a->n_q * row);
+        gpu_fixture_get(&gpu, a->items[i].out, (cu_ptr) (uintptr_t) on_gpu.items[i].out, a->n_q * row);
     return true;
 }
 
-/* Of any of the kernels: those for compute capability 9.0 round most (test_attend_90.c). */
+/* The number of roundings for all kernels: the kernels for compute capability 9.0
+ * round most (test_attend_90.c). */
 static double roundings(uint32_t d)
 {
     return 3 + (d / 16.0 + 1) / 2 - 1 + 2.5 + 2;

@@ -36,8 +36,8 @@ enum {
     TAIL_ROWS = N_TOKENS + 1
 }; /* the last chunk is not packed yet */
 
-/* What both processes know: made before fork(). */
-struct scene {
+/* The input of both processes, made before fork(). */
+struct input {
     struct memory_table memory;
     struct page_layout layout;
     float *x[2];        /* [N_TOKENS][N_KV][DIM], the same in every layer */
@@ -56,7 +56,7 @@ static float *draw(size_t n)
     return x;
 }
 
-static void scene_init(struct scene *s)
+static void input_init(struct input *s)
 {
     struct memory_table_options o = {.geometry =
                                          memory_table_geometry(N_LAYERS, N_KV * GROUP, N_KV, DIM, DIM),
@@ -83,7 +83,7 @@ static void scene_init(struct scene *s)
                         : s->layout.slot_bytes[PAGE_REST];
 }
 
-static void scene_deinit(struct scene *s)
+static void input_deinit(struct input *s)
 {
     free(s->x[SIDE_K]);
     free(s->x[SIDE_V]);
@@ -94,7 +94,7 @@ static void scene_deinit(struct scene *s)
     memory_table_deinit(&s->memory);
 }
 
-static size_t payload_at(const struct scene *s, size_t page)
+static size_t payload_at(const struct input *s, size_t page)
 {
     return page * s->slot_bytes + PAGE_HEADER_BYTES;
 }
@@ -103,7 +103,7 @@ static size_t payload_at(const struct scene *s, size_t page)
 
 /* Appends all tokens to a sequence whose pages are written in the extent, and one more token, before which
  * chunks are packed. */
-static bool write_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
+static bool write_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct input *s,
                         uint32_t ret_crc[N_PAGES])
 {
     size_t tail = (size_t) N_KV * TAIL_ROWS * DIM * sizeof(uint16_t),
@@ -149,7 +149,7 @@ static bool write_pages(struct gpu_fixture *d, struct cuda_extent *x, const stru
 /* ---- reader ---- */
 
 /* Packs one page as the CPU does. */
-static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, struct chunk_work *w)
+static void pack_on_cpu(const struct input *s, size_t page, uint8_t *payload, struct chunk_work *w)
 {
     struct encode_counts counts = {0};
     float x[CHUNK_TOKENS * DIM];
@@ -173,7 +173,7 @@ static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, st
 }
 
 /* Compares the pages and their checksums with what the CPU packs from the same vectors. */
-static bool compare_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
+static bool compare_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct input *s,
                           const uint32_t crc[N_PAGES], uint8_t *pages[N_PAGES])
 {
     struct chunk_work w;
@@ -182,21 +182,21 @@ static bool compare_pages(struct gpu_fixture *d, struct cuda_extent *x, const st
     assert(chunk_work_init(&w, &s->memory.table.geometry, s->layout.shard) == 0);
     for (size_t i = 0; i < N_PAGES; i++) {
         size_t bytes = s->layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST];
-        uint8_t *want = calloc(1, bytes);
+        uint8_t *expected = calloc(1, bytes);
 
         pages[i] = malloc(bytes);
-        assert(want && pages[i]);
+        assert(expected && pages[i]);
         same = cuda_extent_read(x, payload_at(s, i), pages[i], bytes, &d->e) == 0 && same;
-        pack_on_cpu(s, i, want, &w);
-        same = memcmp(want, pages[i], bytes) == 0 && crc32c(want, bytes) == crc[i] && same;
-        free(want);
+        pack_on_cpu(s, i, expected, &w);
+        same = memcmp(expected, pages[i], bytes) == 0 && crc32c(expected, bytes) == crc[i] && same;
+        free(expected);
     }
     chunk_work_deinit(&w);
     return same;
 }
 
 /* One query over the mapped pages. Returns its error relative to the tolerance of attend_oracle.c. */
-static bool attend_to_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct scene *s,
+static bool attend_to_pages(struct gpu_fixture *d, struct cuda_extent *x, const struct input *s,
                             uint8_t *const pages[N_PAGES])
 {
     size_t floats = (size_t) N_KV * GROUP * DIM, n_splits = 2,
@@ -259,7 +259,7 @@ static bool attend_to_pages(struct gpu_fixture *d, struct cuda_extent *x, const 
 }
 
 /* The reading process, once it has the descriptor. Exits with the number of the failed step; 0: none. */
-static void reader_main(int socket, const struct scene *s)
+static void reader_main(int socket, const struct input *s)
 {
     uint32_t crc[N_PAGES];
     char control[CMSG_SPACE(sizeof(int))];
@@ -304,7 +304,7 @@ static void send_fd(int socket, int fd, uint32_t crc[N_PAGES])
 
 static void test_one_writes_another_reads(void)
 {
-    struct scene s;
+    struct input s;
     struct gpu_fixture d;
     struct cuda_extent *x;
     _cleanup_(closep) int fd = -1;
@@ -312,7 +312,7 @@ static void test_one_writes_another_reads(void)
     uint32_t crc[N_PAGES];
     pid_t reader;
 
-    scene_init(&s);
+    input_init(&s);
     CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
     reader = fork(); /* before a driver is opened: it does not survive fork() */
     if (reader == 0)
@@ -329,18 +329,18 @@ static void test_one_writes_another_reads(void)
     CU_ASSERT_EQUAL(WEXITSTATUS(status), 0);
     (void) close(sockets[0]);
     (void) close(sockets[1]);
-    scene_deinit(&s);
+    input_deinit(&s);
 }
 
 /* A kernel that cannot be loaded or launched: an errno and a sentence, and everything can still be closed. */
 static void test_failing_launches(void)
 {
     static const char *const calls[] = {"cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"};
-    struct scene s;
+    struct input s;
 
     if (getenv("TEST_GPU"))
         return;
-    scene_init(&s);
+    input_init(&s);
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         struct gpu_fixture d;
         char setting[96];
@@ -365,11 +365,11 @@ static void test_failing_launches(void)
         CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
         CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
     }
-    scene_deinit(&s);
+    input_deinit(&s);
 }
 
-/* The newest kernel of the device that takes the table and the call is chosen; a general one if there is
- * none. */
+/* The newest kernel of the device that takes the table and the call is
+ * chosen; a general one if there is none. */
 static void test_choice_of_kernel(void)
 {
     static const struct {
@@ -377,7 +377,7 @@ static void test_choice_of_kernel(void)
         uint32_t dim, group;
         enum prediction v_from;
         unsigned n_q;
-        const char *want;
+        const char *expected;
         unsigned n_blocks;
     } cases[] = {
         {"90", 64, 3, PREDICT_HEAD, 1, "kvc_attend90_64_rows_8", 3},
@@ -407,7 +407,7 @@ static void test_choice_of_kernel(void)
         assert(page_layout_init(&layout, &memory.table, (struct shard){0, N_KV}) == 0);
         CU_ASSERT_EQUAL(setenv("STANDIN_COMPUTE", cases[i].compute, 1), 0);
         CU_ASSERT_TRUE(gpu_fixture_init(&d, EXTENT_BYTES));
-        CU_ASSERT_STRING_EQUAL(cuda_attend_name(d.kernels, &layout, cases[i].n_q), cases[i].want);
+        CU_ASSERT_STRING_EQUAL(cuda_attend_name(d.kernels, &layout, cases[i].n_q), cases[i].expected);
         CU_ASSERT_EQUAL(cuda_attend_blocks(d.kernels, &layout, cases[i].n_q), cases[i].n_blocks);
         CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
         page_layout_deinit(&layout);

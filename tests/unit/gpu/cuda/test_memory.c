@@ -6,26 +6,26 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cuda/gpu_fixture.h"
 
-/* Also more words than one launch takes; the words before and behind stay. */
+/* Writes up to more words than one launch takes; the words before and behind are unchanged. */
 static void test_write_words(void)
 {
     static const size_t words[] = {0, 1, 5, LAUNCH_WRITE_WORDS_MAX, LAUNCH_WRITE_WORDS_MAX + 1, 1000};
-    uint32_t from[1000], got[1002], want[1002];
+    uint32_t from[1000], got[1002], expected[1002];
     struct gpu_fixture d;
 
     CU_ASSERT_TRUE_FATAL(gpu_fixture_init(&d, 1));
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         cu_ptr at;
 
-        memset(want, 0xa5, sizeof(want));
-        at = gpu_fixture_put(&d, want, sizeof(want));
+        memset(expected, 0xa5, sizeof(expected));
+        at = gpu_fixture_put(&d, expected, sizeof(expected));
         for (size_t x = 0; x < words[i]; x++)
-            want[1 + x] = from[x] = (uint32_t) test_rand();
+            expected[1 + x] = from[x] = (uint32_t) test_rand();
         gpu_fixture_ok(&d, cuda_write_words(d.kernels, at + sizeof(uint32_t), from,
                                             words[i] * sizeof(uint32_t), NULL, &d.e));
         memset(from, 0, sizeof(from)); /* the source may be freed at once */
         gpu_fixture_get(&d, got, at, sizeof(got));
-        CU_ASSERT_EQUAL(memcmp(want, got, sizeof(got)), 0);
+        CU_ASSERT_EQUAL(memcmp(expected, got, sizeof(got)), 0);
     }
     CU_ASSERT_TRUE(gpu_fixture_deinit(&d));
 }
