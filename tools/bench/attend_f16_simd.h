@@ -1,6 +1,6 @@
 /*
- * The binary16 baseline for any vector width, included once by each
- * attend_f16_<isa>.c, which before it defines
+ * The binary16 baseline for any vector width. Each attend_f16_<isa>.c defines these names and includes this
+ * file once:
  *
  *     vec, VEC_LANES, VEC_BLOCK          a vector of binary32; vectors of a tile of four rows
  *     vec_load, vec_store, vec_set1, vec_fma
