@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/splitmix64.h"
 #include "client/connection/client.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
@@ -187,9 +188,7 @@ static float number(uint64_t text, uint64_t place, uint64_t position, uint64_t i
     double sum = 0;
 
     for (unsigned n = 0; n < 4; n++) {
-        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-        x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-        x ^= x >> 31;
+        x = splitmix64_mix(x);
         sum += (double) (x >> 11) * 0x1p-53;
     }
     return (float) ((sum - 2.0) * 1.7320508075688772);
