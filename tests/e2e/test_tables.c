@@ -361,14 +361,14 @@ static void test_misses_are_counted_by_reason(void)
 
 static void test_no_table_and_wrong_geometry(void)
 {
-    uint8_t nobody[32] = {1};
+    uint8_t unknown_model[32] = {1};
     struct geometry other;
     struct raw_model m;
     int fd;
 
     raw_start(DAEMON_BY_FD, NULL);
     fd = raw_open(raw_daemon.socket);
-    CU_ASSERT_EQUAL(raw_open_model(fd, &raw_geometry, nobody, &m), -ENODATA);
+    CU_ASSERT_EQUAL(raw_open_model(fd, &raw_geometry, unknown_model, &m), -ENODATA);
     other = raw_geometry;
     other.n_layers++;
     CU_ASSERT_EQUAL(raw_open_model(fd, &other, random_table_model_digest, &m), -EINVAL);
