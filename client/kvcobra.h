@@ -1,6 +1,6 @@
 /*
  * libkvcobra: a compressed, shared key-value cache for language models. This header is for inference engines;
- * kvcobra-operator.h is for programs that manage kvcobrad.
+ * kvcobra-gpu.h adds the calls of clients on a GPU; kvcobra-operator.h is for programs that manage kvcobrad.
  *
  * A client is a connection to kvcobrad, or works without one (embedded). A model binds the client to the
  * geometry of one language model and to its active allocation table. A sequence is one growing text. The
@@ -8,8 +8,8 @@
  * them for other clients. A new sequence can start from chunks that other clients published.
  *
  * Threads: a client, its models and its sequences are used by one thread at a time; use one client per
- * thread. After fork() the child's calls return -ECHILD. The library never prints, exits, logs, starts
- * threads or changes signal handlers.
+ * thread. After fork() the child's calls return -ECHILD. The library never prints, exits, logs or changes
+ * signal handlers, and starts threads in kvc_client_set_threads() only.
  *
  * Errors: on success a call returns 0, or a positive outcome that its comment lists. On failure it returns
  * -errno, and kvc_last_error() returns the sentence that explains it. Outputs named ret_* are written on
@@ -51,6 +51,7 @@ extern "C" {
 #define KVC_RECENT_TOKENS 64            /* newest tokens that stay exact */
 #define KVC_APPEND_TOKENS_MAX (1 << 20) /* tokens in one append */
 #define KVC_SALT_BYTES_MAX 1024
+#define KVC_ROPE_FREQ_MAX 128 /* RoPE frequencies of the largest head: head_dim / 2 */
 
 typedef struct kvc_client kvc_client;
 typedef struct kvc_model kvc_model;
@@ -58,6 +59,9 @@ typedef struct kvc_seq kvc_seq;
 
 enum kvc_dtype { KVC_F32 = 0, KVC_F16 = 1, KVC_BF16 = 2 };
 enum kvc_side { KVC_K = 0, KVC_V = 1 };
+enum kvc_keys { KVC_KEYS_BEFORE_ROPE = 0, KVC_KEYS_AFTER_ROPE = 1 };
+/* The two dimensions that RoPE rotates together: (i, i + n_rot/2), or (2 i, 2 i + 1) */
+enum kvc_pairs { KVC_PAIRS_HALF_SPLIT = 0, KVC_PAIRS_INTERLEAVED = 1 };
 
 /* The version of the running library, such as "0.1.0". It may be newer than that of the header. */
 KVC_EXPORT const char *kvc_version(void);
@@ -120,84 +124,27 @@ typedef struct kvc_executor {
  * kvc_client_set_executor() - run attention on threads of the caller
  * @x: copied; NULL = the calling thread alone, which is also the initial state
  *
- * The library divides attention into tasks by KV head, by sequence of a batch and by range of pages of a long
- * sequence, and merges their results in a fixed order. A different number of workers may change the last bits
- * of a result. No task runs after the call that started it has returned.
+ * kvc_client_set_threads() needs no code of the caller. The library divides attention into tasks by KV head,
+ * by sequence of a batch and by range of pages of a long sequence, and merges their results in a fixed order;
+ * it divides packing and kvc_seq_read_blocks() by layer and head. A different number of workers may change
+ * the last bits of a result of attention. No task runs after the call that started it has returned.
  *
  * Return: 0; -EINVAL: n_workers is out of range, or run is NULL; -EOPNOTSUPP: this client is on a GPU, where
  * attention does not use threads.
  */
 KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
 
-typedef struct kvc_gpu_options {
-    size_t struct_bytes; /* sizeof(kvc_gpu_options) */
-    /* "GPU-8-4-4-4-12" or "MIG-...", as "nvidia-smi -L" prints it; NULL: the first device */
-    const char *uuid;
-    /* A CUstream (cudaStream_t) of the device's primary context; NULL: the default stream. It must exist
-     * until the client is freed or kvc_client_set_stream() has replaced it. */
-    void *stream;
-} kvc_gpu_options;
-
 /**
- * kvc_client_set_gpu() - store this client's sequences in GPU memory
+ * kvc_client_set_threads() - run the work of long calls on @n threads that the library starts
+ * @n: 1..256, the calling thread included; 1 ends the threads, which is also the initial state
  *
- * Call it before kvc_client_connect() and before opening a model. From then on k, v, q and out of append,
- * attend and read are device pointers, and these calls return when their work is queued on the stream. This
- * call loads the CUDA driver: do not make it in a child of a process that has loaded the driver. Do not free
- * the client while its stream is being captured. After a failure the client still works on the CPU.
+ * Replaces an executor of the caller. The threads block all signals and sleep between calls. A child process
+ * after fork() has none of them.
  *
- * Return: 0, or
- *   -EOPNOTSUPP    no CUDA driver, or an old one, or this build has no kernels for the device
- *   -ENODEV        no such GPU
- *   -EINVAL        an option is not valid
- *   -EBUSY         the client is connected, has models or an executor, or is on a GPU already
- *   -ENOMEM, -EIO  errors of the driver
+ * Return: 0; -EINVAL: @n is out of range; -EAGAIN, -ENOMEM: no thread could be started, and nothing changed;
+ * -EOPNOTSUPP: this client is on a GPU.
  */
-KVC_EXPORT int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o);
-
-/* Waits for the work queued so far; later calls queue their work on @stream.
- * Return: 0; -EINVAL: the client has no GPU; -EBUSY: a stream is being captured; -EIO: the GPU is lost. */
-KVC_EXPORT int kvc_client_set_stream(kvc_client *c, void *stream);
-
-/**
- * kvc_client_synchronize() - wait for all queued work
- *
- * Return: 0, or
- *   -EINVAL  an input of a sequence was NaN or infinite. The sentence names the sequence, which cannot be
- *            published; results of attention to it must not be used
- *   -EBUSY   the stream is being captured
- *   -EIO     the GPU is lost for this process: every later call on this client fails; free the client
- */
-KVC_EXPORT int kvc_client_synchronize(kvc_client *c);
-
-/**
- * kvc_client_lend() - add external GPU memory to the daemon's pool on this client's GPU
- * @device_memory: one whole allocation by cudaMalloc() or cuMemAlloc() on that GPU
- * @bytes:         the size of an extent of the pool (kvcobrad's gpu-extent-bytes), a multiple of 2 MiB
- *
- * For engines that allocate all GPU memory themselves. This call sets the memory to zero, even if it then
- * fails. After success the memory holds pages of all clients of this user, and only this process keeps it
- * allocated. Do not free, write or read it before kvc_client_free() has returned, even if the daemon ends
- * first. When kvc_client_free() has returned, or this process has ended, clients get no new pages in it.
- *
- * Other processes may still use pages in it, however: if the memory is freed or written, or this process
- * ends, their reads return UNDEFINED data and no error is reported. End those clients first. (Their sequences
- * fail with -ESTALE only after a restart of the daemon.)
- *
- * After a restart of the daemon the memory is no longer in the pool, and this client cannot add it again.
- *
- * Return: 0, or
- *   -EINVAL           the memory does not meet the conditions above, or the client is not on a GPU
- *   -EEXIST           this memory was added before
- *   -ENOTCONN         no daemon. If this call lost the connection, the memory may be in the pool, and the
- *                     rules above apply
- *   -EOPNOTSUPP       kvcobrad is not configured to accept external memory (gpu-lend)
- *   -EDQUOT, -ENOSPC  the limit of this client, or of the pool, is reached
- *   -EBUSY            the stream is being captured
- *   -ESHUTDOWN        kvcobrad is draining
- *   -EIO              the GPU is lost
- */
-KVC_EXPORT int kvc_client_lend(kvc_client *c, void *device_memory, size_t bytes);
+KVC_EXPORT int kvc_client_set_threads(kvc_client *c, unsigned n);
 
 /* Frees the client, with its models and sequences that still exist. @c may be NULL. Return: NULL. */
 KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
@@ -221,10 +168,36 @@ typedef struct kvc_model_id {
     uint8_t model_digest[KVC_DIGEST_BYTES]; /* of all inputs that determine K and V: weights, RoPE, adapter */
     uint32_t first_kv_head;                 /* first KV head of this shard */
     uint32_t n_kv_heads_here;               /* KV heads of this shard; 0 = all heads */
+    uint32_t n_positions;                   /* longest sequence; 0 = 65536 */
+    uint32_t unused;                        /* 0 */
 } kvc_model_id;
 
 /**
+ * kvc_client_get_geometry() - the geometry of a model that the daemon has an active table for
+ * @model_digest: as in kvc_model_id, or an alias of it (kvc_model_alias())
+ * @ret_freq:     the frequencies; ret_geometry->rope_freq points there
+ *
+ * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL.
+ */
+KVC_EXPORT int kvc_client_get_geometry(kvc_client *c, const uint8_t model_digest[KVC_DIGEST_BYTES],
+                                       kvc_geometry *ret_geometry, double ret_freq[KVC_ROPE_FREQ_MAX]);
+
+/**
+ * kvc_table_geometry() - the model and the geometry that a table file is for
+ * @c:     only explains errors; need not be connected
+ * @bytes: [n_bytes] contents of the file; borrowed during the call
+ *
+ * Return: 0; -EBADMSG: not a valid table; -EINVAL.
+ */
+KVC_EXPORT int kvc_table_geometry(kvc_client *c, const void *bytes, size_t n_bytes,
+                                  uint8_t ret_model_digest[KVC_DIGEST_BYTES], kvc_geometry *ret_geometry,
+                                  double ret_freq[KVC_ROPE_FREQ_MAX]);
+
+/**
  * kvc_model_open() - open a model with the daemon's active table
+ *
+ * The geometry must be the table's. RoPE frequencies may differ by so little that no angle up to n_positions
+ * differs by 2^-8 radians; the table's frequencies are used.
  *
  * A new sequence uses the table that is active when it is created (or a canary: kvc_table_canary()), and
  * keeps it for life. On a GPU kvc_seq_new() checks the table, not this call.
@@ -303,24 +276,105 @@ KVC_EXPORT int kvc_model_report(kvc_model *m, const kvc_report_options *o);
  */
 KVC_EXPORT int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq);
 
+/* Flags of a sequence. */
+#define KVC_SEQ_PUBLISH_ALL 1u /* publish every full chunk: for callers with an exact cache of their own */
+#define KVC_SEQ_REPEATABLE 2u  /* attention depends neither on how a prompt was cut nor on a match */
+
+typedef struct kvc_seq_options {
+    size_t struct_bytes; /* sizeof(kvc_seq_options) */
+    const void *salt;    /* [salt_bytes] as in kvc_seq_new() */
+    size_t salt_bytes;
+    const uint8_t *table_digest; /* [KVC_DIGEST_BYTES] use this table; NULL = the active one or a canary */
+    uint32_t keys;               /* enum kvc_keys: of keys in append and read, and of queries in attend */
+    uint32_t pairs;              /* enum kvc_pairs: order of the dimensions of keys and queries */
+    uint32_t flags;              /* KVC_SEQ_* */
+    uint32_t unused;             /* 0 */
+} kvc_seq_options;
+
+/**
+ * kvc_seq_new_with() - create an empty sequence for an engine
+ * @o: NULL = all members 0, which is kvc_seq_new() without a salt
+ *
+ * Keys after RoPE: the position of a token is its index in the sequence. Keys are rotated back when they are
+ * appended, and rotated when they are read; queries of attend are after RoPE too.
+ *
+ * KVC_SEQ_PUBLISH_ALL: a full chunk is packed at the next append or commit, and a commit publishes it. Until
+ * then attend reads it exactly. Without this flag the newest 64 tokens stay private.
+ *
+ * KVC_SEQ_REPEATABLE: a query reads the sinks and its own chunk exactly, and all earlier chunks from codes,
+ * also within one append. So a cold run and a run that starts from a match compute the same attention, within
+ * rounding. Without this flag the queries of an append read all its keys exactly.
+ *
+ * Return: as kvc_seq_new(), or
+ *   -EINVAL      an option is not valid
+ *   -ENOENT      neither this client nor the daemon has the table @o->table_digest for this model
+ *   -ESTALE      that table takes no new sequences
+ *   -ENOTCONN    that table must be fetched, and there is no daemon
+ *   -EOPNOTSUPP  GPU: keys after RoPE, interleaved pairs and flags need a client on the CPU
+ */
+KVC_EXPORT int kvc_seq_new_with(kvc_model *m, const kvc_seq_options *o, kvc_seq **ret_seq);
+
 /* Frees the sequence and releases its pages. @s may be NULL. Return: NULL. */
 KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
+
+/**
+ * kvc_model_peek() - estimate how many leading tokens are published
+ * @o:     salt and table_digest of the sequence that would match; NULL = all members 0
+ * @ret_n: tokens of the leading chunks that the index has: a multiple of 64, at most @n_tokens
+ *
+ * Sends no message and leases nothing, so the pages may be gone when a sequence matches. Without a daemon
+ * *ret_n is 0.
+ *
+ * Return: 0; -EINVAL; -ENOMEM; -ENOENT: see kvc_seq_new_with().
+ */
+KVC_EXPORT int kvc_model_peek(kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens, size_t n_tokens,
+                              size_t *ret_n);
 
 /**
  * kvc_seq_match() - start an empty sequence from published chunks
  * @ret_n: number of tokens found: a multiple of 64, below @n_tokens; 0 is success too
  *
- * The sequence must have length 0. It holds leases on the pages until it drops them. Without a daemon, or if
- * the connection was just lost, the call returns 0 with *ret_n = 0.
+ * The sequence must be empty, or hold nothing but matched chunks; then the call looks for further ones, and
+ * *ret_n is the new length. The sequence holds leases on the pages until it drops them. Without a daemon, or
+ * if the connection was just lost, the call returns 0 and finds nothing.
  *
- * Return: 0; -EINVAL: the sequence is not empty, or an argument is not valid; -EAGAIN, -EDQUOT, -EMFILE,
- * -ENOMEM, -EPROTO and others: no page was leased; the sequence is empty and usable.
+ * A sequence that starts from a match has fewer exact newest tokens than others until 64 were appended.
+ *
+ * Return: 0; -EINVAL: the sequence has tokens that were not matched, @tokens differ from those matched, or an
+ * argument is not valid; -EAGAIN, -EDQUOT, -EMFILE, -ENOMEM, -EPROTO and others: no further page was leased;
+ * the sequence is usable.
  */
 KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_n);
 
+typedef struct kvc_fetch kvc_fetch;
+
+/**
+ * kvc_fetch_start() - start a match without waiting for it
+ * @s:       as for kvc_seq_match(); until kvc_fetch_free() only kvc_seq_free() may be called with it
+ * @tokens:  [n_tokens] copied
+ * @n_leave: tokens at the end that stay for the caller to compute; kvc_seq_match() leaves 1, and 0 is allowed
+ *
+ * Return: 0; -EINVAL, -ENOMEM and others as kvc_seq_match(); -EBUSY: a fetch of the sequence is running.
+ */
+KVC_EXPORT int kvc_fetch_start(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t n_leave,
+                               kvc_fetch **ret_fetch);
+
+/* A descriptor for poll(): readable when kvc_fetch_result() should be called. Valid until kvc_fetch_free();
+ * do not read, write or close it. */
+KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
+
+/* The result, without waiting. Further calls return the same.
+ * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; errors of kvc_seq_match(). */
+KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
+
+/* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before.
+ * @f may be NULL. Return: NULL. */
+KVC_EXPORT kvc_fetch *kvc_fetch_free(kvc_fetch *f);
+
 /**
  * kvc_seq_append() - store keys and values of the next @n_new tokens of one layer
- * @k, @v: [n_new, KV heads of the shard, head_dim] pre-RoPE, row-major; borrowed during the call
+ * @k, @v: [n_new, KV heads of the shard, head_dim] row-major; borrowed during the call. Keys before RoPE, or
+ *          as kvc_seq_options say
  *
  * Appending one token makes no system call.
  *
@@ -345,6 +399,10 @@ typedef struct kvc_append_item {
     kvc_seq *seq;
     const void *k, *v; /* as in kvc_seq_append() */
     size_t n_new;
+    /* distances in numbers from one token to the next, and from one head to the next; 0: row-major without
+     * gaps. For rows of a fused qkv tensor, or [heads, tokens, head_dim] */
+    size_t k_token_stride, k_head_stride;
+    size_t v_token_stride, v_head_stride;
 } kvc_append_item;
 
 /**
@@ -368,34 +426,8 @@ KVC_EXPORT int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint
                                     enum kvc_dtype dtype);
 
 /**
- * kvc_seq_replay() - prepare a sequence for the launch of a CUDA graph that contains steps of it
- * @n_new: tokens that the graph's appends, single or in batches, add to every layer; 0 for a graph that only
- *         attends or reads
- *
- * While the client's stream is being captured, append, attend and read of a sequence on a GPU are recorded in
- * the graph and change nothing yet. Every other call that would use the sequence's memory fails with -EBUSY.
- * Run a step once before capturing it: memory for attention cannot grow during the capture.
- *
- * Call this before each launch of the graph. It does what an eager append does before it stores: it
- * claims pages, packs chunks that are due and counts the tokens, on the client's stream. Launch the
- * graph next on that stream. The graph uses the captured buffers of k, v, q and out: fill them before
- * each launch. Attention is divided for the number of pages that the sequence had room for during the
- * capture: capture again now and then if the text grows very long.
- *
- * After a failure no token was counted: do not launch the graph.
- *
- * Return: 0, or
- *   -EOPNOTSUPP             the sequence is not on a GPU
- *   -EINVAL                 layers differ in length, or an input of the sequence was not finite
- *   -EBUSY                  the stream is being captured
- *   -EFBIG                  more than 2^31 tokens
- *   -ENOMEM, -EIO, -ESTALE  as kvc_seq_append()
- */
-KVC_EXPORT int kvc_seq_replay(kvc_seq *s, size_t n_new);
-
-/**
  * kvc_seq_attend() - compute attention of the newest @n_q tokens of one layer
- * @q:   [n_q, n_heads of the shard, head_dim] binary32, pre-RoPE
+ * @q:   [n_q, n_heads of the shard, head_dim] binary32; before RoPE, or as kvc_seq_options say
  * @out: same shape as @q
  *
  * Query i is at position length - n_q + i and attends to positions 0 up to its own. The
@@ -418,9 +450,14 @@ typedef struct kvc_attend_options {
 typedef struct kvc_attend_item {
     size_t struct_bytes; /* sizeof(kvc_attend_item) */
     kvc_seq *seq;
-    const float *q; /* as in kvc_seq_attend() */
+    const void *q; /* as in kvc_seq_attend(), of number type dtype */
     size_t n_q;
-    float *out;
+    void *out;
+    /* distances in numbers, as in kvc_append_item; 0: row-major without gaps */
+    size_t q_token_stride, q_head_stride;
+    size_t out_token_stride, out_head_stride;
+    uint32_t dtype;  /* enum kvc_dtype of q and out */
+    uint32_t unused; /* 0 */
 } kvc_attend_item;
 
 /**
@@ -439,20 +476,44 @@ typedef struct kvc_attend_item {
 KVC_EXPORT int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer,
                                     const kvc_attend_options *o);
 
-/* Decodes the pre-RoPE vectors of positions first .. first + n - 1 into @out: [n, KV heads of the shard,
- * head_dim] binary32. On a GPU @out is a device pointer.
+/* Decodes the vectors of positions first .. first + n - 1 into @out: [n, KV heads of the shard, head_dim]
+ * binary32; keys before RoPE, or as kvc_seq_options say. On a GPU @out is a device pointer.
  * Return: as kvc_seq_attend(). */
 KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
                             float *out);
+
+typedef struct kvc_blocks {
+    size_t struct_bytes; /* sizeof(kvc_blocks) */
+    void *const *bases;  /* [n_layers, 2] by layer and side; NULL: this layer and side is not read */
+    /* distances in numbers from one number, token, head or block to the next; 0: block_tokens tokens per
+     * block, row-major [tokens, heads, head_dim] without gaps (dim_stride 0: 1) */
+    size_t dim_stride, token_stride, head_stride, block_stride;
+    size_t block_tokens;   /* tokens per block; 0: one block */
+    const int64_t *blocks; /* [position / block_tokens] block of a position; NULL: block i is at i */
+    uint32_t dtype;        /* enum kvc_dtype */
+    uint32_t unused;       /* 0 */
+} kvc_blocks;
+
+/**
+ * kvc_seq_read_blocks() - decode positions into an engine's cache, both sides of all layers in one call
+ * @first, @n: positions first .. first + n - 1, which every layer that is read must have
+ * @to:        borrowed during the call. Position p goes to block b = blocks[p / block_tokens], there to
+ *             token p % block_tokens; without blocks, position @first goes to token 0
+ *
+ * Keys are before or after RoPE, and their pairs are ordered, as kvc_seq_options say.
+ *
+ * Return: 0; -EINVAL; -ENOMEM; -ESTALE: see kvc_seq_append(); -EOPNOTSUPP: this client is on a GPU.
+ */
+KVC_EXPORT int kvc_seq_read_blocks(kvc_seq *s, size_t first, size_t n, const kvc_blocks *to);
 
 /**
  * kvc_seq_commit() - publish whole chunks that every layer has, in order of position
  * @tokens:        [n_tokens] token ids of the whole sequence from position 0
  * @ret_published: number of tokens of this sequence that are now in the daemon's pool; may be NULL
  *
- * The newest 64 tokens stay private. A client that is embedded or disconnected publishes nothing:
- * the call returns 0 with *ret_published = 0. On a GPU a call that publishes waits for the
- * stream, and up to 1 s for the daemon to allocate memory.
+ * The newest 64 tokens stay private, unless the sequence has KVC_SEQ_PUBLISH_ALL. A client that is embedded
+ * or disconnected publishes nothing: the call returns 0 with *ret_published = 0. On a GPU a call that publishes
+ * waits for the stream, and up to 1 s for the daemon to allocate memory.
  *
  * Return: 0, or
  *   -EINVAL  layers differ in length, or @tokens differ from those of a chunk that was published or matched
@@ -499,9 +560,12 @@ typedef struct kvc_usage {
     uint64_t sink_bytes;
     uint64_t tail_bytes;   /* newest tokens, stored exactly */
     uint64_t shared_bytes; /* the part of all these bytes that is in the daemon's pool */
+    /* by side (enum kvc_side), of all that this client encoded with the sequence's table: coordinates, and
+     * those beyond the quantiser's range. More than 1 in 100: the table does not fit the data */
+    uint64_t coded[2], saturated[2];
 } kvc_usage;
 
-/* Counts the bytes of a sequence by purpose. Return: 0; -EINVAL. */
+/* Counts the bytes of a sequence by purpose, and the codes that saturated. Return: 0; -EINVAL. */
 KVC_EXPORT int kvc_seq_get_usage(kvc_seq *s, kvc_usage *ret_usage);
 
 #ifdef __cplusplus

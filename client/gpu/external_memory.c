@@ -2,6 +2,7 @@
  * See external_memory.h. The memory is cleared, exported by its handle, and registered with the daemon. Its
  * record is made before the request and kept if the reply is lost: the daemon may have accepted the memory.
  */
+#include "client/kvcobra-gpu.h"
 #include "client/gpu/external_memory.h"
 
 #include <errno.h>

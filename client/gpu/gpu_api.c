@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "client/kvcobra-gpu.h"
 #include "client/connection/options.h"
 #include "client/gpu/gpu_extents.h"
 #include "client/gpu/gpu_memory.h"

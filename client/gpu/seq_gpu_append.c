@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "client/kvcobra-gpu.h"
 #include "base/checked.h"
 #include "client/gpu/gpu_table.h"
 #include "client/gpu/seq_gpu.h"

@@ -96,8 +96,8 @@ static size_t seq_gpu_attend_make_parts(const struct gpu *g, const kvc_attend_it
 
         ret[n_parts++] = (struct seq_gpu_attend_part){
             .seq = s,
-            .q = item->q + first * stride,
-            .out = item->out + first * stride,
+            .q = (const float *) item->q + first * stride,
+            .out = (float *) item->out + first * stride,
             .n_q = (uint32_t) n_q,
             .n_behind = (uint32_t) (left - n_q),
             .class = seq_gpu_attend_class_of(seq_gpu_attend_n_tiles(s, n_q)),

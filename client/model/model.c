@@ -124,7 +124,8 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     struct kvc_model *m;
     int r;
 
-    r = options_read(&local, sizeof(local), id, sizeof(local), "kvc_model_id", &c->error);
+    r = options_read(&local, sizeof(local), id, offsetof(kvc_model_id, n_positions), "kvc_model_id",
+                     &c->error);
     if (r < 0)
         return r;
 

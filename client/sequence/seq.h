@@ -37,6 +37,9 @@ struct kvc_seq {
     struct model_table *table;
     uint8_t *salt;
     size_t salt_bytes;
+    enum kvc_keys keys;   /* the caller's form of keys and queries; rows and pages are before RoPE */
+    enum kvc_pairs pairs; /* the caller's order of their dimensions; rows and pages are half-split */
+    uint32_t flags;       /* KVC_SEQ_* */
     bool on_heap;     /* the daemon refused its pages: private ones come from the heap until it accepts one */
     size_t tail_rows; /* rows that each layer's tail has room for */
     struct layer *layers;

@@ -104,7 +104,7 @@ static int seq_append_items(struct kvc_client *c, const kvc_append_item *items, 
 int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                    size_t n_new)
 {
-    const kvc_append_item item = {.seq = s, .k = k, .v = v, .n_new = n_new};
+    const kvc_append_item item = {.struct_bytes = sizeof(item), .seq = s, .k = k, .v = v, .n_new = n_new};
     int r = seq_enter(s);
 
     if (r < 0)
@@ -121,7 +121,9 @@ int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint32_t layer,
 
     if (n == 0)
         return 0;
-    if (!items || options_check(items->struct_bytes, sizeof(*items), "", NULL) < 0 || !items->seq)
+    if (!items ||
+        options_check(items->struct_bytes, offsetof(kvc_append_item, k_token_stride), "", NULL) < 0 ||
+        !items->seq)
         return -EINVAL;
 
     c = items->seq->model->client;
@@ -129,7 +131,8 @@ int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint32_t layer,
     if (r < 0)
         return r;
 
-    r = options_read_items(items, n, sizeof(*items), sizeof(*items), "kvc_append_item", &copy, &c->error);
+    r = options_read_items(items, n, sizeof(*items), offsetof(kvc_append_item, k_token_stride),
+                           "kvc_append_item", &copy, &c->error);
     if (r < 0)
         return r;
 

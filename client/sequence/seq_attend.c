@@ -59,7 +59,9 @@ int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer,
 
     if (n == 0)
         return 0;
-    if (!items || options_check(items->struct_bytes, sizeof(*items), "", NULL) < 0 || !items->seq)
+    if (!items ||
+        options_check(items->struct_bytes, offsetof(kvc_attend_item, q_token_stride), "", NULL) < 0 ||
+        !items->seq)
         return -EINVAL;
 
     c = items->seq->model->client;
@@ -67,7 +69,8 @@ int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer,
     if (r < 0)
         return r;
 
-    r = options_read_items(items, n, sizeof(*items), sizeof(*items), "kvc_attend_item", &copy, &c->error);
+    r = options_read_items(items, n, sizeof(*items), offsetof(kvc_attend_item, q_token_stride),
+                           "kvc_attend_item", &copy, &c->error);
     if (r < 0)
         return r;
 

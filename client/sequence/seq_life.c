@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/connection/options.h"
 #include "client/model/model_table.h"
 #include "client/model/model_tables.h"
 #include "client/sequence/seq_eval.h"
@@ -32,7 +33,7 @@ static void seq_life_remove_from_model(struct kvc_seq *s)
 
 /* An empty sequence with table @t, on which it takes a reference. Without room in the tail. */
 static int seq_life_new(struct kvc_model *m, struct model_table *t, const struct seq_ops *ops,
-                        const void *salt, size_t salt_bytes, struct kvc_seq **ret)
+                        const kvc_seq_options *o, struct kvc_seq **ret)
 {
     struct kvc_seq *s = calloc(1, sizeof(*s));
     int r;
@@ -49,15 +50,18 @@ static int seq_life_new(struct kvc_model *m, struct model_table *t, const struct
     s->pages_moved = m->client->pages_moved;
     seq_life_add_to_model(s, m);
     s->layers = calloc(m->geometry.n_layers, sizeof(*s->layers));
-    s->salt = malloc(salt_bytes > 0 ? salt_bytes : 1);
+    s->salt = malloc(o->salt_bytes > 0 ? o->salt_bytes : 1);
     if (!s->layers || !s->salt) {
         seq_free(s);
         return -ENOMEM;
     }
 
-    if (salt_bytes > 0)
-        memcpy(s->salt, salt, salt_bytes);
-    s->salt_bytes = salt_bytes;
+    if (o->salt_bytes > 0)
+        memcpy(s->salt, o->salt, o->salt_bytes);
+    s->salt_bytes = o->salt_bytes;
+    s->keys = (enum kvc_keys) o->keys;
+    s->pairs = (enum kvc_pairs) o->pairs;
+    s->flags = o->flags;
 
     r = ops->init(s);
     if (r < 0) {
@@ -106,28 +110,55 @@ static int seq_life_reserve(struct kvc_seq *s)
     return s->ops->refresh(s);
 }
 
-/* An empty sequence with the active table or the canary, and with room in the tail. */
-static int seq_life_new_of(struct kvc_model *m, const struct seq_ops *ops, const void *salt,
-                           size_t salt_bytes, struct kvc_seq **ret)
+/* An empty sequence with the table of the options, or the active one or the canary. */
+static int seq_life_new_of(struct kvc_model *m, const struct seq_ops *ops, const kvc_seq_options *o,
+                           struct kvc_seq **ret)
 {
     struct model_table *t;
     int r;
 
     connection_check(&m->client->connection, false);
     (void) model_connect(m);
-    r = model_table_follow(m);
-    if (r < 0)
-        return r;
+    if (o->table_digest) {
+        r = model_table_hold(m, o->table_digest, &t);
+        if (r < 0)
+            return r;
+    } else {
+        r = model_table_follow(m);
+        if (r < 0)
+            return r;
 
-    watch_follow(m);
-    t = watch_pick_table(m, salt, salt_bytes);
-    r = seq_life_new(m, t, ops, salt, salt_bytes, ret);
+        watch_follow(m);
+        t = watch_pick_table(m, o->salt, o->salt_bytes);
+    }
+    r = seq_life_new(m, t, ops, o, ret);
     model_table_unref(m, t);
     return seq_life_explain(m->client, r, "sequence");
 }
 
-int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq)
+static int seq_life_check_options(const struct kvc_client *c, const kvc_seq_options *o, struct errmsg *e)
 {
+    if (o->salt_bytes > 0 && !o->salt)
+        return fail(e, -EINVAL, "the salt is NULL, but has %zu bytes", o->salt_bytes);
+    if (o->salt_bytes > KVC_SALT_BYTES_MAX)
+        return fail(e, -EINVAL, "the salt has %zu bytes, at most %d are allowed: hash it", o->salt_bytes,
+                    KVC_SALT_BYTES_MAX);
+    if (o->keys > KVC_KEYS_AFTER_ROPE || o->pairs > KVC_PAIRS_INTERLEAVED)
+        return fail(e, -EINVAL, "kvc_seq_options: keys is %u and pairs %u, each must be 0 or 1", o->keys,
+                    o->pairs);
+    if (o->flags & ~(KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE) || o->unused)
+        return fail(e, -EINVAL, "kvc_seq_options: unknown flags in 0x%x", o->flags);
+    if (c->gpu && (o->keys || o->pairs || o->flags))
+        return fail(e, -EOPNOTSUPP,
+                    "keys after RoPE, interleaved pairs and flags of kvc_seq_options need a "
+                    "client on the CPU; this client is on a GPU");
+
+    return 0;
+}
+
+int kvc_seq_new_with(kvc_model *m, const kvc_seq_options *o, kvc_seq **ret_seq)
+{
+    kvc_seq_options options = {.struct_bytes = sizeof(options)};
     struct kvc_seq *s;
     int r;
 
@@ -137,14 +168,19 @@ int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret
     r = client_enter(m->client);
     if (r < 0)
         return r;
-    if (!ret_seq || (salt_bytes > 0 && !salt))
-        return fail(&m->client->error, -EINVAL,
-                    "kvc_seq_new: ret_seq is NULL, or salt is NULL with %zu bytes", salt_bytes);
-    if (salt_bytes > KVC_SALT_BYTES_MAX)
-        return fail(&m->client->error, -EINVAL, "the salt has %zu bytes, at most %d are allowed: hash it",
-                    salt_bytes, KVC_SALT_BYTES_MAX);
+    if (!ret_seq)
+        return fail(&m->client->error, -EINVAL, "ret_seq of a new sequence is NULL");
 
-    r = seq_life_new_of(m, m->client->ops->seqs, salt, salt_bytes, &s);
+    r = o ? options_read(&options, sizeof(options), o, sizeof(options), "kvc_seq_options", &m->client->error)
+          : 0;
+    if (r < 0)
+        return r;
+
+    r = seq_life_check_options(m->client, &options, &m->client->error);
+    if (r < 0)
+        return r;
+
+    r = seq_life_new_of(m, m->client->ops->seqs, &options, &s);
     if (r < 0)
         return r;
 
@@ -156,6 +192,13 @@ int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret
 
     *ret_seq = s;
     return 0;
+}
+
+int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq)
+{
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .salt = salt, .salt_bytes = salt_bytes};
+
+    return kvc_seq_new_with(m, &o, ret_seq);
 }
 
 int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq)
@@ -175,7 +218,7 @@ int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq)
         return fail(&m->client->error, -EOPNOTSUPP,
                     "evaluation sequences are measured on the CPU: use a client without a GPU");
 
-    r = seq_life_new_of(m, &seq_eval_ops, NULL, 0, &s);
+    r = seq_life_new_of(m, &seq_eval_ops, &(kvc_seq_options){0}, &s);
     if (r < 0)
         return r;
 
@@ -264,6 +307,8 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
 
 static int seq_life_fork(struct kvc_seq *s, struct kvc_seq **ret)
 {
+    const kvc_seq_options o = {
+        .salt = s->salt, .salt_bytes = s->salt_bytes, .keys = s->keys, .pairs = s->pairs, .flags = s->flags};
     struct kvc_seq *t;
     int r;
 
@@ -271,7 +316,7 @@ static int seq_life_fork(struct kvc_seq *s, struct kvc_seq **ret)
     if (r < 0)
         return r;
 
-    r = seq_life_new(s->model, s->table, s->ops, s->salt, s->salt_bytes, &t);
+    r = seq_life_new(s->model, s->table, s->ops, &o, &t);
     if (r < 0)
         return r;
 

@@ -43,6 +43,11 @@ int kvc_seq_get_usage(kvc_seq *s, kvc_usage *ret_usage)
     u.tokens = seq_length(s);
     u.numbers = u.tokens * seq_n_layers(s) * s->model->shard.n_heads * s->model->geometry.d * 2;
     s->ops->count_usage(s, &u);
+    for (unsigned side = 0; side < 2; side++) {
+        u.coded[side] = s->table->counts[side].coords;
+        u.saturated[side] = s->table->counts[side].saturated;
+    }
 
-    return options_write(ret_usage, &u, sizeof(u), sizeof(u), "kvc_usage", &s->model->client->error);
+    return options_write(ret_usage, &u, sizeof(u), offsetof(kvc_usage, coded), "kvc_usage",
+                         &s->model->client->error);
 }

@@ -31,7 +31,7 @@ trap 'rm -rf "$work"' EXIT
 readelf -S "$library" >"$work/sections"
 grep -q '\.debug_info' "$work/sections" || skip "$library has no debug information"
 mkdir "$work/headers"
-cp "$client/kvcobra.h" "$client/kvcobra-operator.h" "$work/headers"
+cp "$client/kvcobra.h" "$client/kvcobra-gpu.h" "$client/kvcobra-operator.h" "$work/headers"
 private=$(nm -D --defined-only "$library" | sed -n 's/.* \(kvc_[a-z_]*\)@@KVCOBRA_PRIVATE$/\1/p' | paste -sd '|')
 printf '[suppress_function]\nsymbol_name_regexp = ^(%s)$\ndrop = yes\n' "$private" >"$work/private.suppr"
 abidw --headers-dir "$work/headers" --drop-private-types --exported-interfaces-only --drop-undefined-syms \

@@ -33,6 +33,7 @@ KVCOBRA_PRIVATE { global: kvc_evaluate; };'
 compile() {
     printf '%s\n' "$1" >"$work/client/kvcobra.h"
     printf '#include "kvcobra.h"\n' >"$work/client/kvcobra-operator.h"
+    printf '#include "kvcobra.h"\n' >"$work/client/kvcobra-gpu.h"
     printf '%s\n' "$2" >"$work/library.c"
     printf '%s\n' "$3" >"$work/library.map"
     shift 3

@@ -1,4 +1,5 @@
 /* See client_gpu_fixture.h. */
+#include "client/kvcobra-gpu.h"
 #include "tests/e2e/client_gpu_fixture.h"
 
 #include <assert.h>

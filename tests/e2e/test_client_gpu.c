@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/kvcobra-gpu.h"
 #include "client/connection/client.h"
 #include "tests/e2e/client_gpu_fixture.h"
 #include "tests/lib/test.h"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-gpu.h"
 #include "tests/e2e/client_gpu_fixture.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/e2e/supervisor_fixture.h"

@@ -91,9 +91,11 @@ static void test_arena_full_in_a_batch(void)
     scene_start(&sc, large(), 4, 1, args);
     m = scene_client(&sc);
     for (uint32_t i = 0; i < N; i++) {
-        items[i] =
-            (kvc_append_item){sizeof(kvc_append_item), NULL, embedded_input(&m, i, 0, KVC_K, 0, TOKENS),
-                              embedded_input(&m, i, 0, KVC_V, 0, TOKENS), TOKENS};
+        items[i] = (kvc_append_item){.struct_bytes = sizeof(kvc_append_item),
+                                     .seq = NULL,
+                                     .k = embedded_input(&m, i, 0, KVC_K, 0, TOKENS),
+                                     .v = embedded_input(&m, i, 0, KVC_V, 0, TOKENS),
+                                     .n_new = TOKENS};
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &items[i].seq), 0);
     }
     for (unsigned i = 0; i < 3; i++) { /* the same number is free each time */

@@ -199,9 +199,11 @@ static void test_batch(void)
     int r = 0;
 
     for (uint32_t i = 0; i < N; i++) {
-        items[i] = (kvc_append_item){sizeof(kvc_append_item), NULL,
-                                     embedded_input(&m, i, 0, KVC_K, lengths[i], n_new[i]),
-                                     embedded_input(&m, i, 0, KVC_V, lengths[i], n_new[i]), n_new[i]};
+        items[i] = (kvc_append_item){.struct_bytes = sizeof(kvc_append_item),
+                                     .seq = NULL,
+                                     .k = embedded_input(&m, i, 0, KVC_K, lengths[i], n_new[i]),
+                                     .v = embedded_input(&m, i, 0, KVC_V, lengths[i], n_new[i]),
+                                     .n_new = n_new[i]};
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &items[i].seq), 0);
         CU_ASSERT_EQUAL_FATAL(embedded_append(&m, items[i].seq, i, 0, lengths[i]), 0);
         want[i] = embedded_read(&m, items[i].seq, 1, KVC_V, lengths[i]);

@@ -1,4 +1,5 @@
 /* Memory of the host or of a GPU; see bench_service_device.h. */
+#include "client/kvcobra-gpu.h"
 #include "tools/bench/bench_service_device.h"
 
 #include <errno.h>

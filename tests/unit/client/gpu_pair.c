@@ -1,4 +1,5 @@
 /* See gpu_pair.h. */
+#include "client/kvcobra-gpu.h"
 #include "tests/unit/client/gpu_pair.h"
 
 #include <stdio.h>
@@ -312,9 +313,11 @@ bool gpu_pair_attend(const struct gpu_pair *t, struct seq_pair *seqs, const size
         q[i] = gpu_pair_input(t, seqs[i].text, layer, 2, seqs[i].cpu->layers[layer].length - n_q[i], n_q[i]);
         m[2 * i] = gpu_pair_take(t, q[i], n_q[i] * width * sizeof(float) + 1);
         m[2 * i + 1] = gpu_pair_take(t, NULL, n_q[i] * width * sizeof(float) + 1);
-        items[i] =
-            (kvc_attend_item){sizeof(kvc_attend_item), seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at,
-                              n_q[i], (float *) (uintptr_t) m[2 * i + 1].at};
+        items[i] = (kvc_attend_item){.struct_bytes = sizeof(kvc_attend_item),
+                                     .seq = seqs[i].gpu,
+                                     .q = (const float *) (uintptr_t) m[2 * i].at,
+                                     .n_q = n_q[i],
+                                     .out = (float *) (uintptr_t) m[2 * i + 1].at};
     }
     r = n == 1 && window == 0 ? kvc_seq_attend(seqs[0].gpu, layer, items[0].q, n_q[0], items[0].out)
                               : kvc_seq_attend_batch(items, n, layer, &o);
@@ -391,7 +394,7 @@ static bool usage_is_alike(const struct seq_pair *s)
 
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s->cpu, &want), 0);
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s->gpu, &got), 0);
-    return memcmp(&want, &got, sizeof(got)) == 0;
+    return memcmp(&want, &got, offsetof(kvc_usage, coded)) == 0; /* a GPU does not count codes */
 }
 
 bool seq_pair_is_alike(const struct gpu_pair *t, const struct seq_pair *s)

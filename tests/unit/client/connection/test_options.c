@@ -4,6 +4,7 @@
  * struct lies in a buffer of its own size, so that the sanitizers see an access outside. Structs of
  * kvcobra-operator.h need a daemon: tests/e2e/test_client_struct_sizes.c.
  */
+#include "client/kvcobra-gpu.h"
 #include "client/connection/options.h"
 
 #include <errno.h>
@@ -226,11 +227,11 @@ static void check_input(const struct embedded *m, use_fn use, const void *s, siz
 
 /* An output: unknown members of a newer one become 0, and the others are those
  * of a struct of this version. */
-static void check_output(const struct embedded *m, use_fn use, size_t bytes)
+static void check_output(const struct embedded *m, use_fn use, size_t bytes, size_t oldest)
 {
     uint8_t *same = resized("\0\0\0\0\0\0\0", 8, bytes, 0x5a);
     uint8_t *newer = resized("\0\0\0\0\0\0\0", 8, bytes + NEWER_BYTES, 0x5a);
-    uint8_t *shorter = resized("\0\0\0\0\0\0\0", 8, bytes - 8, 0x5a);
+    uint8_t *shorter = resized("\0\0\0\0\0\0\0", 8, oldest - 8, 0x5a);
     static const uint8_t zeros[NEWER_BYTES];
 
     CU_ASSERT_EQUAL(use(m, shorter), -EINVAL);
@@ -331,7 +332,7 @@ static void test_inputs(void)
     const kvc_gpu_options gpu = {.uuid = NULL};
     const kvc_eval_options eval = {.n_sink = 4};
 
-    check_input(&m, use_model_id, &id, sizeof(id), sizeof(id), 0);
+    check_input(&m, use_model_id, &id, sizeof(id), offsetof(kvc_model_id, n_positions), 0);
     check_input(&m, use_report_options, &report, sizeof(report), sizeof(report), -EOPNOTSUPP); /* embedded */
     check_input(&m, use_attend_options, &attend, sizeof(attend), sizeof(attend), 0);
     check_input(&m, use_executor, &executor, sizeof(executor), sizeof(executor), 0);
@@ -344,9 +345,9 @@ static void test_outputs(void)
 {
     struct embedded m = embedded_new(1, 2, 1, 32, 3, 0, 0);
 
-    check_output(&m, use_client_info, sizeof(kvc_client_info));
-    check_output(&m, use_model_info, sizeof(kvc_model_info));
-    check_output(&m, use_usage, sizeof(kvc_usage));
+    check_output(&m, use_client_info, sizeof(kvc_client_info), sizeof(kvc_client_info));
+    check_output(&m, use_model_info, sizeof(kvc_model_info), sizeof(kvc_model_info));
+    check_output(&m, use_usage, sizeof(kvc_usage), offsetof(kvc_usage, coded));
     embedded_free(&m);
 }
 
@@ -399,7 +400,8 @@ static void test_append_items(void)
     kvc_append_item same[2];
 
     for (unsigned i = 0; i < 2; i++) {
-        same[i] = (kvc_append_item){sizeof(same[0]), b.s[i], b.k[i], b.v[i], 1};
+        same[i] = (kvc_append_item){
+            .struct_bytes = sizeof(same[0]), .seq = b.s[i], .k = b.k[i], .v = b.v[i], .n_new = 1};
         items[i] = (struct newer_append_item){.item = same[i]};
         items[i].item.struct_bytes = sizeof(items[i]);
     }
@@ -430,7 +432,8 @@ static void test_attend_items(void)
 
     for (unsigned i = 0; i < 2; i++) {
         CU_ASSERT_EQUAL_FATAL(kvc_seq_append(b.s[i], 0, KVC_F32, b.k[i], b.v[i], 1), 0);
-        same[i] = (kvc_attend_item){sizeof(same[0]), b.s[i], b.q[i], 1, b.out[i]};
+        same[i] = (kvc_attend_item){
+            .struct_bytes = sizeof(same[0]), .seq = b.s[i], .q = b.q[i], .n_q = 1, .out = b.out[i]};
         items[i] = (struct newer_attend_item){.item = same[i]};
         items[i].item.struct_bytes = sizeof(items[i]);
         items[i].item.out = newer_out[i];

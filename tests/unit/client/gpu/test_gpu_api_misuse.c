@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-gpu.h"
 #include "client/connection/client.h"
 #include "client/sequence/seq.h"
 #include "client/gpu/seq_gpu.h"
@@ -51,14 +52,20 @@ static void test_arguments(void)
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, NULL, 1, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 7, p, 1, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, NULL, 0, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_seq_attend_batch((kvc_attend_item[]){{sizeof(kvc_attend_item), s.gpu, p, 1, p},
-                                                             {sizeof(kvc_attend_item), other.gpu, p, 1, p}},
-                                         2, 0, NULL),
-                    -EINVAL);
-    CU_ASSERT_EQUAL(kvc_seq_attend_batch((kvc_attend_item[]){{sizeof(kvc_attend_item), s.gpu, p, 1, p},
-                                                             {sizeof(kvc_attend_item), s.cpu, p, 1, p}},
-                                         2, 0, NULL),
-                    -EINVAL);
+    CU_ASSERT_EQUAL(
+        kvc_seq_attend_batch(
+            (kvc_attend_item[]){
+                {.struct_bytes = sizeof(kvc_attend_item), .seq = s.gpu, .q = p, .n_q = 1, .out = p},
+                {.struct_bytes = sizeof(kvc_attend_item), .seq = other.gpu, .q = p, .n_q = 1, .out = p}},
+            2, 0, NULL),
+        -EINVAL);
+    CU_ASSERT_EQUAL(
+        kvc_seq_attend_batch(
+            (kvc_attend_item[]){
+                {.struct_bytes = sizeof(kvc_attend_item), .seq = s.gpu, .q = p, .n_q = 1, .out = p},
+                {.struct_bytes = sizeof(kvc_attend_item), .seq = s.cpu, .q = p, .n_q = 1, .out = p}},
+            2, 0, NULL),
+        -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_read(s.gpu, 0, KVC_K, 2, 2, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_read(s.gpu, 0, KVC_K, 0, 1, NULL), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_truncate(s.gpu, 0, NULL), -EINVAL);

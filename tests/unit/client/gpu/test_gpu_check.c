@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-gpu.h"
 #include "client/connection/client.h"
 #include "client/gpu/gpu_table.h"
 #include "client/model/model.h"

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-gpu.h"
 #include "client/connection/client.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-gpu.h"
 #include "client/connection/client.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
@@ -49,9 +50,11 @@ static struct inputs inputs_new(const struct gpu_pair *t, struct seq_pair *s, si
         x.v[i] = gpu_pair_input(t, s[i].text, layer, 1, first, n_new[i]);
         x.on_gpu[2 * i] = gpu_pair_take(t, x.k[i], n_new[i] * width * sizeof(float) + 1);
         x.on_gpu[2 * i + 1] = gpu_pair_take(t, x.v[i], n_new[i] * width * sizeof(float) + 1);
-        x.items[i] = (kvc_append_item){sizeof(kvc_append_item), s[i].gpu,
-                                       (const void *) (uintptr_t) x.on_gpu[2 * i].at,
-                                       (const void *) (uintptr_t) x.on_gpu[2 * i + 1].at, n_new[i]};
+        x.items[i] = (kvc_append_item){.struct_bytes = sizeof(kvc_append_item),
+                                       .seq = s[i].gpu,
+                                       .k = (const void *) (uintptr_t) x.on_gpu[2 * i].at,
+                                       .v = (const void *) (uintptr_t) x.on_gpu[2 * i + 1].at,
+                                       .n_new = n_new[i]};
     }
     return x;
 }
@@ -255,14 +258,23 @@ static void test_mistakes(void)
     append_all(&t, s, SEVERAL, rounds[0]);
     x = inputs_new(&t, s, SEVERAL, 0, pieces);
     for (unsigned i = 0; i < SEVERAL; i++) {
-        const kvc_append_item had = x.items[i],
-                              wrong[] = {
-                                  {sizeof(had), had.seq, NULL, had.v, had.n_new},
-                                  {sizeof(had), had.seq, had.k, had.v, KVC_APPEND_TOKENS_MAX + 1},
-                                  {sizeof(had), x.items[i == 0 ? 1 : 0].seq, had.k, had.v, 1},
-                                  {sizeof(had), foreign.gpu, had.k, had.v, 1},
-                                  {sizeof(had), s[i].cpu, had.k, had.v, 1},
-                              };
+        const kvc_append_item
+            had = x.items[i],
+            wrong[] = {
+                {.struct_bytes = sizeof(had), .seq = had.seq, .k = NULL, .v = had.v, .n_new = had.n_new},
+                {.struct_bytes = sizeof(had),
+                 .seq = had.seq,
+                 .k = had.k,
+                 .v = had.v,
+                 .n_new = KVC_APPEND_TOKENS_MAX + 1},
+                {.struct_bytes = sizeof(had),
+                 .seq = x.items[i == 0 ? 1 : 0].seq,
+                 .k = had.k,
+                 .v = had.v,
+                 .n_new = 1},
+                {.struct_bytes = sizeof(had), .seq = foreign.gpu, .k = had.k, .v = had.v, .n_new = 1},
+                {.struct_bytes = sizeof(had), .seq = s[i].cpu, .k = had.k, .v = had.v, .n_new = 1},
+            };
 
         for (unsigned n = 0; n < sizeof(wrong) / sizeof(wrong[0]); n++) {
             x.items[i] = wrong[n];

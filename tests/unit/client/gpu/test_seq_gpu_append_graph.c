@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-gpu.h"
 #include "client/connection/client.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
@@ -294,8 +295,16 @@ static void test_backlog_and_batch(void)
 
     CU_ASSERT_EQUAL_FATAL(seq_pair_append(&r.t, &s, KVC_F32, 300), 0);
     CU_ASSERT_EQUAL(seq_n_packed(s.gpu), 0);
-    items[0] = (kvc_attend_item){sizeof(kvc_attend_item), s.gpu, at(r.q[0]), 1, at(r.out[0])};
-    items[1] = (kvc_attend_item){sizeof(kvc_attend_item), s.gpu, at(r.q[1]), 1, at(r.out[1])};
+    items[0] = (kvc_attend_item){.struct_bytes = sizeof(kvc_attend_item),
+                                 .seq = s.gpu,
+                                 .q = at(r.q[0]),
+                                 .n_q = 1,
+                                 .out = at(r.out[0])};
+    items[1] = (kvc_attend_item){.struct_bytes = sizeof(kvc_attend_item),
+                                 .seq = s.gpu,
+                                 .q = at(r.q[1]),
+                                 .n_q = 1,
+                                 .out = at(r.out[1])};
     fill(&r, 3, 300);
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 1, NULL), 0);
     want = outputs(&r);

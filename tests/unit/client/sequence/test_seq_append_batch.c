@@ -51,9 +51,11 @@ static void make_items(const struct several *x, uint32_t layer, const size_t n_n
     for (uint32_t i = 0; i < N; i++) {
         size_t first = x->s[i]->layers[layer].length;
 
-        ret[i] = (kvc_append_item){sizeof(kvc_append_item), x->s[i],
-                                   embedded_input(&x->m, i, layer, KVC_K, first, n_new[i]),
-                                   embedded_input(&x->m, i, layer, KVC_V, first, n_new[i]), n_new[i]};
+        ret[i] = (kvc_append_item){.struct_bytes = sizeof(kvc_append_item),
+                                   .seq = x->s[i],
+                                   .k = embedded_input(&x->m, i, layer, KVC_K, first, n_new[i]),
+                                   .v = embedded_input(&x->m, i, layer, KVC_V, first, n_new[i]),
+                                   .n_new = n_new[i]};
     }
 }
 

@@ -1,0 +1,118 @@
+/*
+ * libkvcobra on a GPU: choosing the device and the stream, waiting, CUDA graphs, memory of the caller. All other
+ * calls are those of kvcobra.h, and its rules hold here.
+ */
+#ifndef KVCOBRA_GPU_H
+#define KVCOBRA_GPU_H
+
+#include "kvcobra.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- device and stream ---- */
+
+typedef struct kvc_gpu_options {
+    size_t struct_bytes; /* sizeof(kvc_gpu_options) */
+    /* "GPU-8-4-4-4-12" or "MIG-...", as "nvidia-smi -L" prints it; NULL: the first device */
+    const char *uuid;
+    /* A CUstream (cudaStream_t) of the device's primary context; NULL: the default stream. It must exist
+     * until the client is freed or kvc_client_set_stream() has replaced it. */
+    void *stream;
+} kvc_gpu_options;
+
+/**
+ * kvc_client_set_gpu() - store this client's sequences in GPU memory
+ *
+ * Call it before kvc_client_connect() and before opening a model. From then on k, v, q and out of append,
+ * attend and read are device pointers, and these calls return when their work is queued on the stream. This
+ * call loads the CUDA driver: do not make it in a child of a process that has loaded the driver. Do not free
+ * the client while its stream is being captured. After a failure the client still works on the CPU.
+ *
+ * Return: 0, or
+ *   -EOPNOTSUPP    no CUDA driver, or an old one, or this build has no kernels for the device
+ *   -ENODEV        no such GPU
+ *   -EINVAL        an option is not valid
+ *   -EBUSY         the client is connected, has models or an executor, or is on a GPU already
+ *   -ENOMEM, -EIO  errors of the driver
+ */
+KVC_EXPORT int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o);
+
+/* Waits for the work queued so far; later calls queue their work on @stream.
+ * Return: 0; -EINVAL: the client has no GPU; -EBUSY: a stream is being captured; -EIO: the GPU is lost. */
+KVC_EXPORT int kvc_client_set_stream(kvc_client *c, void *stream);
+
+/**
+ * kvc_client_synchronize() - wait for all queued work
+ *
+ * Return: 0, or
+ *   -EINVAL  an input of a sequence was NaN or infinite. The sentence names the sequence, which cannot be
+ *            published; results of attention to it must not be used
+ *   -EBUSY   the stream is being captured
+ *   -EIO     the GPU is lost for this process: every later call on this client fails; free the client
+ */
+KVC_EXPORT int kvc_client_synchronize(kvc_client *c);
+
+/**
+ * kvc_client_lend() - add external GPU memory to the daemon's pool on this client's GPU
+ * @device_memory: one whole allocation by cudaMalloc() or cuMemAlloc() on that GPU
+ * @bytes:         the size of an extent of the pool (kvcobrad's gpu-extent-bytes), a multiple of 2 MiB
+ *
+ * For engines that allocate all GPU memory themselves. This call sets the memory to zero, even if it then
+ * fails. After success the memory holds pages of all clients of this user, and only this process keeps it
+ * allocated. Do not free, write or read it before kvc_client_free() has returned, even if the daemon ends
+ * first. When kvc_client_free() has returned, or this process has ended, clients get no new pages in it.
+ *
+ * Other processes may still use pages in it, however: if the memory is freed or written, or this process
+ * ends, their reads return UNDEFINED data and no error is reported. End those clients first. (Their sequences
+ * fail with -ESTALE only after a restart of the daemon.)
+ *
+ * After a restart of the daemon the memory is no longer in the pool, and this client cannot add it again.
+ *
+ * Return: 0, or
+ *   -EINVAL           the memory does not meet the conditions above, or the client is not on a GPU
+ *   -EEXIST           this memory was added before
+ *   -ENOTCONN         no daemon. If this call lost the connection, the memory may be in the pool, and the
+ *                     rules above apply
+ *   -EOPNOTSUPP       kvcobrad is not configured to accept external memory (gpu-lend)
+ *   -EDQUOT, -ENOSPC  the limit of this client, or of the pool, is reached
+ *   -EBUSY            the stream is being captured
+ *   -ESHUTDOWN        kvcobrad is draining
+ *   -EIO              the GPU is lost
+ */
+KVC_EXPORT int kvc_client_lend(kvc_client *c, void *device_memory, size_t bytes);
+
+/* ---- CUDA graphs ---- */
+
+/**
+ * kvc_seq_replay() - prepare a sequence for the launch of a CUDA graph that contains steps of it
+ * @n_new: tokens that the graph's appends, single or in batches, add to every layer; 0 for a graph that only
+ *         attends or reads
+ *
+ * While the client's stream is being captured, append, attend and read of a sequence on a GPU are recorded in
+ * the graph and change nothing yet. Every other call that would use the sequence's memory fails with -EBUSY.
+ * Run a step once before capturing it: memory for attention cannot grow during the capture.
+ *
+ * Call this before each launch of the graph. It does what an eager append does before it stores: it
+ * claims pages, packs chunks that are due and counts the tokens, on the client's stream. Launch the
+ * graph next on that stream. The graph uses the captured buffers of k, v, q and out: fill them before
+ * each launch. Attention is divided for the number of pages that the sequence had room for during the
+ * capture: capture again now and then if the text grows very long.
+ *
+ * After a failure no token was counted: do not launch the graph.
+ *
+ * Return: 0, or
+ *   -EOPNOTSUPP             the sequence is not on a GPU
+ *   -EINVAL                 layers differ in length, or an input of the sequence was not finite
+ *   -EBUSY                  the stream is being captured
+ *   -EFBIG                  more than 2^31 tokens
+ *   -ENOMEM, -EIO, -ESTALE  as kvc_seq_append()
+ */
+KVC_EXPORT int kvc_seq_replay(kvc_seq *s, size_t n_new);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
