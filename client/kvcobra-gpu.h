@@ -1,6 +1,6 @@
 /*
- * libkvcobra on a GPU: choosing the device and the stream, waiting, CUDA graphs, memory of the caller. All other
- * calls are those of kvcobra.h, and its rules hold here.
+ * libkvcobra on a GPU: choosing the device and the stream, waiting, CUDA graphs, memory of the caller. All
+ * other calls are those of kvcobra.h, and its rules hold here.
  */
 #ifndef KVCOBRA_GPU_H
 #define KVCOBRA_GPU_H

@@ -512,8 +512,8 @@ KVC_EXPORT int kvc_seq_read_blocks(kvc_seq *s, size_t first, size_t n, const kvc
  * @ret_published: number of tokens of this sequence that are now in the daemon's pool; may be NULL
  *
  * The newest 64 tokens stay private, unless the sequence has KVC_SEQ_PUBLISH_ALL. A client that is embedded
- * or disconnected publishes nothing: the call returns 0 with *ret_published = 0. On a GPU a call that publishes
- * waits for the stream, and up to 1 s for the daemon to allocate memory.
+ * or disconnected publishes nothing: the call returns 0 with *ret_published = 0. On a GPU a call that
+ * publishes waits for the stream, and up to 1 s for the daemon to allocate memory.
  *
  * Return: 0, or
  *   -EINVAL  layers differ in length, or @tokens differ from those of a chunk that was published or matched
