@@ -44,8 +44,8 @@ struct model_folder {
  * model_folder_open() - open a folder and check its files
  *
  * Return: 0; -ENOENT: no config.json or no safetensors file; -EOPNOTSUPP: pickle files only; -EBADMSG:
- * damaged or contradictory files; -EINVAL: a file name that leads out of the folder; -E2BIG: too many files; errno of
- * the system call that failed; each with a sentence.
+ * damaged or contradictory files; -EINVAL: a file name that leads out of the folder; -E2BIG: too many files;
+ * errno of the system call that failed; each with a sentence.
  */
 int model_folder_open(const char *path, struct model_folder *ret, struct errmsg *e);
 void model_folder_deinit(struct model_folder *f);

@@ -80,6 +80,9 @@ expect "table list of something" 2 "$KVCOBRA" table list x --socket x
 expect "status of something" 2 "$KVCOBRA" status x
 expect "top as JSON" 2 "$KVCOBRA" top --json
 expect "demo as JSON" 2 "$KVCOBRA" demo --json
+expect "help of demo" 0 "$KVCOBRA" demo --help
+grep -q -- --json "$dir/out" && not_ok "demo does not offer JSON" || ok "demo does not offer JSON"
+grep -q -- --quiet "$dir/out" && ok "demo offers --quiet" || not_ok "demo offers --quiet"
 expect "demo of two models" 2 "$KVCOBRA" demo a b
 
 finish
