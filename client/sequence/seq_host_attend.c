@@ -6,9 +6,9 @@
  * caller has threads; a long piece of prefill is divided by queries, each of which then has all its keys.
  * Pieces do not depend on each other; partial results are merged in a second round.
  *
- * With KVC_SEQ_REPEATABLE the queries are cut at the boundaries of chunks, and a piece reads all chunks before
- * its own from pages. So a query computes the same, within rounding, however the text was appended, and if
- * its beginning was matched.
+ * With KVC_SEQ_REPEATABLE the queries are cut at the boundaries of chunks, and a piece reads all chunks
+ * before its own from pages. So a query computes the same, within rounding, however the text was appended,
+ * and if its beginning was matched.
  */
 #include <errno.h>
 
