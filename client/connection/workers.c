@@ -6,8 +6,8 @@
 
 #include "base/checked.h"
 #include "base/errmsg.h"
+#include "base/options.h"
 #include "client/connection/client.h"
-#include "client/connection/options.h"
 
 enum { SCRATCH_ALIGN = 64 };
 

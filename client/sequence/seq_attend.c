@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_ops.h"
 
