@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/options.h"
 #include "client/kvcobra-operator.h"
 #include "client/operator/operator_call.h"
 
@@ -80,7 +81,6 @@ static int status_api_add_devices(struct options_list *list, const Kvcobra__Stat
 static void status_api_read_totals(kvc_status *to, const Kvcobra__StatusReply *from)
 {
 #define STATUS_TOTAL(how, field, ...) COPY_##how(to, from, field)
-#include "base/options.h"
 #include "proto/status_fields.def"
 }
 
