@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "client/connection/clock.h"
-#include "client/connection/options.h"
 #include "client/model/model_geometry.h"
 #include "client/model/model_remote.h"
 #include "client/model/model_table.h"
