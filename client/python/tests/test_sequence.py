@@ -75,8 +75,8 @@ class Sequence(support.Case):
     def test_life(self):
         sequence = kvcobra.Sequence(self.model)
         self.assertTrue(sequence)
-        fill(sequence, 190)
-        fill(sequence, 10, 190)  # packs the chunks that the first append made full
+        fill(sequence, 195)
+        fill(sequence, 5, 195)  # packs two chunks that the first append made full
         fork = sequence.fork()
         self.assertEqual((len(fork), fork.model), (200, self.model))
         self.assertEqual(fork.truncate(100), 64)  # position 100 is in a page
@@ -90,13 +90,13 @@ class Sequence(support.Case):
 
     def test_read(self):
         sequence = kvcobra.Sequence(self.model)
-        fill(sequence, 190)
-        fill(sequence, 10, 190)
+        fill(sequence, 195)
+        fill(sequence, 5, 195)
         out = numpy.zeros((10, N_KV_HEADS, HEAD_DIM), numpy.float32)
         self.assertIs(sequence.read(1, "v", 150, 10, out), out)
         self.assertLess(abs(out - vectors(12, 200)[150:160]).max(), 5e-3)  # the tail
         codes = sequence.read(1, "v", 4, 60) - vectors(12, 200)[4:64]
-        self.assertLess((codes**2).mean(), 0.1)
+        self.assertLess((codes**2).mean(), 0.5)  # vectors of another position: 2
         with self.assertRaises(ValueError):
             sequence.read(1, "w", 0, 1)
         with self.assertRaises(TypeError):
