@@ -44,6 +44,7 @@ struct kvc_seq {
     size_t tail_rows; /* rows that each layer's tail has room for */
     struct layer *layers;
     size_t n_pages, n_pages_max;
+    size_t n_matched; /* leading chunks that were matched */
     struct page **pages;
     const uint8_t **payloads; /* of pages, for the kernels: addresses on the GPU if it lives there */
     uint64_t number;          /* within its model, for sampling */
@@ -64,6 +65,20 @@ static inline uint32_t seq_n_layers(const struct kvc_seq *s)
 static inline size_t chunks_due(size_t length)
 {
     return length / CHUNK_TOKENS > 0 ? length / CHUNK_TOKENS - 1 : 0;
+}
+
+/* Chunks that a commit packs and publishes, and that keep no exact rows. With KVC_SEQ_PUBLISH_ALL these are
+ * all full ones, else see chunks_due(), which is the only rule on a GPU. */
+static inline size_t seq_chunks_due(const struct kvc_seq *s, size_t length)
+{
+    return s->flags & KVC_SEQ_PUBLISH_ALL ? length / CHUNK_TOKENS : chunks_due(length);
+}
+
+/* Chunks that an append packs before it stores its first token: a decode step then sees 64 to 127 exact
+ * tokens, with KVC_SEQ_PUBLISH_ALL 1 to 64. */
+static inline size_t seq_chunks_due_before_append(const struct kvc_seq *s, size_t length)
+{
+    return s->flags & KVC_SEQ_PUBLISH_ALL ? length / CHUNK_TOKENS : chunks_due(length + 1);
 }
 
 /* First statement of a public call on a sequence.

@@ -87,15 +87,14 @@ static int seq_host_append_stage(const struct seq_append_call *call, const kvc_a
         return r;
 
     /* pages that become due with this append: packed now, at the next append or at a commit */
-    n_pages = chunks_due(l->length + item->n_new);
+    n_pages = seq_chunks_due(s, l->length + item->n_new);
     return n_pages > s->n_pages ? seq_claim(s, n_pages) : 0;
 }
 
 static void seq_host_append_apply(struct seq_append_call *call, const kvc_append_item *item)
 {
     struct layer *l = &item->seq->layers[call->layer];
-    /* due before the first new token: a decode step sees 64 to 127 exact ones */
-    size_t due = chunks_due(l->length + 1);
+    size_t due = seq_chunks_due_before_append(item->seq, l->length);
 
     l->length += item->n_new; /* packing moves all rows behind the chunk, the new ones included */
     (void) seq_host_pack(item->seq, call->layer, due);
