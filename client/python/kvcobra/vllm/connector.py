@@ -8,17 +8,20 @@ import atexit
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
+                                                                SupportsHMA)
 from vllm.logger import init_logger
 
 from . import geometry, model_id, options, requirements, salt
+from .counters import Counters
 from .daemon import Daemon, Service
 from .metadata import Step
 from .scheduler import Scheduler
-from .stats import Counters, PromMetrics, Stats
+from .stats import PromMetrics, Stats
 from .worker import Worker
 
 LOG = init_logger("vllm.kvcobra")
+KVConnectorMetadata.register(Step)
 
 
 class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
@@ -136,7 +139,8 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
             self._scheduler.close()
 
     def get_kv_connector_stats(self) -> Optional[Stats]:
-        return self._counters.take()
+        counts = self._counters.take()
+        return Stats(data=counts) if counts else None
 
     @classmethod
     def build_kv_connector_stats(cls, data: Optional[Dict[str, Any]] = None) -> Stats:

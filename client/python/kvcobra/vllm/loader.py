@@ -15,10 +15,10 @@ from vllm.logger import init_logger
 
 import kvcobra
 
+from .counters import Counters
 from .daemon import Daemon
 from .metadata import Load
 from .recording import slots
-from .stats import Counters
 
 LOG = init_logger("vllm.kvcobra")
 

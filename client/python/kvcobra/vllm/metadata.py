@@ -4,8 +4,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import List, Tuple
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
-
 
 @dataclass(frozen=True)
 class Text:
@@ -47,7 +45,9 @@ class Rows:
 
 
 @dataclass
-class Step(KVConnectorMetadata):
+class Step:
+    """connector.py registers this class as vLLM's KVConnectorMetadata."""
+
     loads: List[Load] = field(default_factory=list)
     starts: List[Start] = field(default_factory=list)
     rows: List[Rows] = field(default_factory=list)

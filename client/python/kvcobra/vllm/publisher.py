@@ -15,9 +15,9 @@ import torch
 
 import kvcobra
 
+from .counters import Counters
 from .daemon import Daemon
 from .recording import Copy, Recording
-from .stats import Counters
 
 PIECE_TOKENS = 1024  # tokens between two commits: a client's arena bounds what is encoded and not committed
 STOP_SECONDS = 10.0

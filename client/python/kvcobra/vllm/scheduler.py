@@ -3,10 +3,10 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from .counters import Counters
 from .daemon import Daemon
 from .metadata import Load, Rows, Start, Step, Text
 from .promises import CHUNK, Promises
-from .stats import Counters
 
 
 class Prompt:

@@ -6,12 +6,12 @@ from typing import Any, Callable, Dict, Optional, Set, Tuple
 import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
+from .counters import Counters
 from .daemon import Daemon
 from .loader import Loader, LoadThread
 from .metadata import Step
 from .publisher import Publisher
 from .recording import Recorder
-from .stats import Counters
 
 IDLE_WAIT_SECONDS = 0.005  # of a step without tokens while a load runs: else vLLM repeats empty steps at full speed
 
