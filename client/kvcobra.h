@@ -151,6 +151,11 @@ KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 
 /* ---- model ---- */
 
+/*
+ * rope_freq are fixed numbers, so RoPE whose frequencies depend on the length of the text (longrope, dynamic
+ * NTK) fits only while one set of them is in use, and M-RoPE, which rotates by several positions, does not
+ * fit. The square of an attention factor (YaRN) belongs to attn_scale; keys after RoPE must not contain it.
+ */
 typedef struct kvc_geometry {
     size_t struct_bytes; /* sizeof(kvc_geometry) */
     uint32_t n_layers;
@@ -177,7 +182,8 @@ typedef struct kvc_model_id {
  * @model_digest: as in kvc_model_id, or an alias of it (kvc_model_alias())
  * @ret_freq:     the frequencies; ret_geometry->rope_freq points there
  *
- * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL.
+ * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL; -ENOMEM; -EPROTO,
+ * -EBADMSG: the daemon's reply is not valid.
  */
 KVC_EXPORT int kvc_client_get_geometry(kvc_client *c, const uint8_t model_digest[KVC_DIGEST_BYTES],
                                        kvc_geometry *ret_geometry, double ret_freq[KVC_ROPE_FREQ_MAX]);
@@ -187,7 +193,7 @@ KVC_EXPORT int kvc_client_get_geometry(kvc_client *c, const uint8_t model_digest
  * @c:     only explains errors; need not be connected
  * @bytes: [n_bytes] contents of the file; borrowed during the call
  *
- * Return: 0; -EBADMSG: not a valid table; -EINVAL.
+ * Return: 0; -EBADMSG: not a valid table; -EINVAL; -ENOMEM.
  */
 KVC_EXPORT int kvc_table_geometry(kvc_client *c, const void *bytes, size_t n_bytes,
                                   uint8_t ret_model_digest[KVC_DIGEST_BYTES], kvc_geometry *ret_geometry,
@@ -197,7 +203,7 @@ KVC_EXPORT int kvc_table_geometry(kvc_client *c, const void *bytes, size_t n_byt
  * kvc_model_open() - open a model with the daemon's active table
  *
  * The geometry must be the table's. RoPE frequencies may differ by so little that no angle up to n_positions
- * differs by 2^-8 radians; the table's frequencies are used.
+ * differs by 2^-8 radians, and the scale by 1e-6 of its size; the table's are used.
  *
  * A new sequence uses the table that is active when it is created (or a canary: kvc_table_canary()), and
  * keeps it for life. On a GPU kvc_seq_new() checks the table, not this call.

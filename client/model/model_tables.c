@@ -42,9 +42,8 @@ static int model_tables_read_file(int fd, uint64_t bytes, struct table **ret, st
     return table_parse(image, (size_t) bytes, ret, e);
 }
 
-static int model_tables_fetch_file(struct kvc_model *m, const uint8_t *digest, struct table **ret)
+int model_table_download(struct kvc_client *c, const uint8_t digest[DIGEST_BYTES], struct table **ret)
 {
-    struct kvc_client *c = m->client;
     Kvcobra__FetchTable fetch = KVCOBRA__FETCH_TABLE__INIT;
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     _cleanup_(table_unrefp) struct table *table = NULL;
@@ -120,7 +119,7 @@ int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], s
         return 0;
     }
 
-    r = model_tables_fetch_file(m, digest, &table);
+    r = model_table_download(m->client, digest, &table);
     if (r < 0)
         return r;
 
@@ -164,7 +163,7 @@ static int model_tables_fetch_current(struct kvc_model *m, const uint8_t *digest
     struct table *table = NULL;
     int r;
 
-    r = model_tables_fetch_file(m, digest, &table);
+    r = model_table_download(m->client, digest, &table);
     if (r == 0)
         r = model_table_add(m, table, true, &t, &m->client->error);
     if (r < 0) {

@@ -15,6 +15,9 @@ int model_remote_open(struct kvc_model *m);
  */
 int model_table_follow(struct kvc_model *m);
 
+/* FETCH: the table, parsed, with one reference for the caller. Return: 0; -ENOENT, -ESTALE, -ENOTCONN ... */
+int model_table_download(struct kvc_client *c, const uint8_t digest[DIGEST_BYTES], struct table **ret);
+
 /* Table @digest without a reference at the daemon, which only sequences need. Return: 0; -ESTALE ... */
 int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret);
 
