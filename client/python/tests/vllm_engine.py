@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs vLLM engines in child processes of one process that has imported vLLM once, and prints what each answered as JSON.
+"""Runs vLLM engines in child processes of one process that has imported vLLM once, and writes what each answered.
 
-    vllm_engine.py PLAN.json
+    vllm_engine.py PLAN.json RESULTS.json
 
-The plan is a list of runs, one after another: {"engine": {arguments of vllm.LLM}, "prompts": [[{"tokens": [...], ...}, ...], ...],
-"max_tokens": n, "environment": {...}, "signal": path}. Each inner list of prompts is one call of generate(). A run with
-"wait" starts when that file exists. Importing vLLM takes 25 s of processor time, so that a test of many engines starts here.
+The plan is a list of runs, one after another: {"engine": {arguments of vllm.LLM}, "prompts": [[{"tokens": [...]}, ...], ...],
+"max_tokens": n, "environment": {...}}. Each inner list of prompts is one call of generate(). Importing vLLM takes 25 s of
+processor time, so that a test of many engines starts here.
 """
 import json
 import os
@@ -82,7 +82,8 @@ def main():
             text = file.read()
         os.waitpid(child, 0)
         results.append(json.loads(text) if text else {"error": "the engine's process ended"})
-    print(json.dumps(results))
+    with open(sys.argv[2], "w", encoding="utf-8") as file:
+        json.dump(results, file)
 
 
 if __name__ == "__main__":
