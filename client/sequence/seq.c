@@ -76,6 +76,8 @@ size_t seq_cut(struct kvc_seq *s, size_t n)
             s->layers[i].n_packed = n_packed;
     }
 
+    if (s->n_matched > n / CHUNK_TOKENS)
+        s->n_matched = n / CHUNK_TOKENS;
     return n;
 }
 

@@ -44,6 +44,7 @@ struct kvc_seq {
     size_t tail_rows; /* rows that each layer's tail has room for */
     struct layer *layers;
     size_t n_pages, n_pages_max;
+    size_t n_matched; /* leading chunks that were matched */
     struct page **pages;
     const uint8_t **payloads; /* of pages, for the kernels: addresses on the GPU if it lives there */
     uint64_t number;          /* within its model, for sampling */

@@ -288,6 +288,7 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
     int r;
 
     to->on_heap = from->on_heap;
+    to->n_matched = from->n_matched;
     r = seq_grow_tail(to, from->tail_rows);
     if (r < 0)
         return r;
