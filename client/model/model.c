@@ -17,6 +17,7 @@ static void model_scratch_deinit(struct model_scratch *s)
 {
     free(s->rows);
     chunk_work_deinit(&s->chunk);
+    rope_table_deinit(&s->angles);
     *s = (struct model_scratch){.rows = NULL};
 }
 

@@ -16,6 +16,7 @@
 #include "client/model/watch.h"
 #include "gpu/chunk.h"
 #include "gpu/page_layout.h"
+#include "gpu/rope.h"
 #include "proto/index.h"
 #include "proto/shared.h"
 
@@ -51,6 +52,7 @@ struct model_remote {
 struct model_scratch {
     float *rows; /* [64, d] of one head and side */
     struct chunk_work chunk;
+    struct rope_table angles; /* of keys that callers have after RoPE */
 };
 
 struct kvc_model {
