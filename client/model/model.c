@@ -138,6 +138,7 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     m->refs = 1;
     m->next = c->models;
     c->models = m;
+    memcpy(m->opened_digest, local.model_digest, DIGEST_BYTES);
     memcpy(m->model_digest, local.model_digest, DIGEST_BYTES);
     r = model_read_geometry(&local.geometry, &m->geometry, &c->error);
     if (r == 0)

@@ -60,6 +60,8 @@ struct kvc_model {
     struct kvc_client *client;
     unsigned refs;
     struct geometry geometry;
+    uint8_t opened_digest[DIGEST_BYTES]; /* as the caller passed it */
+    /* in chunk keys, page headers and tables; not opened_digest if that is an alias */
     uint8_t model_digest[DIGEST_BYTES];
     struct shard shard;
     uint32_t n_q_heads;         /* query heads of the shard */
