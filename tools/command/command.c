@@ -12,7 +12,6 @@
 enum { OPT_JSON = 0x1001 };
 
 static const struct argp_option common_argp_options[] = {
-    /* --json first: quiet_argp begins after it */
     {"json", OPT_JSON, NULL, 0, "Print one JSON document on standard output", 90},
     {"quiet", 'q', NULL, 0, "No progress and no notes on standard error", 90},
     {0},
@@ -38,10 +37,6 @@ static error_t command_parse_common(int key, char *arg, struct argp_state *state
 static const struct argp common_argp = {
     common_argp_options, command_parse_common, NULL, NULL, NULL, NULL, NULL};
 const struct argp_child common_children[] = {{&common_argp, 0, NULL, 0}, {0}};
-
-static const struct argp quiet_argp = {
-    common_argp_options + 1, command_parse_common, NULL, NULL, NULL, NULL, NULL};
-const struct argp_child quiet_children[] = {{&quiet_argp, 0, NULL, 0}, {0}};
 
 void command_parse(const struct argp *argp, int argc, char **argv, void *input)
 {

@@ -69,8 +69,6 @@ struct common_options {
 
 /* For the children member of a subcommand's struct argp; child input 0 is a struct common_options. */
 extern const struct argp_child common_children[];
-/* The same without --json, for a command that prints text only. */
-extern const struct argp_child quiet_children[];
 
 /* argp_parse() with the exit codes above. Does not return after --help or a usage error. */
 void command_parse(const struct argp *argp, int argc, char **argv, void *input);

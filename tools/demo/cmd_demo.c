@@ -63,9 +63,6 @@ static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
     struct demo_options *o = state->input;
 
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &o->demo.common;
-        return 0;
     case OPT_TEXT:
         o->demo.text[0] = arg;
         return 0;
@@ -88,7 +85,7 @@ static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, cmd_demo_parse, "[MODEL]", doc, quiet_children, NULL, NULL};
+static const struct argp argp = {options, cmd_demo_parse, "[MODEL]", doc, NULL, NULL, NULL};
 
 /* ---- texts and model ---- */
 
