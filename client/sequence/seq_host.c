@@ -92,17 +92,23 @@ static int seq_host_append_stage(const struct seq_append_call *call, const kvc_a
 {
     struct kvc_seq *s = item->seq;
     const struct layer *l = &s->layers[call->layer];
+    const struct seq_vectors k = seq_form_appended(item, SIDE_K, call->dtype),
+                             v = seq_form_appended(item, SIDE_V, call->dtype);
     size_t rows = seq_tail_n_rows(l) + item->n_new, n_pages;
     int r;
 
     if (seq_grow_tail(s, rows) < 0)
         return fail(&call->client->error, -ENOMEM, "out of memory for a tail of %zu tokens", rows);
 
-    r = seq_tail_store(s, call->layer, SIDE_K, call->dtype, item->k, item->n_new);
+    r = seq_form_prepare(s, l->length, item->n_new);
     if (r < 0)
         return r;
 
-    r = seq_tail_store(s, call->layer, SIDE_V, call->dtype, item->v, item->n_new);
+    r = seq_tail_store(s, call->layer, SIDE_K, item->k, &k);
+    if (r < 0)
+        return r;
+
+    r = seq_tail_store(s, call->layer, SIDE_V, item->v, &v);
     if (r < 0)
         return r;
 
@@ -125,6 +131,7 @@ static void seq_host_append_apply(struct seq_append_call *call, const kvc_append
 const struct seq_ops seq_host_ops = {
     .uses_arena = true,
     .is_shareable = true,
+    .takes_forms = true,
     .init = seq_ops_nothing,
     .deinit = seq_host_deinit,
     .copy = seq_tail_copy,
@@ -143,6 +150,8 @@ const struct seq_ops seq_host_ops = {
     .attended_length = seq_host_attended_length,
     .attend = seq_host_attend,
     .read = seq_host_read,
+    .read_blocks = seq_host_read_blocks,
+    .read_rows = seq_host_read_rows,
     .count_usage = usage_count_pages,
     .attends_by_pages = true,
     .attend_scratch_bytes = seq_host_attend_scratch_bytes,

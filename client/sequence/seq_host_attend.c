@@ -47,16 +47,14 @@ static size_t seq_host_pages_read(const struct kvc_seq *s, const struct layer *l
 /* ---- one piece ---- */
 
 static struct attend_args seq_host_packed_args(const struct seq_attend_call *c,
-                                               const struct seq_attend_piece *p, void *scratch)
+                                               const struct seq_attend_piece *p,
+                                               const struct seq_host_queries *x)
 {
     struct kvc_seq *s = p->item->seq;
-    const struct kvc_model *m = s->model;
     const struct layer *l = &s->layers[c->layer];
-    uint32_t d = m->geometry.d, group = geometry_group(&m->geometry);
     size_t first_q = seq_host_first_position(l, p->item) + p->first_q, end_q = first_q + p->n_q;
     size_t n_pages = seq_host_pages_read(s, l, first_q), exact_first = n_pages * CHUNK_TOKENS;
-    size_t row = exact_first - l->n_packed * CHUNK_TOKENS, stride = (size_t) m->n_q_heads * d;
-    size_t off = p->first_q * stride + (size_t) p->head * group * d;
+    size_t row = exact_first - l->n_packed * CHUNK_TOKENS;
 
     return (struct attend_args){
         .layout = &s->table->layout,
@@ -67,16 +65,16 @@ static struct attend_args seq_host_packed_args(const struct seq_attend_call *c,
         .n_sink = s->table->table->n_sink,
         .exact_k = l->rows[SIDE_K] + seq_tail_row(s, p->head, row),
         .exact_v = l->rows[SIDE_V] + seq_tail_row(s, p->head, row),
-        .exact_stride = d,
+        .exact_stride = s->model->geometry.d,
         .exact_first = exact_first,
         .n_exact = (end_q > exact_first ? end_q : exact_first) - exact_first,
-        .q = (const float *) p->item->q + off,
-        .q_stride = stride,
+        .q = x->q,
+        .q_stride = x->q_stride,
         .q_first = first_q,
         .n_q = p->n_q,
-        .out = (float *) p->item->out + off,
-        .out_stride = stride,
-        .scratch = scratch,
+        .out = x->out,
+        .out_stride = x->out_stride,
+        .scratch = x->scratch,
         .window = c->options.window,
         .exact_rope = c->options.exact_rope,
         .repeatable = seq_codes_at_once(s),
@@ -95,13 +93,16 @@ size_t seq_host_attended_length(const struct kvc_seq *s, uint32_t layer)
 
 void seq_host_attend_piece(const struct seq_attend_call *c, const struct seq_attend_piece *p, void *scratch)
 {
-    struct attend_args a = seq_host_packed_args(c, p, scratch);
+    struct seq_host_queries x = seq_host_queries_load(c, p, scratch);
+    struct attend_args a = seq_host_packed_args(c, p, &x);
 
-    if (p->n_shares == 1)
+    if (p->n_shares == 1) {
         attend(&a);
-    else
+        seq_host_queries_store(p, &x);
+    } else {
         attend_share(&a, p->first_page, p->end_page, p->end_page == a.n_pages,
                      c->workers->partials + p->partial);
+    }
 }
 
 static void seq_host_run_piece(void *arg, size_t i, unsigned worker)
@@ -117,12 +118,16 @@ static void seq_host_merge_piece(void *arg, size_t i, unsigned worker)
 {
     struct seq_attend_call *c = arg;
     const struct seq_attend_piece *p = &c->pieces[i];
+    struct seq_host_queries x;
     struct attend_args a;
 
     if (p->n_shares == 1 || p->first_page > 0)
         return;
-    a = seq_host_packed_args(c, p, workers_scratch(c->workers, worker));
+
+    x = seq_host_queries_load(c, p, workers_scratch(c->workers, worker));
+    a = seq_host_packed_args(c, p, &x);
     attend_merge(&a, c->workers->partials + p->partial, p->n_shares);
+    seq_host_queries_store(p, &x);
 }
 
 /* ---- cutting ---- */
@@ -171,7 +176,7 @@ static struct seq_host_cut seq_host_cut_of(const struct seq_attend_call *c, cons
 
 /* Memory that all items need. */
 struct seq_attend_need {
-    size_t scratch_bytes, n_pieces, n_partials;
+    size_t scratch_bytes, n_pieces, n_partials, n_angles;
 };
 
 static void seq_host_add_need(const struct seq_attend_call *c, const kvc_attend_item *item,
@@ -180,15 +185,19 @@ static void seq_host_add_need(const struct seq_attend_call *c, const kvc_attend_
     const struct kvc_seq *s = item->seq;
     const struct seq_host_cut cut = seq_host_cut_of(c, item);
     size_t n_heads = s->model->shard.n_heads;
-    size_t scratch = s->ops->attend_scratch_bytes(s, cut.block_queries);
+    size_t scratch =
+        s->ops->attend_scratch_bytes(s, cut.block_queries) + seq_host_queries_bytes(item, cut.block_queries);
 
     need->scratch_bytes = scratch > need->scratch_bytes ? scratch : need->scratch_bytes;
     need->n_pieces += n_heads * cut.n_shares * cut.n_blocks;
+    need->n_angles += seq_host_queries_angles(item);
     if (cut.n_shares > 1)
         need->n_partials += n_heads * cut.n_shares * attend_partial_floats(&s->table->layout, item->n_q);
 }
 
-static void seq_host_add_pieces(struct seq_attend_call *c, const kvc_attend_item *item, size_t *partial)
+/* @partial, @angles: offsets in workers.partials, moved behind what the item needs */
+static void seq_host_add_pieces(struct seq_attend_call *c, const kvc_attend_item *item, size_t *partial,
+                                size_t *angles)
 {
     const struct kvc_seq *s = item->seq;
     const struct seq_host_cut cut = seq_host_cut_of(c, item);
@@ -209,8 +218,12 @@ static void seq_host_add_pieces(struct seq_attend_call *c, const kvc_attend_item
                 .first_page = share * cut.share_pages,
                 .end_page = end < cut.n_pages ? end : cut.n_pages,
                 .partial = *partial,
+                .angles = *angles,
             };
         }
+
+    seq_host_queries_fill_angles(item, c->layer, c->workers->partials + *angles);
+    *angles += seq_host_queries_angles(item);
 }
 
 /* ---- the call ---- */
@@ -220,20 +233,21 @@ int seq_host_attend(struct kvc_client *client, const kvc_attend_item *items, siz
 {
     struct seq_attend_call c = {.workers = &client->workers, .layer = layer, .options = *o};
     struct seq_attend_need need = {0};
-    size_t items_bytes, partial = 0;
+    size_t items_bytes, partial = 0, angles;
 
     for (size_t i = 0; i < n; i++)
         if (items[i].n_q > 0)
             seq_host_add_need(&c, &items[i], &need);
     if (!checked_mul(need.n_pieces, sizeof(*c.pieces), &items_bytes) ||
-        workers_reserve(c.workers, need.scratch_bytes, items_bytes, need.n_partials) < 0)
+        workers_reserve(c.workers, need.scratch_bytes, items_bytes, need.n_partials + need.n_angles) < 0)
         return fail(&client->error, -ENOMEM, "out of memory for attention of %zu sequences", n);
 
     c.pieces = c.workers->items;
+    angles = need.n_partials;
     for (size_t i = 0; i < n; i++)
         if (items[i].n_q > 0) {
             (void) seq_payloads(items[i].seq); /* refreshes the addresses that seq_host_packed_args() reads */
-            seq_host_add_pieces(&c, &items[i], &partial);
+            seq_host_add_pieces(&c, &items[i], &partial, &angles);
         }
 
     workers_run(c.workers, seq_host_run_piece, &c, c.n_pieces);

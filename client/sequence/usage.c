@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/sequence/seq_ops.h"
 
 uint64_t usage_exact_bytes(const struct kvc_seq *s, uint64_t tokens)
