@@ -308,8 +308,18 @@ typedef struct kvc_seq_options {
  * then attend reads it exactly. Without this flag the newest 64 tokens stay private.
  *
  * KVC_SEQ_REPEATABLE: a query reads the sinks and its own chunk exactly, and all earlier chunks from codes,
- * also within one append. So a cold run and a run that starts from a match compute the same attention, within
- * rounding. Without this flag the queries of an append read all its keys exactly.
+ * also within one append. Attention of a query then has the same bits however the text was appended, on any
+ * number of threads, and if its beginning was matched. Attend before the next append or commit: later the
+ * query's own chunk may be in codes only (-EINVAL). Such sequences match only chunks of such sequences.
+ *
+ * What differs between a cold run, which computes the whole prompt, and a hit, which matched its beginning:
+ *
+ *   an engine's own attention  the cold run reads exact keys and values, the hit reads decoded ones: the
+ *                              answers differ by the error of the codes
+ *   kvc_seq_attend()           the same: queries of an append read all its keys exactly
+ *   with KVC_SEQ_REPEATABLE    only what the caller computes differently. If its matrix products depend on
+ *                              how many tokens it computes at once, they differ by rounding, which can flip
+ *                              codes of later chunks. If it computes chunk by chunk, nothing differs
  *
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid
@@ -325,7 +335,7 @@ KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
 
 /**
  * kvc_model_peek() - estimate how many leading tokens are published
- * @o:     salt and table_digest of the sequence that would match; NULL = all members 0. Without a
+ * @o:     salt, table_digest and flags of the sequence that would match; NULL = all members 0. Without a
  *         table_digest chunks of the active table are looked up, also where a new sequence would get a canary
  * @ret_n: tokens of the leading chunks that the index has: a multiple of 64, at most @n_tokens
  *
