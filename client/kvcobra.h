@@ -146,7 +146,7 @@ KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
  */
 KVC_EXPORT int kvc_client_set_threads(kvc_client *c, unsigned n);
 
-/* Frees the client, with its models and sequences that still exist. @c may be NULL. Return: NULL. */
+/* Frees the client, with its models, sequences and fetches that still exist. @c may be NULL. Return: NULL. */
 KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 
 /* ---- model ---- */
@@ -369,25 +369,33 @@ typedef struct kvc_fetch kvc_fetch;
 
 /**
  * kvc_fetch_start() - start a match without waiting for it
- * @s:       as for kvc_seq_match(); until kvc_fetch_free() only kvc_seq_free() may be called with it
- * @tokens:  [n_tokens] copied
+ * @s:       as for kvc_seq_match(); until kvc_fetch_free() other calls than kvc_seq_free() return -EBUSY
+ * @tokens:  [n_tokens] borrowed during the call
  * @n_leave: tokens at the end that stay for the caller to compute; kvc_seq_match() leaves 1, and 0 is allowed
  *
- * Return: 0; -EINVAL, -ENOMEM and others as kvc_seq_match(); -EBUSY: a fetch of the sequence is running.
+ * The client stays usable for other sequences, and may run any number of fetches. The call never connects
+ * again: without a connection the fetch finds nothing. It waits for one exchange with the daemon after that
+ * has built a larger index, and kvc_fetch_result() does where pages lie in memory that this client has not
+ * mapped yet (64 MiB each by default).
+ *
+ * Return: 0; -EBUSY: the sequence has a fetch that was not freed; -EINVAL, -EMFILE, -ENOMEM, -ESTALE: see
+ * kvc_seq_match(), nothing was started.
  */
 KVC_EXPORT int kvc_fetch_start(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t n_leave,
                                kvc_fetch **ret_fetch);
 
-/* A descriptor for poll(): readable when kvc_fetch_result() should be called. Valid until kvc_fetch_free();
- * do not read, write or close it. */
+/* A descriptor for poll(): readable when kvc_fetch_result() should be called, and from the end of the fetch
+ * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: at least 0; -EINVAL: @f is NULL. */
 KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
-/* The result, without waiting. Further calls return the same.
- * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; errors of kvc_seq_match(). */
+/* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection
+ * is lost before the end, or a reply does not come within 12 s, nothing is found.
+ * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; -ECANCELED: the sequence was freed;
+ * errors of kvc_seq_match(). */
 KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
 
-/* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before.
- * @f may be NULL. Return: NULL. */
+/* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before. What
+ * the daemon still grants is given back by a later call. @f may be NULL. Return: NULL. */
 KVC_EXPORT kvc_fetch *kvc_fetch_free(kvc_fetch *f);
 
 /**
