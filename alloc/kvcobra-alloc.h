@@ -87,6 +87,8 @@ typedef struct kvc_stats_estimate {
     uint64_t stats_bytes;     /* statistics in memory, and nearly their file */
     uint64_t gradients_bytes; /* what gradients add to stats_bytes */
     uint64_t window_bytes;    /* scratch memory while a window is added */
+    uint32_t n_samples;       /* of the options, or their default */
+    uint32_t unused;          /* 0 */
 } kvc_stats_estimate;
 
 /* Estimates the memory that statistics need, for windows of @window tokens.
