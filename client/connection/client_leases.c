@@ -60,7 +60,7 @@ void client_leases_flush(struct client_leases *list, struct connection *c)
             l->n_released = 0;
         }
 
-        if (l->n_live == 0 && l->n_released == 0) {
+        if (l->n_live == 0 && l->n_released == 0 && !l->is_awaited) {
             *at = l->next;
             free(l);
         } else {

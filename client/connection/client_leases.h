@@ -19,6 +19,7 @@ struct client_lease {
     uint64_t id;
     uint32_t n_live;     /* items held */
     uint32_t n_released; /* items marked, RELEASE not sent yet */
+    bool is_awaited;     /* the reply to its request has not come: a flush keeps it */
     bool forgotten;      /* the daemon does not have the lease: its session is gone */
     uint8_t released[WIRE_ITEMS_MAX / 8];
 };
@@ -29,7 +30,7 @@ struct client_leases {
 
 /*
  * Adds an empty lease; NULL: out of memory. Called before the request, so that the grant can be recorded; the
- * reply has the id of the lease. client_leases_flush() frees a lease without live items.
+ * reply has the id of the lease. client_leases_flush() frees a lease without live items that is not awaited.
  */
 struct client_lease *client_leases_add(struct client_leases *list);
 

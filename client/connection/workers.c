@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/errmsg.h"
 #include "base/options.h"
+#include "base/threads.h"
 #include "client/connection/client.h"
 
 enum { SCRATCH_ALIGN = 64 };
@@ -16,11 +17,20 @@ void workers_init(struct workers *w)
     *w = (struct workers){.n = 1};
 }
 
-void workers_deinit(struct workers *w)
+static void workers_free_memory(struct workers *w)
 {
     free(w->scratch);
     free(w->items);
     free(w->partials);
+    w->scratch = w->items = NULL;
+    w->partials = NULL;
+    w->scratch_bytes = w->items_bytes = w->n_partials = 0;
+}
+
+void workers_deinit(struct workers *w)
+{
+    (void) threads_free(w->threads);
+    workers_free_memory(w);
     workers_init(w);
 }
 
@@ -71,13 +81,23 @@ void workers_run(const struct workers *w, void (*task)(void *arg, size_t i, unsi
         w->executor.run(w->executor.ctx, task, arg, n);
         return;
     }
-    for (size_t i = 0; i < n; i++)
-        task(arg, i, 0);
+    threads_run(w->threads, task, arg, n);
 }
 
-int kvc_client_set_executor(kvc_client *c, const kvc_executor *x)
+/* Replaces the threads of both kinds. @threads is transferred. */
+static void workers_replace(struct workers *w, const kvc_executor *x, struct threads *threads, unsigned n)
 {
-    kvc_executor executor = {.n_workers = 1};
+    if (n != w->n)
+        workers_free_memory(w); /* scratch is per worker */
+    (void) threads_free(w->threads);
+    w->executor = *x;
+    w->threads = threads;
+    w->n = n;
+}
+
+/* First statement of both calls. @wants: whether the caller requests threads. */
+static int workers_enter(kvc_client *c, bool wants)
+{
     int r;
 
     if (!c)
@@ -86,22 +106,51 @@ int kvc_client_set_executor(kvc_client *c, const kvc_executor *x)
     r = client_enter(c);
     if (r < 0)
         return r;
+    if (wants && c->gpu)
+        return fail(&c->error, -EOPNOTSUPP, "this client's attention runs on its GPU: it uses no threads");
+
+    return 0;
+}
+
+int kvc_client_set_executor(kvc_client *c, const kvc_executor *x)
+{
+    kvc_executor executor = {.n_workers = 1};
+    int r = workers_enter(c, x);
+
+    if (r < 0)
+        return r;
 
     r = x ? options_read(&executor, sizeof(executor), x, sizeof(executor), "kvc_executor", &c->error) : 0;
     if (r < 0)
         return r;
-    if (x && c->gpu)
-        return fail(&c->error, -EOPNOTSUPP,
-                    "this client's attention runs on its GPU: it uses no threads of the caller");
     if (x && !executor.run)
         return fail(&c->error, -EINVAL, "kvc_executor.run is NULL");
     if (executor.n_workers < 1 || executor.n_workers > WORKERS_MAX)
         return fail(&c->error, -EINVAL, "kvc_executor.n_workers is %u: 1 to %d", executor.n_workers,
                     WORKERS_MAX);
 
-    if (executor.n_workers != c->workers.n)
-        workers_deinit(&c->workers); /* scratch is per worker */
-    c->workers.executor = executor;
-    c->workers.n = executor.n_workers;
+    workers_replace(&c->workers, &executor, NULL, executor.n_workers);
+    return 0;
+}
+
+int kvc_client_set_threads(kvc_client *c, unsigned n)
+{
+    const kvc_executor none = {.n_workers = 1};
+    struct threads *threads = NULL;
+    int r = workers_enter(c, n != 1);
+
+    if (r < 0)
+        return r;
+    if (n < 1 || n > WORKERS_MAX)
+        return fail(&c->error, -EINVAL, "kvc_client_set_threads: %u threads, must be 1 to %d", n,
+                    WORKERS_MAX);
+    if (c->workers.threads && n == c->workers.n)
+        return 0;
+
+    r = n > 1 ? threads_new(n, &threads, &c->error) : 0;
+    if (r < 0)
+        return r;
+
+    workers_replace(&c->workers, &none, threads, n);
     return 0;
 }

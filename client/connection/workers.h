@@ -1,6 +1,7 @@
 /*
- * Threads of the caller (kvc_client_set_executor()), and the memory that attention needs on each of them,
- * kept between calls so that a decode step allocates nothing.
+ * The threads that long calls run on: those of the caller (kvc_client_set_executor()) or the library's own
+ * (kvc_client_set_threads()). And the memory that attention needs on each of them, kept between calls so that
+ * a decode step allocates nothing.
  */
 #pragma once
 
@@ -10,10 +11,13 @@
 
 #define WORKERS_MAX 256
 
+struct threads;
+
 struct workers {
-    kvc_executor executor; /* run NULL: the caller's own thread */
-    unsigned n;            /* at least 1 */
-    void *scratch;         /* [n][scratch_bytes], each aligned to 64 */
+    kvc_executor executor;   /* run NULL: none of the caller */
+    struct threads *threads; /* of the library; NULL: none. At most one of the two is set */
+    unsigned n;              /* at least 1 */
+    void *scratch;           /* [n][scratch_bytes], each aligned to 64 */
     size_t scratch_bytes;
     void *items; /* pieces of work of the running call */
     size_t items_bytes;
@@ -22,7 +26,7 @@ struct workers {
 };
 
 void workers_init(struct workers *w);
-void workers_deinit(struct workers *w);
+void workers_deinit(struct workers *w); /* ends the library's threads */
 
 /* Room for a call's scratch per worker, items and partial results; contents are lost. Return: 0; -ENOMEM. */
 int workers_reserve(struct workers *w, size_t scratch_bytes, size_t items_bytes, size_t n_partials);

@@ -4,7 +4,6 @@
  * private, and the sequence is used as before.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "client/connection/clock.h"
 #include "client/model/model_tables.h"
@@ -15,26 +14,6 @@
 #include "client/sequence/seq_tail.h"
 
 enum { WAIT_MS = 1000 }; /* for extents that the daemon creates */
-
-/* Keys of the first @n chunks; a key that a page already has must be the same. */
-static int seq_publish_derive_keys(struct kvc_seq *s, const uint32_t *tokens, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct page *p = s->pages[i];
-        struct chunk_key key;
-
-        seq_chunk_key(s, i > 0 ? &s->pages[i - 1]->key : NULL, tokens + i * CHUNK_TOKENS, &key);
-        if (p->has_key && memcmp(&p->key, &key, sizeof(key)) != 0)
-            return fail(&s->model->client->error, -EINVAL,
-                        "tokens %zu to %zu differ from those that this chunk was published or matched with",
-                        i * CHUNK_TOKENS, (i + 1) * CHUNK_TOKENS - 1);
-
-        p->key = key;
-        p->has_key = true;
-    }
-
-    return 0;
-}
 
 static size_t seq_publish_n_published(const struct kvc_seq *s)
 {
@@ -67,7 +46,7 @@ static int seq_publish_chunks(struct kvc_seq *s, const uint32_t *tokens, size_t 
     if (r < 0)
         return r;
 
-    r = seq_publish_derive_keys(s, tokens, n_chunks);
+    r = seq_derive_keys(s, tokens, n_chunks);
 
     for (size_t at = seq_publish_n_published(s); r == 0 && at < n_chunks;) {
         size_t n = seq_publish_count_private(s, at, n_chunks);
@@ -87,7 +66,7 @@ static int seq_publish_chunks(struct kvc_seq *s, const uint32_t *tokens, size_t 
  */
 static int seq_publish_pack_due(struct kvc_seq *s, size_t *ret_n)
 {
-    size_t due = chunks_due(seq_length(s));
+    size_t due = seq_chunks_due(s, seq_length(s));
     int r = 0;
 
     while (due > s->n_pages && seq_claim(s, due) < 0)
@@ -116,7 +95,7 @@ static void seq_publish_go_private(struct kvc_seq *s)
 static int seq_publish_commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
 {
     int64_t until_ms = clock_ms() + WAIT_MS;
-    size_t n_due = chunks_due(seq_length(s)), n;
+    size_t n_due = seq_chunks_due(s, seq_length(s)), n;
     int r = 0;
 
     do {

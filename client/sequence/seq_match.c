@@ -1,7 +1,8 @@
-/* Starting a sequence from published pages: keys, the index, one LEASE per batch. */
+/* See seq_match.h. */
+#include "client/sequence/seq_match.h"
+
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "client/model/model_tables.h"
@@ -10,28 +11,116 @@
 #include "client/sequence/seq_pages.h"
 #include "client/sequence/seq_pool.h"
 
-/* A chunk that the index has. */
-struct seq_match_found {
-    struct chunk_key key;
-    struct index_hit hit;
-};
+/* ---- checks and memory ---- */
 
-/* Finds the leading chunks that the index has. A moved index is opened again, once. */
-static int seq_match_look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks,
-                             struct seq_match_found *found, size_t *ret_n)
+/* Whether the sequence holds nothing but the matched chunks. */
+static bool seq_match_is_unmixed(const struct kvc_seq *s)
 {
-    struct kvc_model *m = s->model;
-    bool reopened = false;
-    size_t n = 0;
+    if (s->n_pages != s->n_matched)
+        return false;
+    for (uint32_t i = 0; i < seq_n_layers(s); i++)
+        if (s->layers[i].length != s->n_matched * CHUNK_TOKENS)
+            return false;
+    return true;
+}
 
-    while (n < n_chunks) {
+static int seq_match_check(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
+{
+    struct errmsg *e = &s->model->client->error;
+    int r;
+
+    if (n_tokens > 0 && !tokens)
+        return fail(e, -EINVAL, "kvc_seq_match: tokens is NULL");
+    if (!s->ops->is_shareable)
+        return fail(e, -EINVAL, "an evaluation sequence cannot start from published pages");
+    if (!seq_match_is_unmixed(s))
+        return fail(e, -EINVAL, "the sequence has tokens already: match before the first append");
+    if (n_tokens < s->n_matched * CHUNK_TOKENS)
+        return fail(e, -EINVAL, "the sequence holds %zu matched tokens, but the text has only %zu",
+                    s->n_matched * CHUNK_TOKENS, n_tokens);
+
+    r = s->ops->check_idle(s);
+    if (r < 0)
+        return r;
+
+    r = seq_check_whole(s);
+    if (r < 0)
+        return r;
+
+    return seq_derive_keys(s, tokens, s->n_matched);
+}
+
+int seq_match_init(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t n_leave,
+                   struct seq_match *ret)
+{
+    size_t n, n_items;
+    int r;
+
+    *ret = (struct seq_match){.seq = s};
+    r = seq_match_check(s, tokens, n_tokens);
+    if (r < 0)
+        return r;
+
+    ret->first = ret->n_found = ret->n_chunks = s->n_matched;
+    if (n_tokens > n_leave && (n_tokens - n_leave) / CHUNK_TOKENS > ret->first)
+        ret->n_chunks = (n_tokens - n_leave) / CHUNK_TOKENS;
+    n = ret->n_chunks - ret->first;
+    if (n == 0)
+        return 0;
+
+    n_items = n < WIRE_ITEMS_MAX ? n : WIRE_ITEMS_MAX;
+    ret->found = calloc(n, sizeof(*ret->found));
+    ret->items = calloc(n_items, sizeof(*ret->items));
+    ret->pointers = calloc(n_items, sizeof(*ret->pointers));
+    if (!ret->found || !ret->items || !ret->pointers || seq_reserve_pages(s, ret->n_chunks) < 0)
+        return fail(&s->model->client->error, -ENOMEM, "out of memory while matching %zu chunks", n);
+
+    return 0;
+}
+
+/* The reply of a LEASE does not come: the next flush frees its record. */
+static void seq_match_forget_request(struct seq_match *m)
+{
+    if (m->lease)
+        m->lease->is_awaited = false;
+    m->lease = NULL;
+}
+
+void seq_match_deinit(struct seq_match *m)
+{
+    seq_match_forget_request(m);
+    free(m->found);
+    free(m->items);
+    free(m->pointers);
+    *m = (struct seq_match){.seq = NULL};
+}
+
+/* ---- the index ---- */
+
+int seq_match_look_up(struct seq_match *m, const uint32_t *tokens)
+{
+    struct kvc_seq *s = m->seq;
+    struct kvc_model *model = s->model;
+    bool reopened = false;
+    int r;
+
+    m->n_found = m->first;
+    r = seq_check_whole(s); /* opening the connection again may have lost pages, and changed the keys */
+    if (r == 0)
+        r = seq_derive_keys(s, tokens, m->first);
+    if (r < 0 || m->n_chunks == m->first || reclaim_yield(model))
+        return r;
+
+    while (m->n_found < m->n_chunks) {
+        size_t i = m->n_found;
+        struct seq_match_found *f = &m->found[i - m->first];
+        const struct chunk_key *parent = i > 0 ? &s->pages[i - 1]->key : NULL;
         enum index_result result;
 
-        seq_chunk_key(s, n > 0 ? &found[n - 1].key : NULL, tokens + n * CHUNK_TOKENS, &found[n].key);
-        result = index_lookup(&m->remote.reader, &found[n].key, &found[n].hit);
+        seq_chunk_key(s, i > m->first ? &f[-1].key : parent, tokens + i * CHUNK_TOKENS, &f->key);
+        result = index_lookup(&model->remote.reader, &f->key, &f->hit);
         if (result == INDEX_MOVED && !reopened) {
-            int r = model_remote_open(m);
-
+            r = model_remote_open(model);
             if (r < 0)
                 return r;
 
@@ -39,173 +128,188 @@ static int seq_match_look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n
             continue;
         }
 
-        if (result != INDEX_FOUND || found[n].hit.page_class != (uint32_t) class_of_chunk(n))
+        if (result != INDEX_FOUND || f->hit.page_class != (uint32_t) class_of_chunk(i))
             break;
 
-        n++;
+        m->n_found++;
     }
 
-    *ret_n = n;
     return 0;
 }
 
-/* Adds the pages of a LEASE reply. The first page that cannot be used, and all after it, are released. */
-static int seq_match_add_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply,
-                                 const struct seq_match_found *found, size_t n, struct client_lease *lease)
+/* ---- leases ---- */
+
+int seq_match_request(struct seq_match *m, Kvcobra__Lease *ret)
 {
+    struct kvc_seq *s = m->seq;
     struct kvc_client *c = s->model->client;
-    size_t n_granted = reply->n_pages < n ? reply->n_pages : n;
-    int r = 0;
+    size_t batch = c->connection.items_per_message, n = m->n_found - s->n_pages, n_items;
 
-    lease->id = reply->lease;
-    for (uint32_t i = 0; i < n_granted; i++) {
-        size_t chunk = s->n_pages;
-        struct page_grant grant;
-        struct page *p;
+    if (m->has_ended || n == 0)
+        return 0;
 
-        if (r == 0)
-            r = seq_map_granted(s, chunk, &found[i].key, reply->pages[i], &grant);
-        if (r == 0) {
-            grant.lease = lease;
-            grant.item = i;
-            r = page_leased(c, s->table, class_of_chunk(chunk), &found[i].key, &grant, &p);
-            if (r < 0)
-                extents_put(&c->extents, grant.extent);
-        }
-        if (r == 0)
-            seq_add_page(s, p);
-        else
-            client_lease_drop(lease, i, 0);
-    }
-
-    return r;
-}
-
-/* @n_items: n, or n + 1: the daemon counts the reason why the chunk after the found ones is missing. */
-static int seq_match_lease_batch(struct kvc_seq *s, const struct seq_match_found *found, size_t n,
-                                 size_t n_items)
-{
-    struct kvc_client *c = s->model->client;
-    _cleanup_(freep) Kvcobra__LeaseItem *items = calloc(n_items, sizeof(*items));
-    _cleanup_(freep) Kvcobra__LeaseItem **pointers = calloc(n_items, sizeof(*pointers));
-    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
-    struct client_lease *lease = client_leases_add(&c->leases);
-    int r;
-
-    if (!items || !pointers || !lease)
+    m->n_asked = n < batch ? n : batch;
+    n_items = m->n_asked + (n < batch && m->n_found < m->n_chunks);
+    seq_match_forget_request(m);
+    m->lease = client_leases_add(&c->leases);
+    if (!m->lease)
         return fail(&c->error, -ENOMEM, "out of memory while leasing %zu pages", n);
 
+    m->lease->is_awaited = true;
     for (size_t i = 0; i < n_items; i++) {
-        kvcobra__lease_item__init(&items[i]);
-        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) found[i].key.bytes};
-        items[i].slot = i < n ? found[i].hit.slot : UINT32_MAX;
-        items[i].generation = i < n ? found[i].hit.generation : 0;
-        pointers[i] = &items[i];
+        struct seq_match_found *f = &m->found[s->n_pages - m->first + i];
+
+        kvcobra__lease_item__init(&m->items[i]);
+        m->items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, f->key.bytes};
+        m->items[i].slot = i < n ? f->hit.slot : UINT32_MAX;
+        m->items[i].generation = i < n ? f->hit.generation : 0;
+        m->pointers[i] = &m->items[i];
     }
 
-    r = seq_pool_lease(s, pointers, n_items, &reply);
+    seq_pool_lease_request(s, m->pointers, n_items, ret);
+    return 1;
+}
+
+static int seq_match_add_page(struct seq_match *m, uint32_t i, const Kvcobra__PageRef *ref)
+{
+    struct kvc_seq *s = m->seq;
+    struct kvc_client *c = s->model->client;
+    const struct chunk_key *key = &m->found[s->n_pages - m->first].key;
+    struct page_grant grant;
+    struct page *p;
+    int r = seq_map_granted(s, s->n_pages, key, ref, &grant);
+
     if (r < 0)
         return r;
 
-    return seq_match_add_granted(s, reply.message->lease, found, n, lease);
-}
-
-/*
- * Leases the @n found pages of @n_chunks in batches, until a batch is granted only in part. Pages granted
- * before an error stay. The first missing chunk is added to the last batch if there is room: it costs no
- * message of its own.
- */
-static int seq_match_lease_found(struct kvc_seq *s, const struct seq_match_found *found, size_t n,
-                                 size_t n_chunks)
-{
-    size_t batch = s->model->client->connection.items_per_message;
-
-    for (size_t at = 0; at < n; at += batch) {
-        size_t n_items = n - at < batch ? n - at : batch;
-        bool adds_missing = at + n_items == n && n < n_chunks && n_items < batch;
-        int r = seq_match_lease_batch(s, found + at, n_items, n_items + adds_missing);
-
-        if (r < 0 || s->n_pages < at + n_items)
-            return r;
+    grant.lease = m->lease;
+    grant.item = i;
+    r = page_leased(c, s->table, class_of_chunk(s->n_pages), key, &grant, &p);
+    if (r < 0) {
+        extents_put(&c->extents, grant.extent);
+        return r;
     }
+
+    seq_add_page(s, p);
     return 0;
 }
 
-static void seq_match_count_chunks(struct kvc_client *c, size_t n_hit, size_t n_missed)
+int seq_match_add_reply(struct seq_match *m, const Kvcobra__LeaseReply *reply)
 {
-    struct session_page *page = session_page(&c->session);
+    size_t n_granted = reply->n_pages < m->n_asked ? reply->n_pages : m->n_asked;
+    int r = 0;
+
+    m->lease->id = reply->lease;
+    for (uint32_t i = 0; i < n_granted; i++) {
+        if (r == 0)
+            r = seq_match_add_page(m, i, reply->pages[i]);
+        if (r < 0)
+            client_lease_drop(m->lease, i, 0);
+    }
+
+    m->has_ended = n_granted < m->n_asked || r < 0;
+    seq_match_forget_request(m);
+    return r;
+}
+
+/* ---- the result ---- */
+
+static void seq_match_count_chunks(const struct seq_match *m)
+{
+    struct session_page *page = session_page(&m->seq->model->client->session);
 
     if (!page)
         return;
-    atomic_fetch_add_explicit(&page->chunks_hit, n_hit, memory_order_relaxed);
-    atomic_fetch_add_explicit(&page->chunks_missed, n_missed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&page->chunks_hit, m->seq->n_pages - m->first, memory_order_relaxed);
+    atomic_fetch_add_explicit(&page->chunks_missed, m->n_chunks - m->seq->n_pages, memory_order_relaxed);
 }
 
-static int seq_match_chunks(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
+int seq_match_finish(struct seq_match *m, int r)
 {
+    struct kvc_seq *s = m->seq;
     struct kvc_client *c = s->model->client;
-    _cleanup_(freep) struct seq_match_found *found = calloc(n_chunks, sizeof(*found));
-    size_t n = 0;
-    int r;
+    bool added = s->n_pages > m->first;
 
-    if (!found || seq_reserve_pages(s, n_chunks) < 0)
-        return fail(&c->error, -ENOMEM, "out of memory while matching %zu chunks", n_chunks);
-
-    if (reclaim_yield(s->model)) {
-        client_flush(c);
-        seq_match_count_chunks(c, 0, n_chunks);
-        return 0;
-    }
-
-    r = seq_match_look_up(s, tokens, n_chunks, found, &n);
-    if (r == 0)
-        r = seq_match_lease_found(s, found, n, n_chunks);
-    for (uint32_t i = 0; i < seq_n_layers(s); i++) {
+    s->n_matched = s->n_pages;
+    for (uint32_t i = 0; added && i < seq_n_layers(s); i++) {
         s->layers[i].n_packed = s->n_pages;
         s->layers[i].length = s->n_pages * CHUNK_TOKENS;
     }
 
-    seq_match_count_chunks(c, s->n_pages, n_chunks - s->n_pages);
+    seq_match_count_chunks(m);
+    seq_match_forget_request(m);
     client_flush(c);
-    if (s->ops->lengths_changed(s) == -EIO) /* after -ENOMEM it is repeated before the sequence is used */
+    if (added && s->ops->lengths_changed(s) == -EIO) /* after -ENOMEM it is repeated before it is used */
         return -EIO;
+    /* without a page the caller gets the error, but one in external memory that this client cannot use is a
+     * miss */
+    if (r < 0 && r != -ENOTCONN && r != -EXDEV && (!added || r == -EIO))
+        return r;
+
+    errmsg_clear(&c->error);
+    return 0;
+}
+
+/* ---- the call that waits ---- */
+
+static int seq_match_lease(struct seq_match *m, const uint32_t *tokens)
+{
+    struct kvc_client *c = m->seq->model->client;
+    int r = seq_match_look_up(m, tokens);
+
+    while (r == 0) {
+        _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
+        Kvcobra__Lease lease;
+
+        r = seq_match_request(m, &lease);
+        if (r <= 0)
+            break;
+
+        r = connection_call(&c->connection, KVCOBRA__REQUEST__BODY_LEASE, &lease, KVCOBRA__REPLY__BODY_LEASE,
+                            &reply, &c->error);
+        if (r == 0)
+            r = seq_match_add_reply(m, reply.message->lease);
+    }
 
     return r;
 }
 
+static int seq_match_run(struct seq_match *m, const uint32_t *tokens)
+{
+    struct kvc_seq *s = m->seq;
+    int r;
+
+    if (m->n_chunks == m->first)
+        return 0;
+    if (model_connect(s->model) < 0) {
+        errmsg_clear(&s->model->client->error);
+        return 0;
+    }
+
+    r = seq_match_lease(m, tokens);
+    if (r == -ENOTCONN && s->n_pages == m->first && model_connect(s->model) == 0) /* lost, and open again */
+        r = seq_match_lease(m, tokens);
+    return seq_match_finish(m, r);
+}
+
 int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_n)
 {
+    _cleanup_(seq_match_deinit) struct seq_match m = {.seq = NULL};
     int r = seq_enter(s);
-    struct errmsg *e;
-    size_t n_chunks;
 
     if (r < 0)
         return r;
+    if (!ret_n)
+        return fail(&s->model->client->error, -EINVAL, "kvc_seq_match: ret_n is NULL");
 
-    e = &s->model->client->error;
-    if (!ret_n || (n_tokens > 0 && !tokens))
-        return fail(e, -EINVAL, "kvc_seq_match: tokens or ret_n is NULL");
-    if (!s->ops->is_shareable)
-        return fail(e, -EINVAL, "an evaluation sequence cannot start from published pages");
-
-    for (uint32_t i = 0; i < seq_n_layers(s); i++)
-        if (s->layers[i].length > 0)
-            return fail(e, -EINVAL, "the sequence has tokens already: match before the first append");
-    r = s->ops->check_idle(s);
+    r = seq_match_init(s, tokens, n_tokens, 1, &m); /* the caller computes at least one token */
     if (r < 0)
         return r;
 
-    n_chunks = n_tokens > 0 ? (n_tokens - 1) / CHUNK_TOKENS : 0; /* the caller computes at least one token */
-    if (n_chunks > 0 && model_connect(s->model) == 0)
-        r = seq_match_chunks(s, tokens, n_chunks);
-    if (r == -ENOTCONN && s->n_pages == 0 && model_connect(s->model) == 0) /* lost, and open again */
-        r = seq_match_chunks(s, tokens, n_chunks);
-    /* Granted pages are used also after an error. Without any the caller gets the error, but a page in
-     * external memory that this client cannot use is a miss. */
-    if (r < 0 && r != -ENOTCONN && r != -EXDEV && (s->n_pages == 0 || r == -EIO))
+    r = seq_match_run(&m, tokens);
+    if (r < 0)
         return r;
 
-    errmsg_clear(e);
-    *ret_n = s->n_pages * CHUNK_TOKENS;
+    *ret_n = s->n_matched * CHUNK_TOKENS;
     return 0;
 }

@@ -7,20 +7,44 @@
 
 #include "base/checked.h"
 
-void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
-                   struct chunk_key *ret_key)
+struct chunk_identity seq_pool_identity(const struct kvc_model *m, const uint8_t *table_digest,
+                                        const void *salt, size_t salt_bytes)
 {
-    const struct kvc_model *m = s->model;
-    struct chunk_identity id = {
-        .table_digest = s->table->table->digest,
+    return (struct chunk_identity){
+        .table_digest = table_digest,
         .model_digest = m->model_digest,
         .first_head = m->shard.first_head,
         .n_heads = m->shard.n_heads,
-        .salt = s->salt,
-        .salt_bytes = s->salt_bytes,
+        .salt = salt,
+        .salt_bytes = salt_bytes,
     };
+}
 
-    chunk_key_derive(m->remote.index_key, &id, parent, tokens, ret_key);
+void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
+                   struct chunk_key *ret_key)
+{
+    struct chunk_identity id = seq_pool_identity(s->model, s->table->table->digest, s->salt, s->salt_bytes);
+
+    chunk_key_derive(s->model->remote.index_key, &id, parent, tokens, ret_key);
+}
+
+int seq_derive_keys(struct kvc_seq *s, const uint32_t *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct page *p = s->pages[i];
+        struct chunk_key key;
+
+        seq_chunk_key(s, i > 0 ? &s->pages[i - 1]->key : NULL, tokens + i * CHUNK_TOKENS, &key);
+        if (p->has_key && memcmp(&p->key, &key, sizeof(key)) != 0)
+            return fail(&s->model->client->error, -EINVAL,
+                        "tokens %zu to %zu differ from those that this chunk was published or matched with",
+                        i * CHUNK_TOKENS, (i + 1) * CHUNK_TOKENS - 1);
+
+        p->key = key;
+        p->has_key = true;
+    }
+
+    return 0;
 }
 
 void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key,
@@ -98,16 +122,22 @@ int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key
     return 0;
 }
 
+void seq_pool_lease_request(const struct kvc_seq *s, Kvcobra__LeaseItem **items, size_t n,
+                            Kvcobra__Lease *ret)
+{
+    kvcobra__lease__init(ret);
+    ret->model = s->model->remote.handle;
+    ret->table_digest = (ProtobufCBinaryData){DIGEST_BYTES, s->table->table->digest};
+    ret->items = items;
+    ret->n_items = n;
+}
+
 int seq_pool_lease(struct kvc_seq *s, Kvcobra__LeaseItem **items, size_t n, struct reply *ret)
 {
     struct kvc_client *c = s->model->client;
-    Kvcobra__Lease lease = KVCOBRA__LEASE__INIT;
+    Kvcobra__Lease lease;
 
-    lease.model = s->model->remote.handle;
-    lease.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, s->table->table->digest};
-    lease.items = items;
-    lease.n_items = n;
-
+    seq_pool_lease_request(s, items, n, &lease);
     return connection_call(&c->connection, KVCOBRA__REQUEST__BODY_LEASE, &lease, KVCOBRA__REPLY__BODY_LEASE,
                            ret, &c->error);
 }

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/engine/blas_threads.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 struct batch_cache {
     struct geometry g;

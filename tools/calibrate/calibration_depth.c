@@ -21,7 +21,7 @@
 #include "tools/calibrate/calibration.h"
 #include "tools/command/progress.h"
 #include "tools/engine/engine.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 enum { LOGIT_ROWS = 256 }; /* positions whose logits are held at a time */
 

@@ -12,7 +12,7 @@
 #include "base/errmsg.h"
 #include "tools/engine/sampler.h"
 #include "tools/engine/softmax.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <math.h>

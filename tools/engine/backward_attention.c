@@ -17,7 +17,7 @@
 #include "base/cleanup.h"
 #include "tools/engine/blas_threads.h"
 #include "tools/engine/softmax.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "tools/engine/backward_internal.h"
 
 #include "base/cleanup.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "tools/engine/engine.h"
 #include "tools/engine/rotary.h"
 #include "tools/engine/softmax.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "client/kvcobra.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_internal.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 /* The client has the sentence of a failure; the engine gets it from cache_kvcobra_last_error(). */
 static int cache_kvcobra_append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,

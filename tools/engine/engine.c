@@ -4,7 +4,7 @@
 #include "client/kvcobra.h"
 #include "tools/engine/engine_internal.h"
 #include "tools/engine/gguf.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 #include "tools/engine/tokenizer.h"
 
 #include <errno.h>

@@ -12,7 +12,7 @@
 #include "base/errmsg.h"
 #include "tools/engine/blas_threads.h"
 #include "tools/engine/matvec.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * half, and compare-and-swap on the ticket takes an item: a worker with an older job cannot take an item of a
  * newer one. The caller waits for items, not for workers.
  */
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -23,6 +23,9 @@
 enum {
     THREADS_MAX = 256,
     POLLS = 2000, /* polls of the ticket before sleeping: about 20 microseconds */
+    /* room for the frames of kernels and for thread-local data of large programs, which lies on it too; the
+     * default is the program's stack limit, which may be unlimited */
+    STACK_BYTES = 2 << 20,
 };
 
 struct threads_job {
@@ -142,20 +145,35 @@ unsigned threads_count(const struct threads *t)
     return t ? t->n : 1;
 }
 
-static int threads_start_workers(struct threads *t, struct errmsg *e)
+/* Return: 0; an error number of pthread_create(). t->n_started counts the threads that run. */
+static int threads_create_workers(struct threads *t)
 {
-    sigset_t all, before;
-    int r = 0;
+    pthread_attr_t attributes;
+    int r = pthread_attr_init(&attributes);
 
-    /* signals go to the program's own threads */
-    (void) sigfillset(&all);
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (r != 0)
+        return r;
+
+    r = pthread_attr_setstacksize(&attributes, STACK_BYTES);
     while (r == 0 && t->n_started + 1 < t->n) {
-        r = pthread_create(&t->ids[t->n_started], NULL, threads_worker_main, t);
+        r = pthread_create(&t->ids[t->n_started], &attributes, threads_worker_main, t);
         if (r == 0)
             t->n_started++;
     }
 
+    (void) pthread_attr_destroy(&attributes);
+    return r;
+}
+
+static int threads_start_workers(struct threads *t, struct errmsg *e)
+{
+    sigset_t all, before;
+    int r;
+
+    /* signals go to the program's own threads */
+    (void) sigfillset(&all);
+    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
+    r = threads_create_workers(t);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0)
         return fail(e, -r, "cannot start worker thread %u of %u: %s", t->n_started + 1, t->n - 1,

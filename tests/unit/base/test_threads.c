@@ -1,8 +1,8 @@
-/* The engine's workers run every item once, for jobs of all sizes and any number of threads. */
+/* Worker threads run every item once, for jobs of all sizes and any number of threads. */
 #include "tests/lib/test.h"
 
 #include "base/errmsg.h"
-#include "tools/engine/threads.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -85,4 +85,4 @@ static void test_limits(void)
 }
 
 const struct test_case test_cases[] = {TEST(test_jobs), TEST(test_without), TEST(test_limits), TEST_END};
-const char test_suite[] = "engine_threads";
+const char test_suite[] = "threads";

@@ -1,0 +1,15 @@
+"""kvcobra: a compressed, shared key-value cache for language models.
+
+Client connects to kvcobrad, Model binds it to a language model, Sequence stores and shares the keys and values of a text.
+README.md has an example; kvcobra.h describes every call.
+"""
+from ._arrays import Tokens
+from ._client import Client, ClientInfo, Geometry
+from ._errors import Error
+from ._fetch import Fetch
+from ._library import version
+from ._model import Model, ModelInfo
+from ._sequence import Sequence, Usage, append_batch, attend_batch
+
+__all__ = ["Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelInfo", "Sequence", "Tokens", "Usage",
+           "append_batch", "attend_batch", "version"]

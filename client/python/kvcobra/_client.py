@@ -1,0 +1,232 @@
+"""A connection to kvcobrad, or an embedded client, and what all its handles share: entering a call, errors, freeing."""
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from types import TracebackType
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple, Type, Union
+
+from . import _arrays
+from ._errors import error
+from ._library import ffi, library, new, text
+
+Digest = Union[bytes, str]
+
+
+class Geometry(NamedTuple):
+    """The shape of a model's attention, as kvc_geometry in kvcobra.h."""
+
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    n_rot: int
+    attn_scale: float
+    rope_freq: Tuple[float, ...]  # [n_rot / 2] radians per position
+
+
+class ClientInfo(NamedTuple):
+    """The state of the connection, as kvc_client_info in kvcobra.h."""
+
+    connected: bool
+    resumed: bool
+    session: int
+    n_failed: int
+    retry_ms: int
+    n_reconnects: int
+    boot_id: bytes
+
+
+class Call:
+    """A call in progress: refuses a second thread, and frees handles that were collected meanwhile."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    def __enter__(self) -> "Call":
+        if not self._client._busy.acquire(blocking=False):
+            raise RuntimeError("another call of this kvcobra.Client is running: a client, its models and its sequences are used "
+                               "by one thread at a time; create one client per thread")
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        try:
+            while self._client._garbage:
+                free, handle = self._client._garbage.popleft()
+                free(handle)
+        finally:
+            self._client._busy.release()
+
+
+class Client:
+    """A client of kvcobrad.
+
+    socket: path of the daemon's socket; None is the default path; False works embedded, without a daemon.
+    threads: 1..256 threads for the work of long calls; None is the calling thread alone.
+
+    Raises kvcobra.Error if the connection fails. Closing the client closes its models and sequences.
+    """
+
+    def __init__(self, socket: Union[str, bool, None] = None, threads: Optional[int] = None) -> None:
+        self._busy = threading.Lock()
+        self._garbage: Deque[Tuple[Callable[[Any], Any], Any]] = deque()
+        self._closers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self._handle: Any = None
+        if socket is True:
+            raise TypeError("socket is True; expected a path, None for the default path, or False for an embedded client")
+        new_client = library().function("kvc_client_new")
+        self._free = library().function("kvc_client_free")
+        self._last_error = library().function("kvc_last_error")
+        ret = ffi.new("kvc_client **")
+        r = new_client(ret)
+        if r < 0:
+            raise error(-r, "")
+        self._handle = ret[0]
+        try:
+            if socket is not False:
+                path = ffi.NULL if socket is None else ffi.new("char[]", str(socket).encode())
+                self.call("kvc_client_connect", self._handle, path)
+            if threads is not None:
+                self.set_threads(threads)
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- calls ----
+
+    def call(self, name: str, *arguments: Any) -> int:
+        """Calls the function @name of libkvcobra. Raises kvcobra.Error if it fails. For the other modules of this package."""
+        function = library().function(name)
+        with Call(self):
+            r = function(*arguments)
+            if r >= 0:
+                return int(r)
+            sentence = text(self._last_error(self._handle)) if self._handle else ""
+        raise error(-r, sentence)
+
+    def adopt(self, child: Any) -> None:
+        """close() of this client calls child.close() first."""
+        self._closers.add(child)
+
+    def free_later(self, free: Callable[[Any], Any], handle: Any) -> None:
+        """Frees @handle, at the end of the running call if there is one: a garbage collection may come during a call."""
+        self._garbage.append((free, handle))
+        if self._busy.acquire(blocking=False):
+            Call(self).__exit__()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
+
+    @property
+    def handle(self) -> Any:
+        """The kvc_client. Raises ValueError if the client is closed."""
+        if self._handle is None:
+            raise ValueError("the client is closed")
+        return self._handle
+
+    # ---- operations ----
+
+    def set_threads(self, threads: int) -> None:
+        """Runs the work of long calls on @threads threads, the calling one included."""
+        if not 1 <= threads <= 256:
+            raise ValueError(f"threads is {threads}; expected 1..256")
+        self.call("kvc_client_set_threads", self.handle, threads)
+
+    @property
+    def info(self) -> ClientInfo:
+        info = new("kvc_client_info")
+        self.call("kvc_client_get_info", self.handle, info)
+        return ClientInfo(bool(info.connected), bool(info.resumed), info.session, info.n_failed, info.retry_ms,
+                          info.n_reconnects, bytes(info.boot_id))
+
+    def geometry(self, model_id: Digest) -> Geometry:
+        """The geometry of a model that the daemon has an active table for."""
+        geometry, frequencies = new("kvc_geometry"), ffi.new("double[KVC_ROPE_FREQ_MAX]")
+        self.call("kvc_client_get_geometry", self.handle, _arrays.digest(model_id, "model_id"), geometry, frequencies)
+        return read_geometry(geometry)
+
+    def table_geometry(self, table: bytes) -> Tuple[bytes, Geometry]:
+        """The model digest and the geometry that the bytes of a table file are for."""
+        geometry, frequencies = new("kvc_geometry"), ffi.new("double[KVC_ROPE_FREQ_MAX]")
+        digest = ffi.new("uint8_t[KVC_DIGEST_BYTES]")
+        self.call("kvc_table_geometry", self.handle, ffi.from_buffer(table), len(table), digest, geometry, frequencies)
+        return bytes(digest), read_geometry(geometry)
+
+    def close(self) -> None:
+        """Closes the client with its models and sequences. Further calls have no effect."""
+        if self._handle is None:
+            return
+        children: List[Any] = list(self._closers)
+        for child in children:
+            child.close()
+        with Call(self):
+            pass  # frees what was collected
+        with Call(self):
+            handle, self._handle = self._handle, None
+            self._free(handle)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None:  # its models and sequences keep a client alive, so that they are gone
+            while self._garbage:
+                free, child = self._garbage.popleft()
+                free(child)
+            self._free(handle)
+
+    def __repr__(self) -> str:
+        return f"<kvcobra.Client {'closed' if self.closed else 'open'}>"
+
+
+def read_geometry(g: Any) -> Geometry:
+    return Geometry(g.n_layers, g.n_heads, g.n_kv_heads, g.head_dim, g.n_rot, g.attn_scale,
+                    tuple(g.rope_freq[i] for i in range(g.n_rot // 2)))
+
+
+class Handle:
+    """A handle of the library that belongs to a client and is freed once."""
+
+    def __init__(self, client: Client, handle: Any, free: str) -> None:
+        self._client = client
+        self._handle: Any = handle
+        self._free = library().function(free)
+        client.adopt(self)
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
+
+    @property
+    def handle(self) -> Any:
+        """The pointer. Raises ValueError after close()."""
+        if self._handle is None:
+            raise ValueError(f"the {type(self).__name__.lower()} is closed")
+        self._client.handle  # raises if the client is closed
+        return self._handle
+
+    def close(self) -> None:
+        """Frees the handle. Further calls have no effect."""
+        if self._handle is None:
+            return
+        with Call(self._client):
+            handle, self._handle = self._handle, None
+            self._free(handle)
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None and not self._client.closed:  # a client frees what belongs to it
+            self._client.free_later(self._free, handle)
+
+

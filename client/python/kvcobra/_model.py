@@ -1,0 +1,136 @@
+"""A language model: a client bound to one geometry and to the active table of that model."""
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, NamedTuple, Optional, Tuple, Type, Union
+
+from . import _arrays
+from ._arrays import Tokens
+from ._client import Client, Digest, Geometry, Handle
+from ._library import ffi, new, text
+
+
+class ModelInfo(NamedTuple):
+    """The active table, as kvc_model_info in kvcobra.h."""
+
+    table_digest: bytes
+    revision: int
+    bpd_code: float
+    page_bytes: int
+    first_page_bytes: int
+    n_sink: int
+    kernel: str
+
+
+class Model(Handle):
+    """A model of a client.
+
+    model_id: the model's digest, 32 bytes or 64 hexadecimal digits; None: that of @table.
+    geometry: None: that of @table, or of the daemon's active table.
+    n_positions: the longest sequence; 0 is 65536.
+    table: bytes or path of a table file: all pages stay in this process (embedded).
+    shard: (first KV head, number of KV heads); None is all heads.
+    """
+
+    def __init__(self, client: Client, model_id: Optional[Digest] = None, geometry: Optional[Geometry] = None,
+                 n_positions: int = 0, table: Union[bytes, str, "os.PathLike[str]", None] = None,
+                 shard: Optional[Tuple[int, int]] = None) -> None:
+        client.handle  # raises if the client is closed
+        table_bytes = _table_bytes(table)
+        digest = None if model_id is None else _arrays.digest(model_id, "model_id")
+        if table_bytes is None and digest is None:
+            raise TypeError("model_id is missing: only a model with a table of the caller can go without")
+        if table_bytes is not None and (digest is None or geometry is None):
+            table_digest, table_geometry = client.table_geometry(table_bytes)
+            digest, geometry = digest or table_digest, geometry or table_geometry
+        if geometry is None:
+            assert digest is not None
+            geometry = client.geometry(digest)
+        if len(geometry.rope_freq) * 2 != geometry.n_rot:
+            raise ValueError(f"the geometry has {len(geometry.rope_freq)} RoPE frequencies; expected {geometry.n_rot // 2}")
+        first, n_here = (0, geometry.n_kv_heads) if shard is None else shard
+        frequencies = ffi.new("double[]", geometry.rope_freq)
+        model_id_struct = new("kvc_model_id", first_kv_head=first, n_kv_heads_here=n_here, n_positions=n_positions)
+        model_id_struct.model_digest[0:32] = digest
+        g = model_id_struct.geometry
+        g.struct_bytes = ffi.sizeof("kvc_geometry")
+        g.rope_freq = frequencies
+        for name in ("n_layers", "n_heads", "n_kv_heads", "head_dim", "n_rot", "attn_scale"):
+            setattr(g, name, getattr(geometry, name))
+        ret = ffi.new("kvc_model **")
+        if table_bytes is None:
+            client.call("kvc_model_open", client.handle, model_id_struct, ret)
+        else:
+            client.call("kvc_model_open_table", client.handle, model_id_struct, ffi.from_buffer(table_bytes), len(table_bytes),
+                        ret)
+        super().__init__(client, ret[0], "kvc_model_free")
+        self._digest, self._geometry, self._shard = digest, geometry, (first, n_here)
+
+    @property
+    def model_id(self) -> bytes:
+        assert self._digest is not None
+        return self._digest
+
+    @property
+    def geometry(self) -> Geometry:
+        return self._geometry
+
+    @property
+    def shard(self) -> Tuple[int, int]:
+        """(first KV head, number of KV heads) of this model."""
+        return self._shard
+
+    @property
+    def n_kv_heads(self) -> int:
+        """KV heads of this shard."""
+        return self._shard[1]
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads of this shard."""
+        return self._shard[1] * (self._geometry.n_heads // self._geometry.n_kv_heads)
+
+    @property
+    def info(self) -> ModelInfo:
+        """The table that the next sequence will use."""
+        info = new("kvc_model_info")
+        self._client.call("kvc_model_get_info", self.handle, info)
+        return ModelInfo(bytes(info.table_digest), info.revision, info.bpd_code, info.page_bytes, info.first_page_bytes,
+                         info.n_sink, text(info.kernel))
+
+    def peek(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None) -> int:
+        """An estimate of how many leading tokens are published. Sends no message and leases nothing."""
+        ids, ret = _arrays.token_array(tokens), ffi.new("size_t *")
+        options, _owners = sequence_options(salt, table)
+        self._client.call("kvc_model_peek", self.handle, options, ids, len(ids), ret)
+        return int(ret[0])
+
+    def report(self, share_ppm: int, moments: bool = False) -> None:
+        """Reports to the daemon how well the table fits: @share_ppm millionths of new chunks are measured."""
+        self._client.call("kvc_model_report", self.handle, new("kvc_report_options", share_ppm=share_ppm, moments=moments))
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+
+def _table_bytes(table: Any) -> Optional[bytes]:
+    if table is None or isinstance(table, bytes):
+        return table
+    with open(table, "rb") as file:
+        return file.read()
+
+
+def sequence_options(salt: bytes, table: Optional[Digest]) -> Tuple[Any, Any]:
+    """A kvc_seq_options with salt and table, and the memory that it points to."""
+    if not isinstance(salt, (bytes, bytearray)):
+        raise TypeError(f"salt is a {type(salt).__name__}; expected bytes")
+    options = new("kvc_seq_options")
+    c_salt = ffi.new("uint8_t[]", bytes(salt)) if salt else ffi.NULL
+    c_table = ffi.NULL if table is None else ffi.new("uint8_t[]", _arrays.digest(table, "table"))
+    options.salt, options.salt_bytes, options.table_digest = c_salt, len(salt), c_table
+    return options, (c_salt, c_table)
