@@ -314,8 +314,8 @@ typedef struct kvc_seq_options {
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid
  *   -ENOENT      neither this client nor the daemon has the table @o->table_digest for this model
- *   -ESTALE      that table takes no new sequences
- *   -ENOTCONN    that table must be fetched, and there is no daemon
+ *   -ESTALE      that table is neither active nor a canary, and no sequence of this client uses it
+ *   -ENOTCONN    that table must be fetched, and the connection is lost
  *   -EOPNOTSUPP  GPU: keys after RoPE, interleaved pairs and flags need a client on the CPU
  */
 KVC_EXPORT int kvc_seq_new_with(kvc_model *m, const kvc_seq_options *o, kvc_seq **ret_seq);
@@ -325,13 +325,16 @@ KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
 
 /**
  * kvc_model_peek() - estimate how many leading tokens are published
- * @o:     salt and table_digest of the sequence that would match; NULL = all members 0
+ * @o:     salt and table_digest of the sequence that would match; NULL = all members 0. Without a
+ *         table_digest chunks of the active table are looked up, also where a new sequence would get a canary
  * @ret_n: tokens of the leading chunks that the index has: a multiple of 64, at most @n_tokens
  *
- * Sends no message and leases nothing, so the pages may be gone when a sequence matches. Without a daemon
- * *ret_n is 0.
+ * Leases nothing, so the pages may be gone when a sequence matches, and counts neither hits nor misses. Sends
+ * no message, except one after the daemon has built a larger index or another control page, which is rare.
+ * Never connects: without a connection *ret_n is 0, as for a table_digest that is unknown.
  *
- * Return: 0; -EINVAL; -ENOMEM; -ENOENT: see kvc_seq_new_with().
+ * Return: 0; -EINVAL; -EOPNOTSUPP: see kvc_seq_new_with(); -EPROTO, -EBADMSG: the daemon's memory or reply is
+ * not valid.
  */
 KVC_EXPORT int kvc_model_peek(kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens, size_t n_tokens,
                               size_t *ret_n);

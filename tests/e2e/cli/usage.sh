@@ -6,7 +6,7 @@ KVCOBRA=$1
 
 expect "help" 0 "$KVCOBRA" --help
 grep -q '^Usage: kvcobra COMMAND' "$dir/out" && ok "help is on stdout" || not_ok "help is on stdout"
-sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p' "$dir/out" >"$dir/commands"
+sed -n 's/^  \([a-z][a-z-]*\)  .*/\1/p' "$dir/out" >"$dir/commands"
 for command in calibrate solve inspect eval generate table status bench demo; do
     grep -qx "$command" "$dir/commands" && ok "help lists $command" || not_ok "help lists $command"
 done
