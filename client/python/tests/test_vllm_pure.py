@@ -4,7 +4,7 @@ import tempfile
 import types
 import unittest
 
-import vllm_standin
+import support
 
 from kvcobra.vllm import geometry, model_id, options, salt
 
@@ -156,4 +156,4 @@ class ModelId(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    vllm_standin.main()
+    support.main()
