@@ -130,6 +130,7 @@ const struct seq_ops seq_host_ops = {
     .attend = seq_host_attend,
     .read = seq_host_read,
     .read_blocks = seq_host_read_blocks,
+    .read_chunk = seq_host_read_chunk,
     .read_rows = seq_host_read_rows,
     .count_usage = usage_count_pages,
     .attends_by_pages = true,
