@@ -8,6 +8,7 @@
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/control.h"
+#include "daemon/tables/aliases.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
@@ -50,16 +51,18 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
     if (r < 0)
         return r;
 
+    digest = aliases_resolve(&rq->server->tables, digest);
     active = table_model_find(&rq->server->tables, digest);
     if (!active)
         return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
 
-    geometry_digest(&g, ret->geometry_digest);
-    if (memcmp(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES) != 0)
-        return fail(&rq->error, -EINVAL,
-                    "the active table was made for another geometry of this model (layers, heads, RoPE "
-                    "frequencies or scale differ)");
+    r = geometry_check_same(&g, &active->active->table->geometry,
+                            m->n_positions ? m->n_positions : GEOMETRY_POSITIONS, &rq->error);
+    if (r < 0)
+        return r;
 
+    /* the client uses the table's geometry from now on */
+    memcpy(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES);
     memcpy(ret->digest, digest, DIGEST_BYTES);
     ret->shard = (struct shard){m->first_head, m->n_heads};
     if (m->n_heads == 0 && m->first_head == 0)
@@ -90,6 +93,7 @@ static void models_fill_open_reply(struct request *rq, const struct table_entry 
     reply->session_bytes = extent_bytes(x->page);
     reply->arena_bytes = extent_bytes(x->arena);
     reply->index_object = tenant->index_object;
+    reply->model_digest = bytes_view(t->model_digest, DIGEST_BYTES);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_OPEN_MODEL;
     rq->reply.open_model = reply;
     rq->fds[0] = extent_fd(tenant->control_memory);

@@ -81,6 +81,10 @@ struct table_model { /* the active set */
     struct trials trials;
 };
 
+struct model_alias { /* aliases.h */
+    uint8_t alias[DIGEST_BYTES], model[DIGEST_BYTES];
+};
+
 struct tables {
     const struct config *config;
     struct devices *devices; /* have the pages of these tables */
@@ -88,6 +92,8 @@ struct tables {
     struct table_model *models;
     uint32_t n_entries, n_draining;
     uint64_t next_id, next_space;
+    struct model_alias aliases[WIRE_ALIASES_MAX];
+    uint32_t n_aliases;
     uint64_t returns_until_ms; /* until then clients of the earlier process reconnect */
 };
 
@@ -112,6 +118,12 @@ void table_free_spaces(struct table_entry *t);           /* when the spaces have
 
 int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e);
 void table_model_drop(struct tables *ts, struct table_model *m);
+
+/*
+ * Whether @t has exactly the geometry of the model's active table: clients compute attention of all tables of
+ * a model with one geometry. @m: NULL for a new model. Return: 0; -EINVAL with both values.
+ */
+int table_check_geometry(const struct table_model *m, const struct table_entry *t, struct errmsg *e);
 
 /* The table that ROLLBACK from @m's active one returns to, or NULL. */
 struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m);
