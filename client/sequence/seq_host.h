@@ -11,6 +11,11 @@
 
 extern const struct seq_ops seq_host_ops;
 
+/* ---- seq_host_encode.c ---- */
+
+/* Writes the codes of chunks @first .. @end - 1, whose rows stay in the tail, into their pages. */
+void seq_host_encode(struct kvc_seq *s, uint32_t layer, size_t first, size_t end);
+
 /* ---- seq_host_attend.c ---- */
 
 /* One KV head of one item: a block of queries over all tokens, or all queries over a run of pages. */
