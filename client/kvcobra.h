@@ -375,7 +375,7 @@ KVC_EXPORT int kvc_fetch_start(kvc_seq *s, const uint32_t *tokens, size_t n_toke
                                kvc_fetch **ret_fetch);
 
 /* A descriptor for poll(): readable when kvc_fetch_result() should be called, and from the end of the fetch
- * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: at least 0; -EINVAL: @f is NULL. */
+ * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: it; -EINVAL: @f is NULL. */
 KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
 /* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection

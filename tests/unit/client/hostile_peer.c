@@ -2,6 +2,7 @@
 #include "tests/unit/client/hostile_peer.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,8 +162,13 @@ static void answer_lease(struct peer *p, Kvcobra__Reply *reply)
     lease.lease = 1;
     lease.pages = pages;
     lease.n_pages = p->wrong == LEASE_MORE ? 2 : 1;
-    reply->body_case = KVCOBRA__REPLY__BODY_LEASE;
+    reply->body_case = p->wrong == LEASE_NO_BODY ? KVCOBRA__REPLY__BODY__NOT_SET : KVCOBRA__REPLY__BODY_LEASE;
     reply->lease = &lease;
+    reply->id += p->wrong == LEASE_OTHER_ID;
+    if (p->wrong == LEASE_ERRNO)
+        reply->err = -EDQUOT;
+    if (p->wrong == LEASE_GONE)
+        _exit(0);
 }
 
 /* A slot for one page, and the page after COMMIT: not the page of the index, which has another place. */
@@ -303,6 +309,8 @@ static void answer(struct peer *p, const Kvcobra__Request *m)
     n = wire_reply_pack(&reply, p->packet);
     assert(n > 0);
     (void) wire_send(p->fd, p->packet, (size_t) n, fds, n_fds);
+    if (m->body_case == KVCOBRA__REQUEST__BODY_LEASE && p->wrong == LEASE_TWICE)
+        (void) wire_send(p->fd, p->packet, (size_t) n, NULL, 0);
 }
 
 _Noreturn void peer_serve(int listener, struct peer *p)

@@ -44,6 +44,11 @@ enum wrong_reply {
     LEASE_OTHER_POSITION,
     LEASE_MORE,
     LEASE_HANDLE,
+    LEASE_OTHER_ID,
+    LEASE_NO_BODY,
+    LEASE_ERRNO,
+    LEASE_TWICE,
+    LEASE_GONE,
     N_WRONG_REPLIES,
 
     /* replies of a daemon with a GPU */
