@@ -1,6 +1,6 @@
 /*
- * libkvcobra for operators: tables, trials on live traffic, quotas, draining and the status of kvcobrad. For
- * programs that manage a daemon; inference engines need kvcobra.h only.
+ * libkvcobra for operators: tables, trials on live traffic, aliases of models, quotas, draining and the
+ * status of kvcobrad. For programs that manage a daemon; inference engines need kvcobra.h only.
  *
  * The calls need a connected client (kvc_client_connect()), usually on the operator socket: by default
  * /run/kvcobra/operator.sock, see operator-socket in kvcobrad.conf(5). On the socket of inference clients
@@ -250,6 +250,54 @@ typedef struct kvc_drain_state {
  * Return: 0; -EINVAL: @what is not an enum kvc_drain.
  */
 KVC_EXPORT int kvc_drain(kvc_client *c, enum kvc_drain what, kvc_drain_state *ret_state);
+
+/* ---- aliases of models ---- */
+
+typedef struct kvc_model_alias_info {
+    size_t struct_bytes; /* sizeof(kvc_model_alias_info) */
+    uint8_t alias[KVC_DIGEST_BYTES];
+    uint8_t model[KVC_DIGEST_BYTES];
+} kvc_model_alias_info;
+
+/**
+ * kvc_model_alias() - declare that digest @alias is the same model as @model
+ *
+ * Quantised weights have another digest than the original ones, and a GGUF file another one than a folder of
+ * safetensors. After this call kvc_model_open() with @alias opens @model: clients of both share tables and
+ * pages. The daemon cannot check that the models are the same: if they are not, clients read keys and values
+ * of another model.
+ *
+ * A client that has a model open keeps what it opened; the alias applies when a client opens the model next.
+ * Aliases survive a restart if the daemon has a state folder. Embedded clients (kvc_model_open_table()) do
+ * not know aliases: their table must have the digest that they pass.
+ *
+ * Return: 0; 1: no change; -EINVAL: the digests are equal, or @model is itself an alias; -EBUSY: @alias
+ * has tables or aliases of its own; -EEXIST: it is an alias of another model; -ENOSPC: the daemon has 256
+ * aliases.
+ */
+KVC_EXPORT int kvc_model_alias(kvc_client *c, const uint8_t alias[KVC_DIGEST_BYTES],
+                               const uint8_t model[KVC_DIGEST_BYTES]);
+
+/**
+ * kvc_model_unalias() - end an alias
+ * @ret_model: the model that it was an alias of; may be NULL
+ *
+ * Clients that opened the model by the alias keep it until they open it again.
+ *
+ * Return: 0; -ENOENT: @alias is not an alias.
+ */
+KVC_EXPORT int kvc_model_unalias(kvc_client *c, const uint8_t alias[KVC_DIGEST_BYTES],
+                                 uint8_t ret_model[KVC_DIGEST_BYTES]);
+
+/**
+ * kvc_model_alias_list() - list all aliases of the daemon; either socket
+ * @item_bytes:  sizeof(kvc_model_alias_info)
+ * @ret_aliases: malloc'ed array of *ret_n items; free() it
+ *
+ * Return: 0; -ENOMEM.
+ */
+KVC_EXPORT int kvc_model_alias_list(kvc_client *c, size_t item_bytes, kvc_model_alias_info **ret_aliases,
+                                    size_t *ret_n);
 
 /* ---- status ---- */
 

@@ -10,10 +10,15 @@ struct chunk_work {
     uint8_t *codes;       /* [shard heads + 1][64, TABLE_RANK_MAX]: K of every head, V of one */
     const uint8_t **keys; /* by KV head of the table; NULL outside the shard */
     float *codec;
+    void *memory; /* that chunk_work_init() allocated */
 };
 
 /* For any table of geometry @g and pages of @shard, which lies inside @g. Return: 0; -ENOMEM. */
 int chunk_work_init(struct chunk_work *w, const struct geometry *g, struct shard shard);
+
+/* The same in @memory of the caller, chunk_work_bytes() aligned to 64; it needs no chunk_work_deinit(). */
+size_t chunk_work_bytes(const struct geometry *g, struct shard shard);
+void chunk_work_place(struct chunk_work *w, const struct geometry *g, struct shard shard, void *memory);
 void chunk_work_deinit(struct chunk_work *w);
 
 /**

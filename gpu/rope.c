@@ -1,9 +1,12 @@
 /* See rope.h. */
 #include "gpu/rope.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "gpu/page_layout.h"
 
 void rope_phase_at(const struct geometry *g, double position, struct rope_phase *ret)
@@ -50,4 +53,64 @@ void rope_columns(const struct geometry *g, double first, float *ret_cos, float 
         }
         rope_phase_advance(g, &phase, &step);
     }
+}
+
+void rope_rows(const struct geometry *g, size_t first, size_t n, float *ret_cos, float *ret_sin)
+{
+    for (size_t t = 0; t < n; t++)
+        for (uint32_t i = 0; i < g->n_rot / 2; i++) {
+            double c, s;
+
+            sincos((double) (first + t) * g->freq[i], &s, &c);
+            *ret_cos++ = (float) c;
+            *ret_sin++ = (float) s;
+        }
+}
+
+static int rope_table_grow(struct rope_table *t, const struct geometry *g, size_t n)
+{
+    size_t n_max = t->n_max > 0 ? t->n_max : CHUNK_TOKENS, bytes;
+    float *cos, *sin;
+
+    while (n_max < n)
+        if (!checked_mul(n_max, 2, &n_max))
+            return -ENOMEM;
+    if (!checked_mul(n_max, (size_t) g->n_rot / 2 * sizeof(float), &bytes))
+        return -ENOMEM;
+
+    cos = malloc(bytes);
+    sin = malloc(bytes);
+    if (!cos || !sin) {
+        free(cos);
+        free(sin);
+        return -ENOMEM;
+    }
+
+    rope_table_deinit(t);
+    *t = (struct rope_table){.n_max = n_max, .cos = cos, .sin = sin};
+    return 0;
+}
+
+int rope_table_cover(struct rope_table *t, const struct geometry *g, size_t first, size_t n)
+{
+    int r;
+
+    if (first >= t->first && first - t->first <= t->n && n <= t->n - (first - t->first))
+        return 0;
+
+    r = n > t->n_max ? rope_table_grow(t, g, n) : 0;
+    if (r < 0)
+        return r;
+
+    rope_rows(g, first, n, t->cos, t->sin);
+    t->first = first;
+    t->n = n;
+    return 0;
+}
+
+void rope_table_deinit(struct rope_table *t)
+{
+    free(t->cos);
+    free(t->sin);
+    *t = (struct rope_table){0};
 }

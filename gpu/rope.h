@@ -28,3 +28,18 @@ void rope_rotate(const struct geometry *g, const struct rope_phase *phase, const
 
 /* cos, sin [n_rot/2][64] of positions first .. first + 63, one token per column. */
 void rope_columns(const struct geometry *g, double first, float *ret_cos, float *ret_sin);
+
+/* cos, sin [n][n_rot/2] of positions first .. first + n - 1, one token per row. An angle depends on its
+ * position alone, not on @first. */
+void rope_rows(const struct geometry *g, size_t first, size_t n, float *ret_cos, float *ret_sin);
+
+/* Rows of positions first .. first + n - 1, for calls that use the same positions one after another: an
+ * engine appends layer by layer. Starts as zeros. */
+struct rope_table {
+    size_t first, n, n_max;
+    float *cos, *sin; /* [n_max][n_rot/2] */
+};
+
+/* Makes @t contain @n positions from @first on; it is always used with one geometry. Return: 0; -ENOMEM. */
+int rope_table_cover(struct rope_table *t, const struct geometry *g, size_t first, size_t n);
+void rope_table_deinit(struct rope_table *t);

@@ -99,6 +99,8 @@ static uint32_t wire_limits_items_max(const ProtobufCFieldDescriptor *field)
         return WIRE_LIST_ITEMS_MAX;
     if (field->descriptor == &kvcobra__device_status__descriptor)
         return WIRE_DEVICES_MAX;
+    if (field->descriptor == &kvcobra__model_alias__descriptor)
+        return WIRE_ALIASES_MAX;
 
     return WIRE_ITEMS_MAX;
 }

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "client/connection/clock.h"
-#include "client/connection/options.h"
 #include "client/model/model_geometry.h"
 #include "client/model/model_remote.h"
 #include "client/model/model_table.h"
@@ -18,6 +18,7 @@ static void model_scratch_deinit(struct model_scratch *s)
 {
     free(s->rows);
     chunk_work_deinit(&s->chunk);
+    rope_table_deinit(&s->angles);
     *s = (struct model_scratch){.rows = NULL};
 }
 
@@ -119,6 +120,7 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     m->next = c->models;
     c->models = m;
     m->n_positions = local.n_positions ? local.n_positions : GEOMETRY_POSITIONS;
+    memcpy(m->opened_digest, local.model_digest, DIGEST_BYTES);
     memcpy(m->model_digest, local.model_digest, DIGEST_BYTES);
     r = model_geometry_read(&local.geometry, &m->geometry, &c->error);
     if (r == 0)

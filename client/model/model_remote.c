@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "client/model/model_remote.h"
+#include "client/model/model_table.h"
 #include "gpu/device.h"
 
 enum { FD_CONTROL = 0, FD_INDEX = 1, FD_SESSION = 2, FD_ARENA = 3 };
@@ -111,13 +112,39 @@ static int model_remote_request_open(struct kvc_model *m, struct reply *ret)
     geometry.freq = (double *) g->freq;
     geometry.n_freq = g->n_rot / 2;
     open.geometry = &geometry;
-    open.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, m->model_digest};
+    open.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, m->opened_digest};
     open.first_head = m->shard.first_head;
     open.n_heads = m->shard.n_heads;
     open.n_positions = m->n_positions;
 
     return connection_call(&m->client->connection, KVCOBRA__REQUEST__BODY_OPEN_MODEL, &open,
                            KVCOBRA__REPLY__BODY_OPEN_MODEL, ret, &m->client->error);
+}
+
+/*
+ * The digest of the model that the caller's digest is an alias of; a daemon without aliases sends none. Keys
+ * and pages of sequences have the digest of the first opening, so a later change is refused.
+ */
+static int model_remote_adopt_digest(struct kvc_model *m, const Kvcobra__OpenModelReply *body)
+{
+    struct errmsg *e = &m->client->error;
+    const uint8_t *digest = m->opened_digest;
+
+    if (body->model_digest.len > 0) {
+        if (!bytes_are(body->model_digest, DIGEST_BYTES))
+            return fail(e, -EPROTO, "kvcobrad's reply to OPEN_MODEL has a model digest of %zu bytes",
+                        body->model_digest.len);
+
+        digest = body->model_digest.data;
+    }
+
+    if (m->remote.opened && memcmp(m->model_digest, digest, DIGEST_BYTES) != 0)
+        return fail(e, -EINVAL,
+                    "the operator changed the alias of this model since it was opened: open the model again, "
+                    "its sequences continue privately");
+
+    memcpy(m->model_digest, digest, DIGEST_BYTES);
+    return 0;
 }
 
 int model_remote_import(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES])
@@ -128,6 +155,14 @@ int model_remote_import(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES])
     r = model_remote_request_open(m, &reply);
     if (r < 0)
         return r;
+
+    r = model_remote_adopt_digest(m, reply.message->open_model);
+    if (r < 0) {
+        /* OPEN_MODEL took a reference on this table */
+        if (bytes_are(reply.message->open_model->table_digest, DIGEST_BYTES))
+            model_table_unref_at_daemon(m, reply.message->open_model->table_digest.data);
+        return r;
+    }
 
     r = model_remote_import_all(m, &reply);
     if (r < 0)

@@ -16,6 +16,7 @@
 #include "client/model/watch.h"
 #include "gpu/chunk.h"
 #include "gpu/page_layout.h"
+#include "gpu/rope.h"
 #include "proto/index.h"
 #include "proto/shared.h"
 
@@ -51,14 +52,17 @@ struct model_remote {
 struct model_scratch {
     float *rows; /* [64, d] of one head and side */
     struct chunk_work chunk;
+    struct rope_table angles; /* of keys that callers have after RoPE */
 };
 
 struct kvc_model {
     struct kvc_model *next;
     struct kvc_client *client;
     unsigned refs;
-    struct geometry geometry; /* the caller's, and from the first table on that table's */
-    uint32_t n_positions;     /* longest sequence */
+    struct geometry geometry;            /* the caller's, and from the first table on that table's */
+    uint32_t n_positions;                /* longest sequence */
+    uint8_t opened_digest[DIGEST_BYTES]; /* as the caller passed it */
+    /* in chunk keys, page headers and tables; not opened_digest if that is an alias */
     uint8_t model_digest[DIGEST_BYTES];
     struct shard shard;
     uint32_t n_q_heads;         /* query heads of the shard */

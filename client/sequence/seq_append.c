@@ -5,16 +5,37 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/sequence/seq.h"
+#include "client/sequence/seq_form.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"
 #include "gpu/dtype.h"
+
+static int seq_append_check_strides(const struct seq_append_call *call, const kvc_append_item *item)
+{
+    struct errmsg *e = &call->client->error;
+
+    for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
+        struct seq_vectors v = seq_form_appended(item, (enum side) side, call->dtype);
+        int r = seq_form_check(e, side == SIDE_K ? "k" : "v", &v);
+
+        if (r < 0)
+            return r;
+        if (!item->seq->ops->takes_forms && !seq_form_is_contiguous(&v))
+            return fail(
+                e, -EOPNOTSUPP,
+                "token stride %zu and head stride %zu: a client on a GPU takes rows without gaps only",
+                v.token_stride, v.head_stride);
+    }
+    return 0;
+}
 
 static int seq_append_check_item(const struct seq_append_call *call, const kvc_append_item *item)
 {
     struct kvc_seq *s = item->seq;
     struct errmsg *e = &call->client->error;
+    int r;
 
     if (!s || s->model->client != call->client)
         return fail(e, -EINVAL, "the sequences of a batch must be of one client");
@@ -35,7 +56,8 @@ static int seq_append_check_item(const struct seq_append_call *call, const kvc_a
         return fail(e, -EINVAL, "%zu tokens in one append, at most %d are allowed", item->n_new,
                     KVC_APPEND_TOKENS_MAX);
 
-    return seq_check_whole(s);
+    r = seq_append_check_strides(call, item);
+    return r < 0 ? r : seq_check_whole(s);
 }
 
 /* In a batch of several the sentence names the item that failed. */

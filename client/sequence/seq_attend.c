@@ -2,14 +2,48 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/sequence/seq.h"
+#include "client/sequence/seq_form.h"
 #include "client/sequence/seq_ops.h"
+#include "gpu/dtype.h"
+
+/* Distances and number types of queries and outputs. */
+static int seq_attend_check_form(const kvc_attend_item *item, struct errmsg *e)
+{
+    const struct kvc_model *m = item->seq->model;
+    const struct seq_vectors q = seq_form_vectors(item->n_q, m->n_q_heads, m->geometry.d, item->dtype,
+                                                  item->q_token_stride, item->q_head_stride);
+    const struct seq_vectors out = seq_form_vectors(item->n_q, m->n_q_heads, m->geometry.d, item->dtype,
+                                                    item->out_token_stride, item->out_head_stride);
+    int r;
+
+    if (dtype_bytes(item->dtype) == 0)
+        return fail(e, -EINVAL, "kvc_attend_item: unknown number type %u", item->dtype);
+    if (item->unused)
+        return fail(e, -EINVAL, "kvc_attend_item.unused is %u: it must be 0", item->unused);
+
+    r = seq_form_check(e, "q", &q);
+    if (r < 0)
+        return r;
+
+    r = seq_form_check(e, "out", &out);
+    if (r < 0)
+        return r;
+    if (!item->seq->ops->takes_forms &&
+        (item->dtype != KVC_F32 || !seq_form_is_contiguous(&q) || !seq_form_is_contiguous(&out)))
+        return fail(e, -EOPNOTSUPP,
+                    "number type %u, or strides: a client on a GPU attends to binary32 without gaps only",
+                    item->dtype);
+
+    return 0;
+}
 
 static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_item *item, uint32_t layer,
                                  struct errmsg *e)
 {
     size_t length;
+    int r;
 
     if (!item->seq || item->seq->model->client != c)
         return fail(e, -EINVAL, "the sequences of a batch must be of one client");
@@ -22,10 +56,17 @@ static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_it
     if (item->n_q > length)
         return fail(e, -EINVAL, "%zu queries, but layer %u has %zu tokens: append before attending",
                     item->n_q, layer, length);
+    if (item->n_q > 0 && seq_codes_at_once(item->seq) &&
+        (length - item->n_q) / CHUNK_TOKENS < item->seq->layers[layer].n_packed)
+        return fail(e, -EINVAL,
+                    "%zu queries reach back to token %zu, whose chunk has codes only: with "
+                    "KVC_SEQ_REPEATABLE attend before the next append or commit",
+                    item->n_q, length - item->n_q);
     if (item->n_q > 0 && (!item->q || !item->out))
         return fail(e, -EINVAL, "q or out of %zu queries is NULL", item->n_q);
 
-    return seq_check_whole(item->seq);
+    r = seq_attend_check_form(item, e);
+    return r < 0 ? r : seq_check_whole(item->seq);
 }
 
 static int seq_attend_items(struct kvc_client *c, const kvc_attend_item *items, size_t n, uint32_t layer,

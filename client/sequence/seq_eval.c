@@ -12,7 +12,8 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "client/connection/options.h"
+#include "base/options.h"
+#include "client/sequence/seq_form.h"
 #include "client/sequence/seq_host.h"
 #include "client/sequence/seq_pages.h"
 #include "client/sequence/usage.h"
@@ -191,14 +192,17 @@ static int seq_eval_grow(struct kvc_seq *s, size_t rows)
 
 /* ---- appending ---- */
 
-static int seq_eval_load_side(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype,
-                              const void *from, size_t n_new)
+static int seq_eval_load_side(struct kvc_seq *s, uint32_t layer, enum side side, const void *from,
+                              const struct seq_vectors *v)
 {
-    size_t stride = seq_eval_row_stride(s), n = n_new * stride;
-    float *to = s->eval->layers[layer].exact[side] + s->layers[layer].length * stride;
-    uint32_t d = s->model->geometry.d;
+    size_t stride = seq_eval_row_stride(s), n = v->n_tokens * stride, length = s->layers[layer].length;
+    float *to = s->eval->layers[layer].exact[side] + length * stride;
+    struct vector_form form = seq_form_of(s, side, v->dtype, length);
+    uint32_t d = v->d;
 
-    dtype_load(dtype, from, 0, n, to);
+    for (uint32_t h = 0; h < v->n_heads; h++)
+        vectors_load(&form, (const char *) from + h * v->head_stride * dtype_bytes(v->dtype), v->token_stride,
+                     v->n_tokens, to + (size_t) h * d, stride);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(to[i]))
             return fail(&s->model->client->error, -EINVAL,
@@ -345,17 +349,23 @@ static void seq_eval_pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
 static int seq_eval_append_stage(const struct seq_append_call *call, const kvc_append_item *item)
 {
     struct kvc_seq *s = item->seq;
+    const struct seq_vectors k = seq_form_appended(item, SIDE_K, call->dtype),
+                             v = seq_form_appended(item, SIDE_V, call->dtype);
     size_t end = s->layers[call->layer].length + item->n_new;
     int r;
 
     if (seq_eval_grow(s, end) < 0)
         return fail(&call->client->error, -ENOMEM, "out of memory for %zu tokens of evaluation", end);
 
-    r = seq_eval_load_side(s, call->layer, SIDE_K, call->dtype, item->k, item->n_new);
+    r = seq_form_prepare(s, s->layers[call->layer].length, item->n_new);
     if (r < 0)
         return r;
 
-    r = seq_eval_load_side(s, call->layer, SIDE_V, call->dtype, item->v, item->n_new);
+    r = seq_eval_load_side(s, call->layer, SIDE_K, item->k, &k);
+    if (r < 0)
+        return r;
+
+    r = seq_eval_load_side(s, call->layer, SIDE_V, item->v, &v);
     if (r < 0)
         return r;
 
@@ -395,9 +405,8 @@ static void seq_eval_attend_piece(const struct seq_attend_call *c, const struct 
     const struct kvc_model *m = s->model;
     const struct seq_eval *v = s->eval;
     const struct seq_eval_layer *l = &v->layers[c->layer];
-    uint32_t d = m->geometry.d, group = geometry_group(&m->geometry);
-    size_t stride = (size_t) m->n_q_heads * d, off = (size_t) p->head * d,
-           q_off = p->first_q * stride + off * group;
+    struct seq_host_queries x = seq_host_queries_load(c, p, scratch);
+    size_t off = (size_t) p->head * m->geometry.d;
     struct attend_dense_args a = {
         .geometry = &m->geometry,
         .exact_k = l->exact[SIDE_K] + off,
@@ -407,30 +416,30 @@ static void seq_eval_attend_piece(const struct seq_attend_call *c, const struct 
         .row_stride = seq_eval_row_stride(s),
         .n_sink = v->n_sink,
         .n_recent = v->n_recent,
-        .q = (const float *) p->item->q + q_off,
-        .q_stride = stride,
+        .q = x.q,
+        .q_stride = x.q_stride,
         .q_first = s->layers[c->layer].length - p->item->n_q + p->first_q,
         .n_q = p->n_q,
-        .out = (float *) p->item->out + q_off,
-        .out_stride = stride,
-        .scratch = scratch,
+        .out = x.out,
+        .out_stride = x.out_stride,
+        .scratch = x.scratch,
         .window = c->options.window,
     };
 
     attend_dense(&a);
+    seq_host_queries_store(p, &x);
 }
 
-static int seq_eval_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
-                         float *out)
+static void seq_eval_read_rows(const struct kvc_seq *s, const struct seq_rows *r, float *rows,
+                               struct chunk_work *w)
 {
-    const float *exact = s->eval->layers[layer].exact[side],
-                *coded = seq_eval_coded_rows(s, layer, (enum side) side);
-    size_t stride = seq_eval_row_stride(s);
+    const float *exact = s->eval->layers[r->layer].exact[r->side],
+                *coded = seq_eval_coded_rows(s, r->layer, r->side);
+    size_t stride = seq_eval_row_stride(s), d = s->model->geometry.d;
 
-    for (size_t t = first; t < first + n; t++)
-        memcpy(out + (t - first) * stride, (t < s->eval->n_sink ? exact : coded) + t * stride,
-               stride * sizeof(*out));
-    return 0;
+    (void) w;
+    for (size_t t = r->first; t < r->first + r->n; t++, rows += d)
+        memcpy(rows, (t < s->eval->n_sink ? exact : coded) + t * stride + r->head * d, d * sizeof(*rows));
 }
 
 /* ---- cutting, counting ---- */
@@ -479,6 +488,7 @@ static void seq_eval_count_usage(const struct kvc_seq *s, kvc_usage *u)
 const struct seq_ops seq_eval_ops = {
     .uses_arena = false,
     .is_shareable = false,
+    .takes_forms = true,
     .init = seq_ops_nothing,
     .deinit = seq_eval_deinit,
     .check_sound = seq_ops_check_nothing,
@@ -490,7 +500,9 @@ const struct seq_ops seq_eval_ops = {
     .lengths_changed = seq_ops_nothing,
     .truncate = seq_eval_truncate,
     .attended_length = seq_host_attended_length,
-    .read = seq_eval_read,
+    .read = seq_host_read,
+    .read_blocks = seq_host_read_blocks,
+    .read_rows = seq_eval_read_rows,
     .count_usage = seq_eval_count_usage,
     .attends_by_pages = false,
     .attend_scratch_bytes = seq_eval_scratch_bytes,

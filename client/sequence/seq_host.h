@@ -21,6 +21,7 @@ struct seq_attend_piece {
     size_t first_q, n_q;
     size_t first_page, end_page;
     size_t partial; /* offset of its partial result in workers.partials */
+    size_t angles;  /* offset of its item's angles there, if its queries are after RoPE */
 };
 
 struct seq_attend_call {
@@ -42,7 +43,34 @@ void seq_host_attend_piece(const struct seq_attend_call *c, const struct seq_att
 /* seq_ops.attended_length */
 size_t seq_host_attended_length(const struct kvc_seq *s, uint32_t layer);
 
+/* ---- seq_host_queries.c ---- */
+
+/* Queries and outputs of a piece as the kernels take them, and the scratch that is left for the kernels. */
+struct seq_host_queries {
+    const float *q; /* [n_q, g, d] of the KV head, before RoPE, half-split */
+    size_t q_stride;
+    float *out; /* like q */
+    size_t out_stride;
+    void *scratch;
+};
+
+/* Bytes in front of the kernels' scratch, for @n_q queries of one KV head. */
+size_t seq_host_queries_bytes(const kvc_attend_item *item, size_t n_q);
+
+/* Floats of RoPE's angles of an item; 0: its queries are before RoPE. */
+size_t seq_host_queries_angles(const kvc_attend_item *item);
+void seq_host_queries_fill_angles(const kvc_attend_item *item, uint32_t layer, float *angles);
+
+/* The queries of a piece; the outputs go to the caller when seq_host_queries_store() is called. */
+struct seq_host_queries seq_host_queries_load(const struct seq_attend_call *c,
+                                              const struct seq_attend_piece *p, void *scratch);
+void seq_host_queries_store(const struct seq_attend_piece *p, const struct seq_host_queries *x);
+
 /* ---- seq_host_read.c ---- */
 
-/* seq_ops.read */
+/* seq_ops.read, seq_ops.read_blocks, of evaluation sequences too */
 int seq_host_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
+int seq_host_read_blocks(const struct seq_read_call *call);
+
+/* seq_ops.read_rows */
+void seq_host_read_rows(const struct kvc_seq *s, const struct seq_rows *r, float *rows, struct chunk_work *w);

@@ -259,10 +259,10 @@ static int seq_life_level_packed(struct kvc_seq *s)
     return r;
 }
 
-/* Gives @to, new and empty, the tail of @from and references on its packed pages. */
+/* Gives @to, new and empty, the tail of @from and references on its pages that have codes. */
 static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
 {
-    size_t n_packed = seq_n_packed(from);
+    size_t n_coded = seq_n_coded(from);
     int r;
 
     to->on_heap = from->on_heap;
@@ -271,7 +271,7 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
     if (r < 0)
         return r;
 
-    r = seq_reserve_pages(to, n_packed + 1);
+    r = seq_reserve_pages(to, n_coded + 1);
     if (r < 0)
         return r;
 
@@ -279,7 +279,7 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
     if (r < 0)
         return r;
 
-    for (size_t i = 0; i < n_packed; i++)
+    for (size_t i = 0; i < n_coded; i++)
         seq_add_page(to, page_ref(from->pages[i]));
     return to->ops->refresh(to);
 }

@@ -10,11 +10,13 @@
 #include <stdint.h>
 
 #include "client/kvcobra.h"
+#include "gpu/page_layout.h"
 
 struct kvc_client;
 struct kvc_seq;
 struct seq_attend_call;
 struct seq_attend_piece;
+struct chunk_work;
 
 /* One call of kvc_seq_append_batch(), with checked arguments. */
 struct seq_append_call {
@@ -27,9 +29,29 @@ struct seq_append_call {
     size_t n_queued; /* on a GPU: items that append_apply() has queued */
 };
 
+/* Positions of one head and side, inside one chunk. */
+struct seq_rows {
+    uint32_t layer, head;
+    enum side side;
+    size_t first, n;
+};
+
+/* One call that reads, with checked arguments: where the numbers of each position go. */
+struct seq_read_call {
+    struct kvc_seq *seq;
+    size_t first, n;
+    uint32_t first_layer, n_layers;
+    void *const *bases; /* [n_layers, 2]; NULL: not read */
+    size_t dim_stride, token_stride, head_stride, block_stride;
+    size_t block_tokens;
+    const int64_t *blocks; /* [position / block_tokens]; NULL: block i is at i, @first is its first token */
+    enum kvc_dtype dtype;
+};
+
 struct seq_ops {
     bool uses_arena;   /* private pages lie in the arena while the model is connected */
     bool is_shareable; /* it can be published, matched and forked */
+    bool takes_forms;  /* append and attend take any number type and distances (seq_form.h) */
 
     /* ---- creating, freeing ---- */
 
@@ -95,7 +117,15 @@ struct seq_ops {
     int (*attend)(struct kvc_client *c, const kvc_attend_item *items, size_t n, uint32_t layer,
                   const kvc_attend_options *o);
 
+    /* kvc_seq_read() */
     int (*read)(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
+
+    /* kvc_seq_read_blocks(); NULL on a GPU. Return: 0; -ENOMEM. */
+    int (*read_blocks)(const struct seq_read_call *call);
+
+    /* For seq_host_read_blocks(): rows [n, d] of one head in binary32, before RoPE and half-split, of
+     * positions inside one chunk. Runs on any thread. NULL on a GPU. */
+    void (*read_rows)(const struct kvc_seq *s, const struct seq_rows *r, float *rows, struct chunk_work *w);
 
     /* Adds the bytes of the sequence to *u; u->tokens is set. */
     void (*count_usage)(const struct kvc_seq *s, kvc_usage *u);

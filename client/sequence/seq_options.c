@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "client/connection/client.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 
 static int seq_options_check(const struct kvc_client *c, const kvc_seq_options *o, struct errmsg *e)
 {

@@ -9,9 +9,9 @@
 #include "base/cleanup.h"
 #include "base/half.h"
 #include "client/sequence/seq_ops.h"
+#include "gpu/dtype.h"
 
-_Static_assert(KVC_F32 == (int) DTYPE_F32 && KVC_F16 == (int) DTYPE_F16 && KVC_BF16 == (int) DTYPE_BF16,
-               "number types");
+enum { STORE_TOKENS = 16 }; /* converted at a time, so that they stay in the nearest cache */
 
 /* ---- room ---- */
 
@@ -96,27 +96,56 @@ static int seq_tail_refuse_number(const struct kvc_seq *s, uint32_t layer, uint3
                 token);
 }
 
-int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from,
-                   size_t n_new)
+/* The number of vector @x that binary16 does not have. */
+static float seq_tail_bad_number(const float *x, const float *mean, uint32_t d)
+{
+    for (uint32_t i = 0; i + 1 < d; i++)
+        if (!isfinite(f16_to_f32(f32_to_f16(x[i] - mean[i]))))
+            return x[i];
+    return x[d - 1];
+}
+
+/* Rows of one head. Return: the first token whose row cannot be stored, with a number of it; all: none. */
+static size_t seq_tail_store_head(struct vector_form f, const char *from, const struct seq_vectors *v,
+                                  const float *mean, uint16_t *rows, float *ret_bad)
+{
+    size_t bytes = dtype_bytes(v->dtype), planes = f.geometry->n_rot / 2;
+    float x[STORE_TOKENS * GEOMETRY_DIM_MAX];
+
+    for (size_t t = 0; t < v->n_tokens; t += STORE_TOKENS) {
+        size_t n = v->n_tokens - t < STORE_TOKENS ? v->n_tokens - t : STORE_TOKENS, good;
+
+        vectors_load(&f, from + t * v->token_stride * bytes, v->token_stride, n, x, v->d);
+        good = vectors_centre(x, n, v->d, mean, rows + t * v->d);
+        if (good < n) {
+            *ret_bad = seq_tail_bad_number(x + good * v->d, mean, v->d);
+            return t + good;
+        }
+        if (f.cos) {
+            f.cos += n * planes;
+            f.sin += n * planes;
+        }
+    }
+    return v->n_tokens;
+}
+
+int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, const void *from,
+                   const struct seq_vectors *v)
 {
     struct layer *l = &s->layers[layer];
-    uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
-    size_t at = seq_tail_n_rows(l);
-    float x[GEOMETRY_DIM_MAX];
+    struct vector_form form = seq_form_of(s, side, v->dtype, l->length);
+    size_t at = seq_tail_n_rows(l), bytes = dtype_bytes(v->dtype);
 
-    for (size_t t = 0; t < n_new; t++)
-        for (uint32_t h = 0; h < n_heads; h++) {
-            const float *mean =
-                table_codec(s->table->table, layer, s->model->shard.first_head + h, side)->mean;
-            uint16_t *row = l->rows[side] + seq_tail_row(s, h, at + t);
+    for (uint32_t h = 0; h < v->n_heads; h++) {
+        const float *mean = table_codec(s->table->table, layer, s->model->shard.first_head + h, side)->mean;
+        const char *head = (const char *) from + h * v->head_stride * bytes;
+        uint16_t *rows = l->rows[side] + seq_tail_row(s, h, at);
+        float bad = 0;
+        size_t good = seq_tail_store_head(form, head, v, mean, rows, &bad);
 
-            dtype_load(dtype, from, (t * n_heads + h) * d, d, x);
-            for (uint32_t i = 0; i < d; i++) {
-                row[i] = f32_to_f16(x[i] - mean[i]);
-                if ((row[i] & 0x7c00) == 0x7c00) /* NaN, infinity, or beyond 65504 */
-                    return seq_tail_refuse_number(s, layer, h, side, t, x[i]);
-            }
-        }
+        if (good < v->n_tokens)
+            return seq_tail_refuse_number(s, layer, h, side, good, bad);
+    }
     return 0;
 }
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "client/sequence/seq.h"
-#include "gpu/dtype.h"
+#include "client/sequence/seq_form.h"
 
 /* A decode step holds at most this: 127 rows and the one being appended. */
 #define TAIL_ROWS_MIN (2 * CHUNK_TOKENS)
@@ -38,9 +38,10 @@ void seq_trim_tail(struct kvc_seq *s);
 int seq_tail_resize(struct kvc_seq *s, size_t rows);
 
 /* Stores new rows behind the present ones; they count when the caller raises the length.
+ * seq_form_prepare() has been called for their positions.
  * Return: 0; -EINVAL with a sentence: a number is not finite, or too far from the mean for binary16. */
-int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from,
-                   size_t n_new);
+int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, const void *from,
+                   const struct seq_vectors *v);
 
 /* seq_ops.copy */
 int seq_tail_copy(struct kvc_seq *to, const struct kvc_seq *from);

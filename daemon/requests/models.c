@@ -8,6 +8,7 @@
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/control.h"
+#include "daemon/tables/aliases.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
@@ -50,6 +51,7 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
     if (r < 0)
         return r;
 
+    digest = aliases_resolve(&rq->server->tables, digest);
     active = table_model_find(&rq->server->tables, digest);
     if (!active)
         return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
@@ -91,6 +93,7 @@ static void models_fill_open_reply(struct request *rq, const struct table_entry 
     reply->session_bytes = extent_bytes(x->page);
     reply->arena_bytes = extent_bytes(x->arena);
     reply->index_object = tenant->index_object;
+    reply->model_digest = bytes_view(t->model_digest, DIGEST_BYTES);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_OPEN_MODEL;
     rq->reply.open_model = reply;
     rq->fds[0] = extent_fd(tenant->control_memory);

@@ -11,6 +11,7 @@
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/state.h"
+#include "daemon/tables/aliases.h"
 #include "daemon/tables/live_moments.h"
 
 /* Writes the image to a memory object that is sent with the reply and then belongs to the operator alone. */
@@ -128,6 +129,7 @@ int moments_handle_fetch(struct request *rq)
     j->job.work.run = moments_sum_slice;
     j->job.finish = moments_conclude_fetch;
     j->fd = -1;
+    model_digest = aliases_resolve(&rq->server->tables, model_digest);
     r = live_select(&rq->server->live, model_digest, m->tenants, m->n_tenants, &j->live, &j->n_live,
                     &rq->error);
     if (r == 0)

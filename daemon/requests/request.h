@@ -118,6 +118,9 @@ struct reply_scratch {
         Kvcobra__StatusReply status;
         Kvcobra__EvictReply evict;
         Kvcobra__SetQuotaReply set_quota;
+        Kvcobra__AliasModelReply alias_model;
+        Kvcobra__UnaliasModelReply unalias_model;
+        Kvcobra__ListAliasesReply list_aliases;
         Kvcobra__DrainReply drain;
         Kvcobra__AppendRawReply append_raw;
         Kvcobra__ReadRawReply read_raw;
@@ -126,6 +129,8 @@ struct reply_scratch {
         Kvcobra__FetchMomentsReply fetch_moments;
         Kvcobra__GetFitReply get_fit;
     } body;
+    Kvcobra__ModelAlias aliases[WIRE_ALIASES_MAX];
+    Kvcobra__ModelAlias *alias_pointers[WIRE_ALIASES_MAX];
     Kvcobra__Fit fits[WIRE_LIST_ITEMS_MAX];
     Kvcobra__LayerSums live[WIRE_ITEMS_MAX], shadow[WIRE_ITEMS_MAX];
     Kvcobra__LayerSums *live_pointers[WIRE_ITEMS_MAX], *shadow_pointers[WIRE_ITEMS_MAX];

@@ -7,6 +7,7 @@
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/tables_activate.h"
@@ -26,15 +27,26 @@ static void tables_requests_fill_trial(const struct request *rq, const struct ta
 
 int tables_requests_handle_list(struct request *rq)
 {
+    const Kvcobra__ListTables *m = rq->message->list_tables;
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__ListTablesReply *reply = &scratch->body.list_tables;
+    const uint8_t *model = NULL;
     size_t n = 0;
+
+    if (m->model_digest.len > 0) {
+        int r = request_digest(rq, &m->model_digest, "model digest", &model);
+
+        if (r < 0)
+            return r;
+
+        model = aliases_resolve(&rq->server->tables, model);
+    }
 
     kvcobra__list_tables_reply__init(reply);
     for (struct table_entry *t = rq->server->tables.entries; t; t = t->next) {
         Kvcobra__TableInfo *info = &scratch->tables[n];
 
-        if (t->id < rq->message->list_tables->cursor)
+        if (t->id < m->cursor || (model && memcmp(t->model_digest, model, DIGEST_BYTES) != 0))
             continue;
         if (n == WIRE_LIST_ITEMS_MAX) {
             reply->next_cursor = t->id;

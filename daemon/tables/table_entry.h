@@ -81,6 +81,10 @@ struct table_model { /* the active set */
     struct trials trials;
 };
 
+struct model_alias { /* aliases.h */
+    uint8_t alias[DIGEST_BYTES], model[DIGEST_BYTES];
+};
+
 struct tables {
     const struct config *config;
     struct devices *devices; /* have the pages of these tables */
@@ -88,6 +92,8 @@ struct tables {
     struct table_model *models;
     uint32_t n_entries, n_draining;
     uint64_t next_id, next_space;
+    struct model_alias aliases[WIRE_ALIASES_MAX];
+    uint32_t n_aliases;
     uint64_t returns_until_ms; /* until then clients of the earlier process reconnect */
 };
 

@@ -25,6 +25,7 @@
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
 #include "daemon/tables/trial.h"
@@ -377,6 +378,7 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
     tables_files_load(config, tables_load_file, ts);
     tables_files_load_active(config, tables_load_active, ts);
     trial_load(ts);
+    aliases_load(ts);
     return 0;
 }
 

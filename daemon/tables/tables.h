@@ -14,7 +14,8 @@
  * accepts new ones until its drain time is over, and does not retire within --lease-ms of the start.
  *
  * With a state folder everything but references survives a restart: DIR/tables/DIGEST.kvct are the files,
- * DIR/active names the active table of each model. ACTIVATE writes that file before it publishes the word.
+ * DIR/active names the active table of each model, DIR/aliases the aliases. ACTIVATE writes the active set
+ * before it publishes the word.
  */
 #pragma once
 

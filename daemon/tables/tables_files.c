@@ -36,11 +36,12 @@
 
 enum { ACTIVE_FILE_BYTES_MAX = 1 << 24, ACTIVE_LINE_BYTES = 2 * 64 + 2 * 20 + 16 };
 
-static int tables_files_digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
+int tables_files_read_digest(const char *hex, uint8_t *ret)
 {
     size_t n;
 
-    if (sodium_hex2bin(ret, DIGEST_BYTES, hex, 2 * DIGEST_BYTES, NULL, &n, NULL) != 0 || n != DIGEST_BYTES)
+    if (strlen(hex) != 2 * DIGEST_BYTES ||
+        sodium_hex2bin(ret, DIGEST_BYTES, hex, 2 * DIGEST_BYTES, NULL, &n, NULL) != 0 || n != DIGEST_BYTES)
         return -EBADMSG;
     return 0;
 }
@@ -159,9 +160,11 @@ static bool tables_files_is_table_name(const char *name)
 {
     size_t n = strlen(name), suffix = strlen(TABLE_SUFFIX);
     uint8_t digest[DIGEST_BYTES];
+    char hex[DIGEST_HEX_BYTES];
 
+    (void) snprintf(hex, sizeof(hex), "%.64s", name);
     return n == 2 * DIGEST_BYTES + suffix && strcmp(name + 2 * DIGEST_BYTES, TABLE_SUFFIX) == 0 &&
-           tables_files_digest_from_hex(name, digest) == 0;
+           tables_files_read_digest(hex, digest) == 0;
 }
 
 void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const char *path), void *ctx)
@@ -208,7 +211,7 @@ static int tables_files_parse_line(const char *text, int64_t offset_ms, struct t
                &until_ms, &left, &end);
     l->draining = n >= 1 && strcmp(kind, "draining") == 0;
     if (n != (l->draining ? 6 : 4) || (!l->draining && strcmp(kind, "active") != 0) ||
-        (left != 0 && left != 1) || strlen(model) != 2 * DIGEST_BYTES || strlen(table) != 2 * DIGEST_BYTES)
+        (left != 0 && left != 1))
         return -EBADMSG;
     if (l->revision == 0 || l->revision >= UINT64_C(1) << 40)
         return -EBADMSG;
@@ -216,10 +219,10 @@ static int tables_files_parse_line(const char *text, int64_t offset_ms, struct t
     l->rolled_back = left == 1;
     if (l->draining && until_ms > offset_ms)
         l->drain_until_ms = (uint64_t) (until_ms - offset_ms);
-    if (tables_files_digest_from_hex(model, ret->model) < 0)
+    if (tables_files_read_digest(model, ret->model) < 0)
         return -EBADMSG;
 
-    return tables_files_digest_from_hex(table, ret->table);
+    return tables_files_read_digest(table, ret->table);
 }
 
 static void tables_files_parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx)

@@ -18,6 +18,9 @@ int tables_files_write(const struct config *c, const uint8_t *digest, const void
 void tables_files_remove(const struct config *c, const uint8_t *digest);
 int tables_files_write_active(const struct tables *ts, struct errmsg *e);
 
+/* Exactly 64 hexadecimal digits. @ret: [DIGEST_BYTES]. Return: 0; -EBADMSG. */
+int tables_files_read_digest(const char *hex, uint8_t *ret);
+
 /* Calls @on_table for every table file. */
 void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const char *path), void *ctx);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/config/config.h"
+#include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/tables_files.h"
 
@@ -47,11 +48,23 @@ static int tables_stage_reject(struct tables *ts, const struct staging *s, struc
     return fail(e, -EBADMSG, "table rejected: %.300s", s->why.text);
 }
 
+/* Clients that open an alias get the tables of the model, so a table of the alias would never be used. */
+static int tables_stage_check_alias(const struct tables *ts, const struct table *t, struct errmsg *e)
+{
+    if (aliases_resolve(ts, t->model_digest) == t->model_digest)
+        return 0;
+
+    return fail(e, -EBUSY,
+                "the model of this table is an alias of another model, whose tables its clients use: unalias "
+                "it, or solve a table from statistics of that model");
+}
+
 int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome *ret_outcome,
                         struct table_entry **ret_entry, struct errmsg *e)
 {
     const struct table_model *m;
     struct table_entry *t;
+    int r;
 
     if (s->err == -EBADMSG) {
         *ret_outcome = OUTCOME_APPLIED;
@@ -69,6 +82,10 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
         return 0;
     }
 
+    r = tables_stage_check_alias(ts, s->table, e);
+    if (r < 0)
+        return r;
+
     if (s->revision != 0 && m && s->revision < m->revision)
         return fail(e, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, s->revision,
                     m->revision);
@@ -84,7 +101,9 @@ int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome
     if (r < 0)
         return fail(e, r, "%s", s->why.text);
 
-    r = table_accept(ts, s->table, ret_entry, e);
+    r = tables_stage_check_alias(ts, s->table, e); /* it may have become one while a thread wrote the file */
+    if (r == 0)
+        r = table_accept(ts, s->table, ret_entry, e);
     if (r < 0) {
         if (ts->config->state_dir)
             tables_files_remove(ts->config, s->table->digest);

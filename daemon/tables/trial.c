@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -343,14 +342,6 @@ void trial_end_all(struct tables *ts, const struct table_entry *t)
 
 /* ---- at the start ---- */
 
-static bool trial_digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
-{
-    size_t n;
-
-    return strlen(hex) == 2 * DIGEST_BYTES &&
-           sodium_hex2bin(ret, DIGEST_BYTES, hex, 2 * DIGEST_BYTES, NULL, &n, NULL) == 0 && n == DIGEST_BYTES;
-}
-
 static int trial_load_line(struct tables *ts, char *line)
 {
     char *save = NULL, *words[4], *end;
@@ -371,7 +362,8 @@ static int trial_load_line(struct tables *ts, char *line)
          name = strtok_r(NULL, " ", &save))
         tenants[n++] = name;
     share = strtoul(words[3], &end, 10);
-    if (*end || !trial_digest_from_hex(words[1], model) || !trial_digest_from_hex(words[2], digest))
+    if (*end || tables_files_read_digest(words[1], model) < 0 ||
+        tables_files_read_digest(words[2], digest) < 0)
         return -EBADMSG;
 
     m = table_model_find(ts, model);

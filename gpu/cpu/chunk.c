@@ -3,31 +3,44 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CHUNK_CODES ((size_t) CHUNK_TOKENS * TABLE_RANK_MAX) /* of one head and side */
 
-int chunk_work_init(struct chunk_work *w, const struct geometry *g, struct shard shard)
+/* Codec, codes and pointers follow each other; the first two are multiples of 64 bytes. */
+size_t chunk_work_bytes(const struct geometry *g, struct shard shard)
 {
-    *w = (struct chunk_work){
-        .codes = calloc(shard.n_heads + (size_t) 1, CHUNK_CODES),
-        .keys = calloc(g->n_kv_heads, sizeof(*w->keys)),
-        .codec = calloc(codec_scratch_floats(), sizeof(float)),
-    };
-    if (!w->codes || !w->keys || !w->codec) {
-        chunk_work_deinit(w);
-        return -ENOMEM;
-    }
+    size_t bytes = codec_scratch_floats() * sizeof(float) + (shard.n_heads + (size_t) 1) * CHUNK_CODES +
+                   g->n_kv_heads * sizeof(uint8_t *);
 
+    return (bytes + 63) & ~(size_t) 63;
+}
+
+void chunk_work_place(struct chunk_work *w, const struct geometry *g, struct shard shard, void *memory)
+{
+    *w = (struct chunk_work){.codec = memory};
+    w->codes = (uint8_t *) memory + codec_scratch_floats() * sizeof(float);
+    w->keys = (const uint8_t **) (w->codes + (shard.n_heads + (size_t) 1) * CHUNK_CODES);
+    memset(w->keys, 0, g->n_kv_heads * sizeof(*w->keys));
     for (uint32_t head = 0; head < shard.n_heads; head++)
         w->keys[shard.first_head + head] = w->codes + head * CHUNK_CODES;
+}
+
+int chunk_work_init(struct chunk_work *w, const struct geometry *g, struct shard shard)
+{
+    void *memory = calloc(1, chunk_work_bytes(g, shard));
+
+    if (!memory)
+        return -ENOMEM;
+
+    chunk_work_place(w, g, shard, memory);
+    w->memory = memory;
     return 0;
 }
 
 void chunk_work_deinit(struct chunk_work *w)
 {
-    free(w->codes);
-    free(w->keys);
-    free(w->codec);
+    free(w->memory);
     *w = (struct chunk_work){0};
 }
 

@@ -180,14 +180,9 @@ static int make_levels(struct levels levels[2][TABLE_BITS_MAX + 1])
     return 0;
 }
 
-int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
-                       void **ret_bytes, size_t *ret_n_bytes)
-{
-    return random_table_bytes_sinks(g, seed, bpd, v_from, RANDOM_TABLE_SINKS, ret_bytes, ret_n_bytes);
-}
-
-int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
-                             uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
+/* @model: digest of the model that the table is for */
+static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t seed, double bpd,
+                    enum prediction v_from, uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
 {
     uint32_t n = head_side_count(g);
     _cleanup_(sides_deinit) struct sides sides = {.n = n, .all = calloc(n, sizeof(*sides.all))};
@@ -215,7 +210,7 @@ int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd
     return table_build(
         &(struct table_spec){
             .geometry = g,
-            .model_digest = random_table_model_digest,
+            .model_digest = model,
             .n_sink = n_sink,
             .v_from = v_from,
             .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
@@ -223,4 +218,23 @@ int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd
             .provenance = "{\"made_by\": \"random_table\"}",
         },
         ret_bytes, ret_n_bytes, NULL);
+}
+
+int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                       void **ret_bytes, size_t *ret_n_bytes)
+{
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, ret_bytes,
+                    ret_n_bytes);
+}
+
+int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                             uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
+{
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, n_sink, ret_bytes, ret_n_bytes);
+}
+
+int random_table_bytes_of(const struct geometry *g, const uint8_t model[static DIGEST_BYTES], uint64_t seed,
+                          double bpd, void **ret_bytes, size_t *ret_n_bytes)
+{
+    return bytes_of(g, model, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, ret_bytes, ret_n_bytes);
 }

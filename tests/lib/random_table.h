@@ -13,7 +13,7 @@
 
 #define RANDOM_TABLE_SINKS 4
 
-/* The model that every table of this file is for. */
+/* The model that tables are for, where the caller names none. */
 extern const uint8_t random_table_model_digest[DIGEST_BYTES];
 
 /* A geometry with half-split RoPE of base 10000 over all of @d and the usual scale. */
@@ -33,3 +33,7 @@ int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum
 /* The same with another number of sinks. */
 int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                              uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes);
+
+/* The same for another model, with values predicted from the head's own keys. */
+int random_table_bytes_of(const struct geometry *g, const uint8_t model[static DIGEST_BYTES], uint64_t seed,
+                          double bpd, void **ret_bytes, size_t *ret_n_bytes);

@@ -1,7 +1,7 @@
 /*
  * Code that the commands of an operator share: the options --socket and --yes, the connection to a daemon,
  * digests typed as their first digits, and the question before a change. Used by kvcobra status, top, table,
- * evict, quota, drain and recalibrate.
+ * model, evict, quota, drain and recalibrate.
  *
  * Every function that fails prints its own sentence; commands pass exit codes on.
  */

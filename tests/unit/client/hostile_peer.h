@@ -28,6 +28,7 @@ enum wrong_reply {
     OPEN_FEW_FDS,
     OPEN_CONTROL_SLOT,
     OPEN_SHORT_KEY,
+    OPEN_SHORT_DIGESTS,
     OPEN_UNSEALED,
     OPEN_CONTROL_SIZE,
     OPEN_INDEX_HEAD,
@@ -49,6 +50,8 @@ enum wrong_reply {
     LEASE_ERRNO,
     LEASE_TWICE,
     LEASE_GONE,
+    LIST_NO_END,
+    LIST_SHORT_DIGEST,
     N_WRONG_REPLIES,
 
     /* replies of a daemon with a GPU */

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
 #include "tests/unit/client/hostile_peer.h"
@@ -35,6 +36,7 @@ static const struct {
     [OPEN_FEW_FDS] = {"three descriptors", 0, -EPROTO},
     [OPEN_CONTROL_SLOT] = {"control slot outside the page", 0, -EPROTO},
     [OPEN_SHORT_KEY] = {"index key of 31 bytes", 0, -EPROTO},
+    [OPEN_SHORT_DIGESTS] = {"model digest of 5 bytes, table digest of none", 0, -EPROTO},
     [OPEN_UNSEALED] = {"objects that may shrink", 0, -EBADMSG},
     [OPEN_CONTROL_SIZE] = {"control page of another size", 0, -EBADMSG},
     [OPEN_INDEX_HEAD] = {"index with more buckets than bytes", 0, -EBADMSG},
@@ -56,6 +58,8 @@ static const struct {
     [LEASE_ERRNO] = {"errno without a sentence", 0, 0, -EDQUOT},
     [LEASE_TWICE] = {"two replies to one request", 0, 0, -EPROTO, true},
     [LEASE_GONE] = {"connection closed before the lease", 0, 0, 0, true},
+    [LIST_NO_END] = {"list of tables without an end", 0, 0},
+    [LIST_SHORT_DIGEST] = {"table digest of 31 bytes in a list", 0, 0},
 };
 
 static unsigned open_fds(void)
@@ -114,6 +118,31 @@ static void check_fetch(const struct peer *p, kvc_client *c, kvc_model *model)
     kvc_seq_free(s);
 }
 
+/* Whatever the reply: a geometry, or an errno and a sentence. The requests of other replies are not sent. */
+static void check_geometry(const struct peer *p, kvc_client *c, kvc_model *model)
+{
+    static const struct {
+        enum wrong_reply wrong;
+        int r;
+    } refused[] = {{FETCH_NO_FD, -EPROTO},
+                   {FETCH_SIZE, -EPROTO},
+                   {FETCH_OTHER_TABLE, -EBADMSG},
+                   {LIST_NO_END, -EPROTO},
+                   {LIST_SHORT_DIGEST, -ENODATA}};
+    kvc_geometry g = {.struct_bytes = sizeof(g)};
+    double freq[KVC_ROPE_FREQ_MAX];
+    int r = kvc_client_get_geometry(c, random_table_model_digest, &g, freq), want = 0;
+
+    (void) model;
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++)
+        if (refused[i].wrong == p->wrong)
+            want = refused[i].r;
+    if (r != want)
+        printf("    %s: geometry %d: %s\n", cases[p->wrong].name, r, kvc_last_error(c));
+    CU_ASSERT_EQUAL(r, want);
+    CU_ASSERT(r == 0 ? g.n_layers == 1 : g.n_layers == 0 && strlen(kvc_last_error(c)) > 10);
+}
+
 typedef void (*check_function)(const struct peer *p, kvc_client *c, kvc_model *model);
 
 static void check_reply(const struct embedded *m, const char *path, int listener, struct peer *p,
@@ -139,7 +168,7 @@ static void check_reply(const struct embedded *m, const char *path, int listener
             printf("    %s: open %d: %s\n", cases[p->wrong].name, r, kvc_last_error(c));
         CU_ASSERT_EQUAL(r, cases[p->wrong].open);
         CU_ASSERT_EQUAL(r == 0, model != NULL);
-        if (r == 0)
+        if (r == 0 || check == check_geometry)
             check(p, c, model);
     }
     CU_ASSERT(r == 0 || strlen(kvc_last_error(c)) > 10);
@@ -177,5 +206,15 @@ static void test_lies_to_a_fetch(void)
     check_replies(check_fetch);
 }
 
-const struct test_case test_cases[] = {TEST(test_lies), TEST(test_lies_to_a_fetch), TEST_END};
+static void test_lies_about_geometry(void)
+{
+    check_replies(check_geometry);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_lies),
+    TEST(test_lies_to_a_fetch),
+    TEST(test_lies_about_geometry),
+    TEST_END,
+};
 const char test_suite[] = "hostile_daemon";
