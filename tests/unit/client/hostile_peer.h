@@ -49,9 +49,9 @@ enum wrong_reply {
     LEASE_NO_BODY,
     LEASE_ERRNO,
     LEASE_TWICE,
-    LEASE_GONE,
     LIST_NO_END,
     LIST_SHORT_DIGEST,
+    LEASE_GONE, /* last: the client connects again, and the next peer would accept that */
     N_WRONG_REPLIES,
 
     /* replies of a daemon with a GPU */
