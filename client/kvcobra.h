@@ -385,13 +385,13 @@ KVC_EXPORT int kvc_fetch_start(kvc_seq *s, const uint32_t *tokens, size_t n_toke
                                kvc_fetch **ret_fetch);
 
 /* A descriptor for poll(): readable when kvc_fetch_result() should be called, and from the end of the fetch
- * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: at least 0; -EINVAL. */
+ * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: it; -EINVAL. */
 KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
 /* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection
  * is lost before the end, or a reply does not come within 12 s, nothing is found.
  * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; -ECANCELED: the sequence was freed;
- * errors of kvc_seq_match(). */
+ * errors of kvc_seq_match(); on a GPU -EBUSY: the stream is being captured, call again later. */
 KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
 
 /* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before. What
