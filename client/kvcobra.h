@@ -168,11 +168,12 @@ typedef struct kvc_geometry {
 typedef struct kvc_model_id {
     size_t struct_bytes; /* sizeof(kvc_model_id) */
     kvc_geometry geometry;
-    uint8_t model_digest[KVC_DIGEST_BYTES]; /* of all inputs that determine K and V: weights, RoPE, adapter */
-    uint32_t first_kv_head;                 /* first KV head of this shard */
-    uint32_t n_kv_heads_here;               /* KV heads of this shard; 0 = all heads */
-    uint32_t n_positions;                   /* longest sequence; 0 = 65536 */
-    uint32_t unused;                        /* 0 */
+    /* of all inputs that determine K and V: weights, RoPE, adapter; with a daemon also an alias of it */
+    uint8_t model_digest[KVC_DIGEST_BYTES];
+    uint32_t first_kv_head;   /* first KV head of this shard */
+    uint32_t n_kv_heads_here; /* KV heads of this shard; 0 = all heads */
+    uint32_t n_positions;     /* longest sequence; 0 = 65536 */
+    uint32_t unused;          /* 0 */
 } kvc_model_id;
 
 /**
