@@ -86,7 +86,7 @@ class Daemon:
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(
                 [program("KVC_KVCOBRAD"), f"--socket={self.socket}", f"--operator-socket={self.operator_socket}",
-                 f"--ready-fd={write}", *(self.options or ("--pool-bytes=64M",))], pass_fds=(write,), stderr=log)
+                 f"--ready-fd={write}", *(self.options or ("--pool-bytes=64M", "--arena-bytes=8M"))], pass_fds=(write,), stderr=log)
         os.close(write)
         try:
             if not select.select([ready], [], [], TIMEOUT_S)[0] or os.read(ready, 1) == b"":
