@@ -12,7 +12,7 @@ try:
     import transformers
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 except ImportError as e:
-    print(f"skipped: the Python module {e.name} is missing")
+    print(f"skipped: torch and transformers are needed: {e}")
     sys.exit(support.SKIPPED)
 
 import kvcobra
@@ -21,7 +21,7 @@ from kvcobra.hf import KvCobraCache, model_geometry
 COMMON = dict(vocab_size=128, hidden_size=64, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
               num_key_value_heads=2, head_dim=64, max_position_embeddings=4096, pad_token_id=0, bos_token_id=1, eos_token_id=None)
 PER_TYPE = {"granite": dict(attention_multiplier=0.1), "mistral": dict(sliding_window=None)}
-torch.manual_seed(1)
+WRONG_POSITIONS = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4)
 
 
 def make_model(kind="llama", dtype=torch.float32, **changes):
@@ -190,6 +190,8 @@ class Generation(HfCase):
         self.assertEqual(len(cache.sequences), 8)
 
     def test_prefill_in_pieces(self):
+        if WRONG_POSITIONS:
+            self.skipTest("generate() of this version of transformers gives wrong positions with prefill_chunk_size")
         self.text, self.mask = self.text[:1], self.mask[:1]
         self.same(prefill_chunk_size=16)
 
@@ -197,8 +199,8 @@ class Generation(HfCase):
         """The assistant proposes tokens, and the cache is cropped where they are refused."""
         self.text, self.mask = self.text[:1], self.mask[:1]
         assistant = make_model(num_hidden_layers=1)
-        self.same(assistant_model=assistant)
-        self.same(prompt_lookup_num_tokens=3)
+        self.same(assistant_model=assistant, eos_token_id=127)
+        self.same(prompt_lookup_num_tokens=3, eos_token_id=127)
 
     def test_a_long_text_is_packed(self):
         self.text, self.mask = ids(300, 170)
