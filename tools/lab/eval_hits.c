@@ -21,10 +21,21 @@
 #include "tools/lab/eval_options.h"
 
 enum {
-    PIECE_TOKENS = 512, /* as kvcobra generate reads a prompt */
-    LOGIT_ROWS = 64,    /* held at a time: 12 MiB for a vocabulary of 49152 */
-    KINDS = 2,          /* of attention: default, repeatable */
-    HITS = 2            /* of half of the published tokens, and of all */
+    LOGIT_ROWS = 64, /* held at a time: 12 MiB for a vocabulary of 49152 */
+    KINDS = 3,
+    HITS = 2 /* of half of the published tokens, and of all */
+};
+
+/* How both runs compute. The product of a matrix and 64 tokens need not have the bits of one with 512: with
+ * pieces of chunks all tokens are computed in the same pieces in both runs. */
+static const struct {
+    const char *name;
+    uint32_t flags;
+    size_t piece; /* tokens computed at once */
+} eval_hits_kinds[KINDS] = {
+    {"default", 0, 512},
+    {"repeatable", KVC_SEQ_REPEATABLE, 512},
+    {"repeatable, by chunks", KVC_SEQ_REPEATABLE, KVC_CHUNK_TOKENS},
 };
 
 struct eval_hits_row {
@@ -78,7 +89,7 @@ static int eval_hits_run_init(struct eval_hits_run *x, struct errmsg *e)
 }
 
 /* Runs the tokens of the window that @s lacks, in pieces, each packed before the next. */
-static int eval_hits_read(struct eval_hits_run *x, kvc_seq *s, float *hidden, struct errmsg *e)
+static int eval_hits_read(struct eval_hits_run *x, kvc_seq *s, size_t piece, float *hidden, struct errmsg *e)
 {
     size_t n_embd = engine_info(x->en)->n_embd;
     uint32_t n_layers = engine_geometry(x->en)->n_layers;
@@ -88,7 +99,7 @@ static int eval_hits_read(struct eval_hits_run *x, kvc_seq *s, float *hidden, st
         float *rows = hidden + at * n_embd;
         int r;
 
-        n = x->window - at < PIECE_TOKENS ? x->window - at : PIECE_TOKENS;
+        n = x->window - at < piece ? x->window - at : piece;
         r = engine_embed(x->en, x->tokens + at, n, rows, e);
         if (r == 0)
             r = engine_layers(x->en, &cache, 0, n_layers, n, rows, e);
@@ -133,7 +144,7 @@ static int eval_hits_compare(struct eval_hits_run *x, struct eval_hits_row *row,
     return 0;
 }
 
-static int eval_hits_run_hit(struct eval_hits_run *x, kvc_seq *cold, struct eval_hits_row *row,
+static int eval_hits_run_hit(struct eval_hits_run *x, kvc_seq *cold, size_t piece, struct eval_hits_row *row,
                              struct errmsg *e)
 {
     _cleanup_(kvc_seq_freep) kvc_seq *s = NULL;
@@ -145,30 +156,29 @@ static int eval_hits_run_hit(struct eval_hits_run *x, kvc_seq *cold, struct eval
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->client));
 
-    r = eval_hits_read(x, s, x->hidden[1], e);
+    r = eval_hits_read(x, s, piece, x->hidden[1], e);
     return r < 0 ? r : eval_hits_compare(x, row, e);
 }
 
-static int eval_hits_run_kind(struct eval_hits_run *x, kvc_model *m, uint32_t flags,
-                              struct eval_hits_row rows[HITS], struct errmsg *e)
+static int eval_hits_run_kind(struct eval_hits_run *x, kvc_model *m, unsigned kind, struct errmsg *e)
 {
     _cleanup_(kvc_seq_freep) kvc_seq *cold = NULL;
-    const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = flags};
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = eval_hits_kinds[kind].flags};
+    size_t piece = eval_hits_kinds[kind].piece;
     int r = kvc_seq_new_with(m, &o, &cold);
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->client));
 
-    r = eval_hits_read(x, cold, x->hidden[0], e);
+    r = eval_hits_read(x, cold, piece, x->hidden[0], e);
     for (unsigned i = 0; r == 0 && i < HITS; i++)
-        r = eval_hits_run_hit(x, cold, &rows[i], e);
+        r = eval_hits_run_hit(x, cold, piece, &x->rows[kind][i], e);
     return r;
 }
 
 static int eval_hits_run_windows(struct eval_hits_run *x, const char *table, const struct document *text,
                                  size_t n_windows, struct errmsg *e)
 {
-    static const uint32_t flags[KINDS] = {0, KVC_SEQ_REPEATABLE};
     const struct engine_info *info = engine_info(x->en);
     size_t bos = info->add_bos && info->token_bos < info->n_vocab;
     kvc_model *m;
@@ -179,7 +189,7 @@ static int eval_hits_run_windows(struct eval_hits_run *x, const char *table, con
             x->tokens[0] = info->token_bos;
         memcpy(x->tokens + bos, text->tokens + w * x->window, (x->window - bos) * sizeof(*x->tokens));
         for (unsigned i = 0; r == 0 && i < KINDS; i++)
-            r = eval_hits_run_kind(x, m, flags[i], x->rows[i], e);
+            r = eval_hits_run_kind(x, m, i, e);
     }
 
     return r;
@@ -187,24 +197,19 @@ static int eval_hits_run_windows(struct eval_hits_run *x, const char *table, con
 
 /* ---- printing ---- */
 
-static const char *eval_hits_name(unsigned kind)
-{
-    return kind == 0 ? "default" : "repeatable";
-}
-
 static int eval_hits_print(const struct eval_hits_run *x, size_t n_windows)
 {
     _cleanup_(report_freep) struct report *t =
-        report_new("<attention\t>tokens found\t>compared\t>mean KL\t>largest KL\t>same next token");
+        report_new("<attention\t>found\t>compared\t>mean KL\t>largest KL\t>same next");
 
-    printf("%zu windows of %zu tokens; KL of a run with a hit to a cold run, in nats per token\n\n",
-           n_windows, x->window);
+    printf("KL of a run that finds tokens to a cold run, nats per token; %zu windows of %zu\n\n", n_windows,
+           x->window);
     for (unsigned i = 0; i < KINDS; i++)
         for (unsigned k = 0; k < HITS; k++) {
             const struct eval_hits_row *r = &x->rows[i][k];
 
-            report_row(t, "%s\t%zu\t%zu\t%.2e\t%.2e\t%.2f %%", eval_hits_name(i), r->n_found, r->n_compared,
-                       r->kl_sum / (double) r->n_compared, r->kl_most,
+            report_row(t, "%s\t%zu\t%zu\t%.2e\t%.2e\t%.2f %%", eval_hits_kinds[i].name, r->n_found,
+                       r->n_compared, r->kl_sum / (double) r->n_compared, r->kl_most,
                        100.0 * (double) r->n_same / (double) r->n_compared);
         }
     return report_print(t, stdout) < 0 ? command_fail("out of memory for a report") : COMMAND_OK;
@@ -219,11 +224,12 @@ static int eval_hits_print_json(const struct eval_hits_run *x, size_t n_windows)
             const struct eval_hits_row *r = &x->rows[i][k];
 
             (void) json_array_append_new(/* on failure rows is incomplete, and the length is checked below */
-                                         rows, json_pack("{s:s, s:I, s:I, s:f, s:f, s:I}", "attention",
-                                                         eval_hits_name(i), "found", (json_int_t) r->n_found,
-                                                         "compared", (json_int_t) r->n_compared, "kl",
-                                                         r->kl_sum / (double) r->n_compared, "kl_largest",
-                                                         r->kl_most, "same_next", (json_int_t) r->n_same));
+                                         rows,
+                                         json_pack("{s:s, s:I, s:I, s:f, s:f, s:I}", "attention",
+                                                   eval_hits_kinds[i].name, "found", (json_int_t) r->n_found,
+                                                   "compared", (json_int_t) r->n_compared, "kl",
+                                                   r->kl_sum / (double) r->n_compared, "kl_largest",
+                                                   r->kl_most, "same_next", (json_int_t) r->n_same));
         }
     if (json_array_size(rows) != (size_t) KINDS * HITS) {
         json_decref(rows);

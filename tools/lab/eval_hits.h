@@ -1,6 +1,6 @@
 /*
- * `kvcobra eval --hits`: how much the answer of a run whose prompt was found in shared pages differs from that
- * of a cold run, with attention as the product reads by default and with KVC_SEQ_REPEATABLE.
+ * `kvcobra eval --hits`: how much the answer of a run whose prompt was found in shared pages differs from
+ * that of a cold run, with attention as the product reads by default and with KVC_SEQ_REPEATABLE.
  */
 #pragma once
 
