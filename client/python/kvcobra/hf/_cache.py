@@ -129,7 +129,7 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
         return int(self.plain.get_seq_length()) if self._rows.is_plain else self.columns
 
     def get_mask_sizes(self, query_length: Any) -> Tuple[int, int]:
-        """@query_length: a number, or before transformers 5.4 the tensor of positions."""
+        """@query_length: a number; transformers 5.2 passes the tensor of positions."""
         n = query_length if isinstance(query_length, int) else query_length.shape[0]
         return self.get_seq_length() + n, 0
 
