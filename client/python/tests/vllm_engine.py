@@ -40,10 +40,12 @@ def generate(llm, prompts, max_tokens):
 
 
 def run(plan):
+    from kvcobra.vllm import plugin
     from vllm import LLM
     from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 
     os.environ.update(plan.get("environment", {}))
+    plugin.register()  # as vLLM does where the package is installed with its entry point
     llm = LLM(**plan["engine"])
     llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)
     result = {"calls": []}
