@@ -21,11 +21,13 @@ from .codes import Codes, Part
 CONNECTOR = "KvCobraConnector"
 
 
-def _connector() -> Any:
+def _codes() -> Codes:
+    """The sequences of this worker's connector."""
     connector = get_kv_transfer_group() if has_kv_transfer_group() else None
-    if type(connector).__name__ != CONNECTOR:
-        return None
-    return connector
+    codes = getattr(connector, "codes", None)
+    if not isinstance(codes, Codes):
+        raise RuntimeError(f"KVCOBRA_ATTENTION=1 needs {CONNECTOR} as the only connector of vLLM")
+    return codes
 
 
 @functools.lru_cache(maxsize=None)
@@ -42,10 +44,12 @@ def _bytes_per_state() -> int:
 
 @dataclass
 class CodesMetadata:
-    """@parts: None while vLLM warms up."""
+    """A step. @parts is formed by its first layer: vLLM builds this before the connector gets the names of the requests."""
 
-    parts: Optional[List[Part]]
-    codes: Optional[Codes]
+    first_blocks: List[int]
+    row_starts: List[int]
+    lengths: List[int]
+    parts: Optional[List[Part]] = None
 
 
 class CodesBuilder(AttentionMetadataBuilder):
@@ -53,14 +57,9 @@ class CodesBuilder(AttentionMetadataBuilder):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
 
     def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> CodesMetadata:
-        connector = _connector()
-        codes = connector.codes if connector is not None else None
-        if codes is None:
-            return CodesMetadata(None, None)
         m = common_attn_metadata
-        parts = codes.parts(m.block_table_tensor[:m.num_reqs, 0].tolist(), m.query_start_loc[:m.num_reqs + 1].tolist(),
-                            m.seq_lens[:m.num_reqs].tolist())
-        return CodesMetadata(parts, codes)
+        return CodesMetadata(m.block_table_tensor[:m.num_reqs, 0].tolist(), m.query_start_loc[:m.num_reqs + 1].tolist(),
+                             m.seq_lens[:m.num_reqs].tolist())
 
 
 class CodesImpl(AttentionImpl):
@@ -88,13 +87,15 @@ class CodesImpl(AttentionImpl):
     def forward(self, layer: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
                 attn_metadata: Optional[CodesMetadata], output: torch.Tensor, output_scale: Any = None,
                 output_block_scale: Any = None) -> torch.Tensor:
-        if attn_metadata is None or attn_metadata.parts is None:
+        if attn_metadata is None:  # vLLM warms up
             return output.zero_()
         if self.layer < 0:
             self.layer = extract_layer_index(layer.layer_name)
-        assert attn_metadata.codes is not None
+        codes = _codes()
+        if attn_metadata.parts is None:
+            attn_metadata.parts = codes.parts(attn_metadata.first_blocks, attn_metadata.row_starts, attn_metadata.lengths)
         if attn_metadata.parts:
-            attn_metadata.codes.attend(self.layer, attn_metadata.parts, query, key, value, output)
+            codes.attend(self.layer, attn_metadata.parts, query, key, value, output)
         return output
 
 

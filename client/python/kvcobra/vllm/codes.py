@@ -20,6 +20,7 @@ from .metadata import Load, Row, Step
 
 CHUNK = 64
 SALT_BYTES = 32
+NUMBER_BYTES = 4  # of the largest number type that vLLM may view its cache as
 
 
 class Kept:
@@ -82,11 +83,11 @@ class Codes:
         self._failed.add(load.request_id)
         return set(load.blocks[load.first // block_tokens:])
 
-    def parts(self, first_blocks: List[int], row_starts: List[int], lengths: List[int]) -> Optional[List[Part]]:
-        """The sequences of a step's requests, in the order of its tensors. None: no step of requests, as while vLLM warms up.
-        @row_starts: [requests + 1]; @lengths: tokens of each request after the step."""
+    def parts(self, first_blocks: List[int], row_starts: List[int], lengths: List[int]) -> List[Part]:
+        """The sequences of a step's requests, in the order of its tensors. @row_starts: [requests + 1]; @lengths: tokens of
+        each request after the step."""
         if self._step is None:
-            return None
+            raise RuntimeError("KvCobraConnector: vLLM computes attention of requests outside of a step")
         rows = {row.first_block: row for row in self._step.batch}
         parts = []
         for i, block in enumerate(first_blocks):
@@ -185,6 +186,6 @@ class Codes:
 
 
 def bytes_per_state(model: Any) -> int:
-    """Bytes of a page per token, layer and KV head: what vLLM counts for a token."""
+    """Bytes of a page per token, layer and KV head: what vLLM counts for a token, in whole numbers of any type."""
     n_states = CHUNK * model.geometry.n_layers * model.n_kv_heads
-    return -(-model.info.page_bytes // n_states)
+    return -(-model.info.page_bytes // (n_states * NUMBER_BYTES)) * NUMBER_BYTES
