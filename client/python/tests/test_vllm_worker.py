@@ -1,7 +1,6 @@
 """Recording, publishing and loading as a worker of vLLM does them, against a real kvcobrad. Needs torch, and no vLLM."""
 import os
 import sys
-import types
 import unittest
 
 import support
@@ -20,25 +19,16 @@ from kvcobra.vllm.loader import Loader, LoadThread
 from kvcobra.vllm.metadata import Load, Rows, Text
 from kvcobra.vllm.publisher import Publisher
 from kvcobra.vllm.recording import Recorder, find_row, slots
+from vllm_standin import FakeLog
 
 L, H, D = support.N_LAYERS, support.N_KV_HEADS, support.HEAD_DIM
 BLOCK = 32
 
 
-class Log:
-    def __init__(self):
-        self.lines = []
-
-    def warning(self, text, *arguments):
-        self.lines.append(text % arguments)
-
-    info = warning
-
-
 def new_daemon(socket, model_id, log=None, base=10000.0, clock=None):
     g = geometry.Geometry(**support.geometry(base=base)._asdict())
     extra = {} if clock is None else {"clock": clock}
-    return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or Log(), "test"), **extra)
+    return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or FakeLog(), "test"), **extra)
 
 
 def prompt(seed, n):
@@ -133,7 +123,7 @@ class WithDaemon(support.Case):
         self.addCleanup(self.daemon.__exit__, None, None, None)
         self.daemon.activate(self.table)
         self.counters = Counters()
-        self.log = Log()
+        self.log = FakeLog()
 
     def text(self, n, salt=b""):
         _, model = self.connected(self.daemon)

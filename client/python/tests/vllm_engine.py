@@ -35,6 +35,7 @@ def generate(llm, prompts, max_tokens):
         best = output.outputs[0]
         result["answers"].append({
             "tokens": list(best.token_ids), "cached": output.num_cached_tokens,
+            "decode": output.metrics.last_token_ts - output.metrics.first_token_ts if output.metrics else None,
             "logprobs": [{str(token): entry.logprob for token, entry in step.items()} for step in best.logprobs]})
     return result
 

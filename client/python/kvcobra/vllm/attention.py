@@ -94,8 +94,7 @@ class CodesImpl(AttentionImpl):
         codes = _codes()
         if attn_metadata.parts is None:
             attn_metadata.parts = codes.parts(attn_metadata.first_blocks, attn_metadata.row_starts, attn_metadata.lengths)
-        if attn_metadata.parts:
-            codes.attend(self.layer, attn_metadata.parts, query, key, value, output)
+        codes.attend(self.layer, attn_metadata.parts, query, key, value, output)
         return output
 
 

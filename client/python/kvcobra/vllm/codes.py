@@ -94,9 +94,9 @@ class Codes:
             row = rows.get(block)
             if row is None:
                 raise RuntimeError(f"KvCobraConnector: block {block} is of no request of this step")
+            start, end = row_starts[i], row_starts[i + 1]
             if row.request_id in self._failed:
                 continue  # vLLM computes this request again and ignores what this step computes
-            start, end = row_starts[i], row_starts[i + 1]
             kept = self._at(row, lengths[i] - (end - start))
             parts.append(Part(kept.sequence, slice(start, end)))
         return parts
@@ -143,6 +143,8 @@ class Codes:
 
     def attend(self, layer: int, parts: List[Part], query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                output: torch.Tensor) -> None:
+        if not parts:
+            return
         sequences = [part.sequence for part in parts]
         keys, values = [key[part.rows] for part in parts], [value[part.rows] for part in parts]
         try:
