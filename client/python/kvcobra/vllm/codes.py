@@ -143,6 +143,8 @@ class Codes:
 
     def attend(self, layer: int, parts: List[Part], query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                output: torch.Tensor) -> None:
+        if self._failed:
+            output.zero_()  # rows of requests that are ignored must be numbers all the same
         if not parts:
             return
         sequences = [part.sequence for part in parts]
