@@ -56,7 +56,7 @@ class Attention(support.Case):
 
     def new_codes(self, repeatable=False):
         daemon = Daemon(self.daemon.socket, self.model_id.hex(), geometry.Geometry(**support.geometry()._asdict()),
-                        [geometry.Shard(0, H, 0)], 4096, Service(self.log, "test"), 2)
+                        [geometry.Shard(0, H, 0)], 4096, Service(self.log), 2)
         codes = Codes(daemon, repeatable, self.counters)
         self.addCleanup(codes.close)
         return codes

@@ -28,7 +28,7 @@ BLOCK = 32
 def new_daemon(socket, model_id, log=None, base=10000.0, clock=None):
     g = geometry.Geometry(**support.geometry(base=base)._asdict())
     extra = {} if clock is None else {"clock": clock}
-    return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or FakeLog(), "test"), **extra)
+    return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or FakeLog()), **extra)
 
 
 def prompt(seed, n):
@@ -113,6 +113,24 @@ class Recording(unittest.TestCase):
     def test_other_slots_than_announced(self):
         self.recorder.start("a", Text(tuple(range(64)), b"", b"t"), 0)
         self.assertEqual(self.step([Rows("a", 0, 64, (0, 1))], prompt(5, 64), torch.arange(100, 167)), [])
+
+
+class Lines(unittest.TestCase):
+    def test_one_line_per_loss(self):
+        log, now = FakeLog(), [0.0]
+        service = Service(log, lambda: now[0])
+        service.back()
+        service.lost("a")
+        service.lost("b")
+        service.back()
+        service.back()
+        self.assertEqual([line.split(": ")[-1] for line in log.lines], ["a", "prefixes are shared again"])
+        service.lost("c")
+        service.back()
+        self.assertEqual(len(log.lines), 2, "a service that changes often has few lines")
+        now[0] = 61.0
+        service.lost("d")
+        self.assertEqual(log.lines[2].split(": ")[-1], "d")
 
 
 class WithDaemon(support.Case):

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import atexit
 import logging
+from dataclasses import fields
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
                                                                 SupportsHMA)
+from vllm.v1.core.sched.output import SchedulerOutput
 
 from . import geometry, model_id, options, plugin, requirements, salt
 from .codes import Codes
@@ -23,6 +25,7 @@ from .stats import PromMetrics, Stats
 from .worker import Worker
 
 LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
+SERVICE = Service(LOG)  # of this process: its connectors and threads have one line in the log together
 KVConnectorMetadata.register(Step)
 
 
@@ -31,6 +34,8 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        if "kv_connector_block_state" not in {field.name for field in fields(SchedulerOutput)}:
+            raise ValueError("KvCobraConnector: this version of vLLM does not name the blocks of a step's requests; 0.32.0 does")
         self._options = options.parse(self._kv_transfer_config.kv_connector_extra_config)
         self._attends = plugin.active()
         requirements.check(vllm_config, kv_cache_config, self._options, self._attends)
@@ -47,13 +52,13 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- the sides ----
 
-    def _daemon(self, shards: List[geometry.Shard], name: str, threads: int) -> Daemon:
+    def _daemon(self, shards: List[geometry.Shard], threads: int) -> Daemon:
         return Daemon(self._options.socket, self._model_id, self._geometry, shards,
-                      self._vllm_config.model_config.max_model_len, Service(LOG, name), threads)
+                      self._vllm_config.model_config.max_model_len, SERVICE, threads)
 
     def _new_scheduler(self) -> Scheduler:
         parallel = self._vllm_config.parallel_config
-        daemon = self._daemon(geometry.shards(self._geometry.n_kv_heads, parallel.tensor_parallel_size), "scheduler", 1)
+        daemon = self._daemon(geometry.shards(self._geometry.n_kv_heads, parallel.tensor_parallel_size), 1)
         daemon.open()  # raises if the daemon's table does not fit the model; without a daemon the engine starts
         adapters = salt.Adapters()
         return Scheduler(daemon, lambda request: salt.of_request(request, adapters), self._vllm_config.cache_config.block_size,
@@ -64,12 +69,12 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         rank = get_tensor_model_parallel_rank()
         shard = geometry.shard(self._geometry.n_kv_heads, self._vllm_config.parallel_config.tensor_parallel_size, rank)
 
-        def daemon(name: str, threads: int) -> Daemon:
-            return self._daemon([shard], f"{name}, rank {rank}", threads)
+        def daemon(threads: int) -> Daemon:
+            return self._daemon([shard], threads)
 
         codes = None
         if self._attends:
-            codes = Codes(daemon("attention", self._options.threads), self._options.repeatable, self._counters)
+            codes = Codes(daemon(self._options.threads), self._options.repeatable, self._counters)
         return Worker(daemon, self._geometry.n_layers,
                       self._vllm_config.cache_config.block_size, self._options.threads, self._options.async_load,
                       self._kv_transfer_config.is_kv_producer and shard.owner == rank, self._options.queue_mib << 20,
@@ -178,7 +183,7 @@ def bytes_per_state(vllm_config: Any) -> int:
     g = geometry.of_model(vllm_config.model_config)
     shard = geometry.shard(g.n_kv_heads, parallel.tensor_parallel_size, get_tensor_model_parallel_rank())
     daemon = Daemon(chosen.socket, model_id.of_model(vllm_config.model_config.model, chosen.model_id), g, [shard],
-                    vllm_config.model_config.max_model_len, Service(LOG, "attention"))
+                    vllm_config.model_config.max_model_len, SERVICE)
     try:
         if not daemon.open():
             raise ValueError("KVCOBRA_ATTENTION=1 needs a table: kvcobrad must run and have one for the model when the engine "

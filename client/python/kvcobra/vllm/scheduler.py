@@ -70,7 +70,11 @@ class Scheduler:
 
     def _note_prompt(self, request: Any, text: Text, n_found: int) -> None:
         n_whole = request.num_prompt_tokens // CHUNK * CHUNK
-        if self._codes or not self._publishes or request.request_id in self._recorded or n_found >= n_whole:
+        known = self._recorded.get(request.request_id)
+        if self._codes or not self._publishes or (known is not None and known.started):
+            return
+        if n_found >= n_whole:
+            self._recorded.pop(request.request_id, None)
             return
         self._recorded[request.request_id] = Prompt(Text(text.tokens[:n_whole], text.salt, text.table), n_found)
 

@@ -18,9 +18,9 @@ IDLE_WAIT_SECONDS = 0.005  # of a step without tokens while a load runs: else vL
 
 
 class Worker:
-    """@daemon(name, threads): a new Daemon. @publishes: this rank owns its shard, and the engine publishes."""
+    """@daemon(threads): a new Daemon. @publishes: this rank owns its shard, and the engine publishes."""
 
-    def __init__(self, daemon: Callable[[str, int], Daemon], n_layers: int, block_tokens: int, threads: int, async_load: bool,
+    def __init__(self, daemon: Callable[[int], Daemon], n_layers: int, block_tokens: int, threads: int, async_load: bool,
                  publishes: bool, queue_bytes: int, counters: Counters, codes: Optional[Codes] = None) -> None:
         self._new_daemon = daemon
         self._n_layers = n_layers
@@ -35,7 +35,7 @@ class Worker:
         self._load_thread: Optional[LoadThread] = None
         self._step = Step()
         self._failed: Set[int] = set()
-        self._publisher = Publisher(daemon("publish", 1), queue_bytes, counters) if publishes and codes is None else None
+        self._publisher = Publisher(daemon(1), queue_bytes, counters) if publishes and codes is None else None
         self._recorder = Recorder(block_tokens, n_layers, self._reserve, counters)
 
     # ---- layers ----
@@ -59,7 +59,7 @@ class Worker:
                 layer.impl.do_kv_cache_update = self._wrapped(index, self._stores[index])
         cache = by_index[0].kv_cache
         dtype = by_index[0].kv_cache_torch_dtype
-        daemon = self._new_daemon("load", self._threads)
+        daemon = self._new_daemon(self._threads)
         daemon.models()  # with the table that is active now: a load may need it after another one was activated
         self._loader = Loader(daemon, self._store, self._n_layers, self._block_tokens, dtype,
                               cache.device, self._counters)
