@@ -1,5 +1,5 @@
 /*
- * Checks of a geometry, and its digest; see geometry.h. Readers of tables and statistics call
+ * Checks of a geometry, comparison, and its digest; see geometry.h. Readers of tables and statistics call
  * geometry_validate() before they allocate anything whose size depends on these numbers.
  */
 #include "alloc/geometry.h"
@@ -54,6 +54,66 @@ int geometry_validate(const struct geometry *g, struct errmsg *e)
 
     return geometry_check_rope(g, e);
 }
+
+/* ---- comparison ---- */
+
+/* An angle that is off by 2^-8 radians changes a plane's part of a score by 2^-8 of its size at most, which
+ * is less than the error of codes of 4 bits. */
+static const double geometry_angle_max = 0x1p-8;
+
+/* 2^-24 for the rounding to binary32, and as much for the division and the root before it, many times. */
+static const double geometry_scale_error_max = 1e-6;
+
+static int geometry_check_equal(const char *name, uint32_t model, uint32_t table, struct errmsg *e)
+{
+    if (model != table)
+        return fail(e, -EINVAL, "geometry: %s is %u in the model and %u in the table", name, model, table);
+
+    return 0;
+}
+
+static int geometry_check_frequency(uint32_t plane, double model, double table, uint32_t n_positions,
+                                    struct errmsg *e)
+{
+    double difference = fabs(model - table);
+
+    if (difference == 0 || (n_positions > 0 && difference * n_positions < geometry_angle_max))
+        return 0;
+    if (n_positions == 0)
+        return fail(e, -EINVAL,
+                    "geometry: the RoPE frequency of plane %u is %.17g in the model and %.17g in the table; "
+                    "they must be equal",
+                    plane, model, table);
+
+    return fail(e, -EINVAL,
+                "geometry: the RoPE frequency of plane %u is %.17g in the model and %.17g in the table: from "
+                "position %.0f on their angles differ by 2^-8 radians or more, and n_positions is %u; the "
+                "RoPE settings of the model and of the table must be the same",
+                plane, model, table, ceil(geometry_angle_max / difference), n_positions);
+}
+
+int geometry_check_same(const struct geometry *model, const struct geometry *table, uint32_t n_positions,
+                        struct errmsg *e)
+{
+    double scale_error = n_positions > 0 ? geometry_scale_error_max * table->attn_scale : 0;
+    int r;
+
+    if ((r = geometry_check_equal("the number of layers", model->n_layers, table->n_layers, e)) < 0 ||
+        (r = geometry_check_equal("the number of query heads", model->n_heads, table->n_heads, e)) < 0 ||
+        (r = geometry_check_equal("the number of KV heads", model->n_kv_heads, table->n_kv_heads, e)) < 0 ||
+        (r = geometry_check_equal("the head dimension", model->d, table->d, e)) < 0 ||
+        (r = geometry_check_equal("the number of rotated dimensions", model->n_rot, table->n_rot, e)) < 0)
+        return r;
+    if (fabs(model->attn_scale - table->attn_scale) > scale_error)
+        return fail(e, -EINVAL, "geometry: the attention scale is %.17g in the model and %.17g in the table",
+                    model->attn_scale, table->attn_scale);
+
+    for (uint32_t i = 0; r == 0 && i < model->n_rot / 2; i++)
+        r = geometry_check_frequency(i, model->freq[i], table->freq[i], n_positions, e);
+    return r;
+}
+
+/* ---- digest ---- */
 
 static uint8_t *geometry_put_u32(uint8_t *p, uint32_t v)
 {

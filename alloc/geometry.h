@@ -17,6 +17,7 @@ struct errmsg;
 #define GEOMETRY_LAYERS_MAX 1024
 #define GEOMETRY_HEADS_MAX 1024 /* query heads; KV heads divide them */
 #define GEOMETRY_PLANES_MAX (GEOMETRY_DIM_MAX / 2)
+#define GEOMETRY_POSITIONS 65536 /* longest sequence of a caller that names none */
 #define DIGEST_BYTES 32
 
 struct geometry {
@@ -34,6 +35,21 @@ struct geometry {
  * Return: 0; -EINVAL with a sentence naming the field.
  */
 int geometry_validate(const struct geometry *g, struct errmsg *e);
+
+/**
+ * geometry_check_same() - whether a model can use a table that was made for geometry @table
+ * @model:       of the running model, as its engine computed it; both are valid
+ * @n_positions: longest sequence; 0: every number must be equal
+ *
+ * Engines compute the same frequencies in binary32 or binary64, and hold the scale in binary32. With
+ * @n_positions, frequencies may differ by so little that no angle up to that position differs by 2^-8
+ * radians, and the scale by 1e-6 of its size. The model must then use the table's geometry, so that
+ * attention is the same in all processes.
+ *
+ * Return: 0; -EINVAL with a sentence that names the first field that differs, and both values.
+ */
+int geometry_check_same(const struct geometry *model, const struct geometry *table, uint32_t n_positions,
+                        struct errmsg *e);
 
 /* SHA-256 over a fixed little-endian encoding of every field (unused freq entries left out). @g is valid. */
 void geometry_digest(const struct geometry *g, uint8_t ret_digest[static DIGEST_BYTES]);

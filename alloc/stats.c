@@ -44,7 +44,7 @@ void stats_options_default(struct stats_options *o, const struct geometry *g)
     };
 }
 
-static int stats_check_options(const struct stats_options *o, struct errmsg *e)
+int stats_options_check(const struct stats_options *o, struct errmsg *e)
 {
     int r = geometry_validate(&o->geometry, e);
 
@@ -101,7 +101,7 @@ static bool stats_alloc_arrays(struct stats *s)
 int stats_alloc(const struct stats_options *o, size_t n_slots, struct stats **ret_stats, struct errmsg *e)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
-    int r = stats_check_options(o, e);
+    int r = stats_options_check(o, e);
 
     if (r < 0)
         return r;

@@ -36,6 +36,9 @@ struct stats_options {
 };
 void stats_options_default(struct stats_options *o, const struct geometry *g);
 
+/* Return: 0; -EINVAL: an option out of range, named. */
+int stats_options_check(const struct stats_options *o, struct errmsg *e);
+
 /* Bytes that statistics with these options take in memory and, nearly, on disk. `calibrate` prints them
  * before it starts. */
 uint64_t stats_bytes(const struct stats_options *o);
@@ -52,6 +55,8 @@ static inline void stats_freep(struct stats **s)
 {
     *s = stats_free(*s);
 }
+
+#define STATS_EMBD_MAX (1 << 24) /* numbers of a residual stream; BLAS counts in int */
 
 /* Both metrics without gradients need W_O of every layer: [n_embd, n_heads * d] row-major; only W_O' W_O per
  * head is stored. */

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/options.h"
 #include "client/connection/clock.h"
-#include "client/connection/options.h"
 #include "client/model/model.h"
 #include "client/publishing/publish.h"
 #include "client/sequence/seq.h"

@@ -151,6 +151,11 @@ KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 
 /* ---- model ---- */
 
+/*
+ * rope_freq are fixed numbers, so RoPE whose frequencies depend on the length of the text (longrope, dynamic
+ * NTK) fits only while one set of them is in use, and M-RoPE, which rotates by several positions, does not
+ * fit. The square of an attention factor (YaRN) belongs to attn_scale; keys after RoPE must not contain it.
+ */
 typedef struct kvc_geometry {
     size_t struct_bytes; /* sizeof(kvc_geometry) */
     uint32_t n_layers;
@@ -177,7 +182,8 @@ typedef struct kvc_model_id {
  * @model_digest: as in kvc_model_id, or an alias of it (kvc_model_alias())
  * @ret_freq:     the frequencies; ret_geometry->rope_freq points there
  *
- * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL.
+ * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL; -ENOMEM; -EPROTO,
+ * -EBADMSG: the daemon's reply is not valid.
  */
 KVC_EXPORT int kvc_client_get_geometry(kvc_client *c, const uint8_t model_digest[KVC_DIGEST_BYTES],
                                        kvc_geometry *ret_geometry, double ret_freq[KVC_ROPE_FREQ_MAX]);
@@ -187,7 +193,7 @@ KVC_EXPORT int kvc_client_get_geometry(kvc_client *c, const uint8_t model_digest
  * @c:     only explains errors; need not be connected
  * @bytes: [n_bytes] contents of the file; borrowed during the call
  *
- * Return: 0; -EBADMSG: not a valid table; -EINVAL.
+ * Return: 0; -EBADMSG: not a valid table; -EINVAL; -ENOMEM.
  */
 KVC_EXPORT int kvc_table_geometry(kvc_client *c, const void *bytes, size_t n_bytes,
                                   uint8_t ret_model_digest[KVC_DIGEST_BYTES], kvc_geometry *ret_geometry,
@@ -197,7 +203,7 @@ KVC_EXPORT int kvc_table_geometry(kvc_client *c, const void *bytes, size_t n_byt
  * kvc_model_open() - open a model with the daemon's active table
  *
  * The geometry must be the table's. RoPE frequencies may differ by so little that no angle up to n_positions
- * differs by 2^-8 radians; the table's frequencies are used.
+ * differs by 2^-8 radians, and the scale by 1e-6 of its size; the table's are used.
  *
  * A new sequence uses the table that is active when it is created (or a canary: kvc_table_canary()), and
  * keeps it for life. On a GPU kvc_seq_new() checks the table, not this call.
@@ -308,8 +314,8 @@ typedef struct kvc_seq_options {
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid
  *   -ENOENT      neither this client nor the daemon has the table @o->table_digest for this model
- *   -ESTALE      that table takes no new sequences
- *   -ENOTCONN    that table must be fetched, and there is no daemon
+ *   -ESTALE      that table is neither active nor a canary, and no sequence of this client uses it
+ *   -ENOTCONN    that table must be fetched, and the connection is lost
  *   -EOPNOTSUPP  GPU: keys after RoPE, interleaved pairs and flags need a client on the CPU
  */
 KVC_EXPORT int kvc_seq_new_with(kvc_model *m, const kvc_seq_options *o, kvc_seq **ret_seq);
@@ -319,13 +325,16 @@ KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
 
 /**
  * kvc_model_peek() - estimate how many leading tokens are published
- * @o:     salt and table_digest of the sequence that would match; NULL = all members 0
+ * @o:     salt and table_digest of the sequence that would match; NULL = all members 0. Without a
+ *         table_digest chunks of the active table are looked up, also where a new sequence would get a canary
  * @ret_n: tokens of the leading chunks that the index has: a multiple of 64, at most @n_tokens
  *
- * Sends no message and leases nothing, so the pages may be gone when a sequence matches. Without a daemon
- * *ret_n is 0.
+ * Leases nothing, so the pages may be gone when a sequence matches, and counts neither hits nor misses. Sends
+ * no message, except one after the daemon has built a larger index or another control page, which is rare.
+ * Never connects: without a connection *ret_n is 0, as for a table_digest that is unknown.
  *
- * Return: 0; -EINVAL; -ENOMEM; -ENOENT: see kvc_seq_new_with().
+ * Return: 0; -EINVAL; -EOPNOTSUPP: see kvc_seq_new_with(); -EPROTO, -EBADMSG: the daemon's memory or reply is
+ * not valid.
  */
 KVC_EXPORT int kvc_model_peek(kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens, size_t n_tokens,
                               size_t *ret_n);

@@ -36,6 +36,8 @@ libcunit1-dev           test   unit tests
 protobuf-compiler       test   Python module of the protocol
 python3-protobuf        test   client without the library
 python3                 test   tests of the sources, results of the tests
+python3-cffi            test   tests of the Python package
+python3-numpy           test   tests of the Python package
 curl                    test   reads the metrics of the daemon
 strace                  test   counts the system calls of an append
 chromium                test   shows the page of kvcobra inspect --html

@@ -6,9 +6,9 @@
 
 #include "base/checked.h"
 #include "base/errmsg.h"
+#include "base/options.h"
 #include "base/threads.h"
 #include "client/connection/client.h"
-#include "client/connection/options.h"
 
 enum { SCRATCH_ALIGN = 64 };
 

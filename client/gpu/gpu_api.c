@@ -4,13 +4,13 @@
  */
 #include <errno.h>
 
-#include "client/kvcobra-gpu.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/gpu/gpu_extents.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_open.h"
 #include "client/gpu/gpu_table.h"
 #include "client/gpu/seq_gpu.h"
+#include "client/kvcobra-gpu.h"
 #include "client/publishing/publish.h"
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_ops.h"

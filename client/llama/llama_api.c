@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/llama/llama_state.h"
 #include "client/sequence/seq.h"
 #include "gpu/dtype.h"

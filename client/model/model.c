@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "client/connection/clock.h"
-#include "client/connection/options.h"
+#include "client/model/model_geometry.h"
 #include "client/model/model_remote.h"
 #include "client/model/model_table.h"
 #include "client/model/model_tables.h"
@@ -83,28 +84,6 @@ int model_connect(struct kvc_model *m)
 
 /* ---- the calls ---- */
 
-static int model_read_geometry(const kvc_geometry *from, struct geometry *g, struct errmsg *e)
-{
-    if (from->struct_bytes != sizeof(*from))
-        return fail(e, -EINVAL, "geometry.struct_bytes is %zu, not sizeof(kvc_geometry)", from->struct_bytes);
-
-    *g = (struct geometry){
-        .n_layers = from->n_layers,
-        .n_heads = from->n_heads,
-        .n_kv_heads = from->n_kv_heads,
-        .d = from->head_dim,
-        .n_rot = from->n_rot,
-        .attn_scale = from->attn_scale,
-    };
-    if (g->n_rot / 2 > GEOMETRY_PLANES_MAX)
-        return fail(e, -EINVAL, "n_rot is %u, at most %u", g->n_rot, 2 * GEOMETRY_PLANES_MAX);
-    if (g->n_rot > 0 && !from->rope_freq)
-        return fail(e, -EINVAL, "rope_freq is NULL, but %u dimensions are rotated", g->n_rot);
-    if (g->n_rot > 0)
-        memcpy(g->freq, from->rope_freq, g->n_rot / 2 * sizeof(*g->freq));
-    return geometry_validate(g, e);
-}
-
 static int model_read_shard(const kvc_model_id *id, const struct geometry *g, struct shard *ret,
                             struct errmsg *e)
 {
@@ -129,6 +108,8 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
                      &c->error);
     if (r < 0)
         return r;
+    if (local.unused != 0)
+        return fail(&c->error, -EINVAL, "kvc_model_id.unused is %u, must be 0", local.unused);
 
     m = calloc(1, sizeof(*m));
     if (!m)
@@ -138,9 +119,10 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     m->refs = 1;
     m->next = c->models;
     c->models = m;
+    m->n_positions = local.n_positions ? local.n_positions : GEOMETRY_POSITIONS;
     memcpy(m->opened_digest, local.model_digest, DIGEST_BYTES);
     memcpy(m->model_digest, local.model_digest, DIGEST_BYTES);
-    r = model_read_geometry(&local.geometry, &m->geometry, &c->error);
+    r = model_geometry_read(&local.geometry, &m->geometry, &c->error);
     if (r == 0)
         r = model_read_shard(&local, &m->geometry, &m->shard, &c->error);
     if (r == 0 && model_scratch_init(&m->scratch, &m->geometry, m->shard) < 0)

@@ -115,6 +115,7 @@ static int model_remote_request_open(struct kvc_model *m, struct reply *ret)
     open.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, m->opened_digest};
     open.first_head = m->shard.first_head;
     open.n_heads = m->shard.n_heads;
+    open.n_positions = m->n_positions;
 
     return connection_call(&m->client->connection, KVCOBRA__REQUEST__BODY_OPEN_MODEL, &open,
                            KVCOBRA__REPLY__BODY_OPEN_MODEL, ret, &m->client->error);

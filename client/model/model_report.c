@@ -2,8 +2,8 @@
 #include <errno.h>
 
 #include "alloc/moments.h"
+#include "base/options.h"
 #include "client/connection/client.h"
-#include "client/connection/options.h"
 #include "client/model/model.h"
 
 enum { MODEL_REPORT_PPM = 1000000 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "client/model/model_table.h"
 
 static void model_table_free(struct kvc_model *m, struct model_table *t)
@@ -18,22 +19,19 @@ static void model_table_free(struct kvc_model *m, struct model_table *t)
 
 static int model_table_check(const struct kvc_model *m, const struct table *t, struct errmsg *e)
 {
-    uint8_t digest[DIGEST_BYTES];
+    char of_table[DIGEST_HEX_BYTES], of_model[DIGEST_HEX_BYTES];
+    int r;
 
     if (memcmp(t->model_digest, m->model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL,
-                    "the table was made for another model (%02x%02x%02x%02x..., this one is "
-                    "%02x%02x%02x%02x...): calibrate and solve with this model",
-                    t->model_digest[0], t->model_digest[1], t->model_digest[2], t->model_digest[3],
-                    m->model_digest[0], m->model_digest[1], m->model_digest[2], m->model_digest[3]);
+        return fail(
+            e, -EINVAL,
+            "the table was made for model %s, and this is model %s: calibrate and solve with this model",
+            digest_hex(t->model_digest, of_table), digest_hex(m->model_digest, of_model));
 
-    geometry_digest(&m->geometry, digest);
-    if (memcmp(t->geometry_digest, digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL,
-                    "the table was made for another geometry: %u layers, %u KV heads of %u dimensions; this "
-                    "model has %u, %u, %u",
-                    t->geometry.n_layers, t->geometry.n_kv_heads, t->geometry.d, m->geometry.n_layers,
-                    m->geometry.n_kv_heads, m->geometry.d);
+    /* the first table decides the geometry of the model; all others must have the same */
+    r = geometry_check_same(&m->geometry, &t->geometry, m->current ? 0 : m->n_positions, e);
+    if (r < 0)
+        return r;
     if (page_layout_lacks_heads(t, m->shard))
         return fail(e, -EINVAL,
                     "the table predicts values from the keys of all %u KV heads of a layer, heads %u..%u are "
@@ -92,6 +90,7 @@ int model_table_add(struct kvc_model *m, struct table *table, bool referenced, s
         return fail(e, r, "no page layout for heads %u..%u of the table: %s", m->shard.first_head,
                     m->shard.first_head + m->shard.n_heads - 1, strerror(-r));
 
+    m->geometry = table->geometry;
     t->table = take_ptr(owned);
     t->refs = 1;
     t->referenced = referenced;

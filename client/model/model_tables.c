@@ -42,9 +42,8 @@ static int model_tables_read_file(int fd, uint64_t bytes, struct table **ret, st
     return table_parse(image, (size_t) bytes, ret, e);
 }
 
-static int model_tables_fetch_file(struct kvc_model *m, const uint8_t *digest, struct table **ret)
+int model_table_download(struct kvc_client *c, const uint8_t digest[DIGEST_BYTES], struct table **ret)
 {
-    struct kvc_client *c = m->client;
     Kvcobra__FetchTable fetch = KVCOBRA__FETCH_TABLE__INIT;
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     _cleanup_(table_unrefp) struct table *table = NULL;
@@ -120,7 +119,7 @@ int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], s
         return 0;
     }
 
-    r = model_tables_fetch_file(m, digest, &table);
+    r = model_table_download(m->client, digest, &table);
     if (r < 0)
         return r;
 
@@ -129,9 +128,21 @@ int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], s
 
 int model_table_hold(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret)
 {
-    struct model_table *t;
-    int r = model_table_fetch(m, digest, &t);
+    struct model_table *t = model_tables_find(m, digest);
+    int r;
 
+    if (t && !model_is_connected(m)) { /* its sequences are private */
+        *ret = model_table_ref(t);
+        return 0;
+    }
+    if (!m->remote.opened)
+        return fail(&m->client->error, -ENOENT,
+                    "an embedded model has no other table than the one that it was opened with");
+    if (!model_is_connected(m))
+        return fail(&m->client->error, -ENOTCONN,
+                    "this client does not have the table, and the connection to kvcobrad is lost");
+
+    r = model_table_fetch(m, digest, &t);
     if (r < 0)
         return r;
 
@@ -164,7 +175,7 @@ static int model_tables_fetch_current(struct kvc_model *m, const uint8_t *digest
     struct table *table = NULL;
     int r;
 
-    r = model_tables_fetch_file(m, digest, &table);
+    r = model_table_download(m->client, digest, &table);
     if (r == 0)
         r = model_table_add(m, table, true, &t, &m->client->error);
     if (r < 0) {
@@ -232,16 +243,14 @@ static int model_tables_refresh_control(struct kvc_model *m)
     return model_remote_open(m);
 }
 
-/* One try. Return: 0; -ESTALE: the table was replaced meanwhile. */
-static int model_tables_follow_once(struct kvc_model *m)
+/* The model's word in the control page, and the digest of the active table that it names. */
+static int model_tables_read_word(struct kvc_model *m, uint64_t *ret_word, uint8_t ret_digest[DIGEST_BYTES])
 {
     struct errmsg *e = &m->client->error;
-    const struct control_page *page;
+    const struct control_page *page = extent_data(m->remote.control);
     const struct control_model *slot;
-    uint8_t digest[DIGEST_BYTES];
     uint64_t word;
 
-    page = extent_data(m->remote.control);
     slot = &page->models[m->remote.control_slot];
     /* pairs with the daemon's store of the word: the digest of its entry is read after it */
     word = atomic_load_explicit(&slot->word, memory_order_acquire);
@@ -251,11 +260,31 @@ static int model_tables_follow_once(struct kvc_model *m)
         return fail(e, -EBADMSG, "the control page names table entry %u of %u", control_active(word),
                     CONTROL_DIGESTS_MAX);
 
-    memcpy(digest, slot->digests[control_active(word)], sizeof(digest));
+    memcpy(ret_digest, slot->digests[control_active(word)], DIGEST_BYTES);
+    *ret_word = word;
+    return 0;
+}
+
+int model_table_active(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES])
+{
+    uint64_t word;
+    int r = model_tables_refresh_control(m);
+
+    return r < 0 ? r : model_tables_read_word(m, &word, ret_digest);
+}
+
+/* One try. Return: 0; -ESTALE: the table was replaced meanwhile. */
+static int model_tables_follow_once(struct kvc_model *m)
+{
+    uint8_t digest[DIGEST_BYTES];
+    uint64_t word;
+    int r = model_tables_read_word(m, &word, digest);
+
+    if (r < 0)
+        return r;
 
     if (memcmp(digest, m->current->table->digest, sizeof(digest)) != 0) {
-        int r = model_tables_switch_to(m, digest);
-
+        r = model_tables_switch_to(m, digest);
         if (r < 0)
             return r;
     }

@@ -15,10 +15,19 @@ int model_remote_open(struct kvc_model *m);
  */
 int model_table_follow(struct kvc_model *m);
 
+/* The digest of the table that the control page names. The model is connected. No message, unless the daemon
+ * has rebuilt the page. Return: 0; -ENODATA: no active table; -EBADMSG; as model_remote_open(). */
+int model_table_active(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES]);
+
+/* FETCH: the table, parsed, with one reference for the caller. Return: 0; -ENOENT, -ESTALE, -ENOTCONN ... */
+int model_table_download(struct kvc_client *c, const uint8_t digest[DIGEST_BYTES], struct table **ret);
+
 /* Table @digest without a reference at the daemon, which only sequences need. Return: 0; -ESTALE ... */
 int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret);
 
-/* The same with a reference at the daemon: sequences may use it. */
+/* The same with a reference at the daemon: sequences may use it. While the model is not connected, a table
+ * that the client has: sequences with it are private.
+ * Return: 0; -ENOENT: there is no such table; -ESTALE: it takes no new sequences; -ENOTCONN ... */
 int model_table_hold(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret);
 
 /* Makes sure that the daemon counts a reference of ours on the table.

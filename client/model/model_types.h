@@ -59,7 +59,8 @@ struct kvc_model {
     struct kvc_model *next;
     struct kvc_client *client;
     unsigned refs;
-    struct geometry geometry;
+    struct geometry geometry;            /* the caller's, and from the first table on that table's */
+    uint32_t n_positions;                /* longest sequence */
     uint8_t opened_digest[DIGEST_BYTES]; /* as the caller passed it */
     /* in chunk keys, page headers and tables; not opened_digest if that is an alias */
     uint8_t model_digest[DIGEST_BYTES];

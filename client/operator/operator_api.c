@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/kvcobra-operator.h"
 #include "client/operator/operator_call.h"
 

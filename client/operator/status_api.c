@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/kvcobra-operator.h"
 #include "client/operator/operator_call.h"
 

@@ -8,7 +8,7 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/fd_io.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/operator/operator_call.h"
 #include "client/operator/trial_api.h"
 

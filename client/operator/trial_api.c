@@ -7,7 +7,7 @@
 
 #include "alloc/moments.h"
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/operator/operator_call.h"
 
 #define MOMENTS_BYTES_MAX ((uint64_t) 8 << 30)

@@ -66,7 +66,7 @@ static int seq_publish_chunks(struct kvc_seq *s, const uint32_t *tokens, size_t 
  */
 static int seq_publish_pack_due(struct kvc_seq *s, size_t *ret_n)
 {
-    size_t due = chunks_due(seq_length(s));
+    size_t due = seq_chunks_due(s, seq_length(s));
     int r = 0;
 
     while (due > s->n_pages && seq_claim(s, due) < 0)
@@ -95,7 +95,7 @@ static void seq_publish_go_private(struct kvc_seq *s)
 static int seq_publish_commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
 {
     int64_t until_ms = clock_ms() + WAIT_MS;
-    size_t n_due = chunks_due(seq_length(s)), n;
+    size_t n_due = seq_chunks_due(s, seq_length(s)), n;
     int r = 0;
 
     do {

@@ -49,6 +49,11 @@ size_t seq_n_packed(const struct kvc_seq *s)
     return n;
 }
 
+size_t seq_n_coded(const struct kvc_seq *s)
+{
+    return seq_codes_at_once(s) ? seq_length(s) / CHUNK_TOKENS : seq_n_packed(s);
+}
+
 size_t seq_n_packed_most(const struct kvc_seq *s)
 {
     size_t n = 0;

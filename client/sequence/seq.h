@@ -4,6 +4,8 @@
  *   positions   0 .. 64 n_packed - 1          64 n_packed .. length - 1
  *               pages[0 .. n_packed - 1]      rows of the tail, binary16 of x - mean
  *
+ * With KVC_SEQ_REPEATABLE pages[n_packed .. length / 64 - 1] have codes of full chunks in the tail too.
+ *
  * Layers run one after another, so inside a step they differ in length and in n_packed by what the step
  * appends. Pages are claimed for all layers at once, when the first of them appends.
  *
@@ -26,7 +28,7 @@ struct seq_ops;
 
 struct layer {
     size_t length;
-    size_t n_packed;   /* chunks of this layer that are in pages */
+    size_t n_packed;   /* chunks of this layer that are in pages only */
     uint16_t *rows[2]; /* by side: [shard heads, tail_rows, d] (seq_tail.h) */
 };
 
@@ -67,6 +69,33 @@ static inline size_t chunks_due(size_t length)
     return length / CHUNK_TOKENS > 0 ? length / CHUNK_TOKENS - 1 : 0;
 }
 
+/* Chunks that a commit packs and publishes, and that keep no exact rows. With KVC_SEQ_PUBLISH_ALL these are
+ * all full ones, else see chunks_due(), which is the only rule on a GPU. */
+static inline size_t seq_chunks_due(const struct kvc_seq *s, size_t length)
+{
+    return s->flags & KVC_SEQ_PUBLISH_ALL ? length / CHUNK_TOKENS : chunks_due(length);
+}
+
+/* Chunks that an append packs before it stores its first token: a decode step then sees 64 to 127 exact
+ * tokens, with KVC_SEQ_PUBLISH_ALL 1 to 64. */
+static inline size_t seq_chunks_due_before_append(const struct kvc_seq *s, size_t length)
+{
+    return s->flags & KVC_SEQ_PUBLISH_ALL ? length / CHUNK_TOKENS : chunks_due(length + 1);
+}
+
+/* Whether a chunk is encoded as soon as it is full, while its exact rows stay in the tail until it is due:
+ * queries of later chunks read its codes. */
+static inline bool seq_codes_at_once(const struct kvc_seq *s)
+{
+    return (s->flags & KVC_SEQ_REPEATABLE) != 0;
+}
+
+/* Pages that a layer of @length has codes for, now or when its due chunks are packed. */
+static inline size_t seq_n_pages_needed(const struct kvc_seq *s, size_t length)
+{
+    return seq_codes_at_once(s) ? length / CHUNK_TOKENS : seq_chunks_due(s, length);
+}
+
 /* First statement of a public call on a sequence.
  * Return: 0; -EINVAL: @s is NULL; -ECHILD; -EIO: its GPU is lost. */
 int seq_enter(struct kvc_seq *s);
@@ -80,6 +109,9 @@ size_t seq_length(const struct kvc_seq *s);
 
 /* Whether all layers have the same length: between steps. */
 bool seq_is_between_steps(const struct kvc_seq *s);
+
+/* Chunks of which every layer has codes in pages, with or without exact rows. */
+size_t seq_n_coded(const struct kvc_seq *s);
 
 /* Chunks that every layer has packed. */
 size_t seq_n_packed(const struct kvc_seq *s);

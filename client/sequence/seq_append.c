@@ -5,7 +5,8 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
+#include "client/sequence/seq.h"
 #include "client/sequence/seq_form.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"

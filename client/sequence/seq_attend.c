@@ -2,7 +2,8 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
-#include "client/connection/options.h"
+#include "base/options.h"
+#include "client/sequence/seq.h"
 #include "client/sequence/seq_form.h"
 #include "client/sequence/seq_ops.h"
 #include "gpu/dtype.h"
@@ -53,6 +54,12 @@ static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_it
     if (item->n_q > length)
         return fail(e, -EINVAL, "%zu queries, but layer %u has %zu tokens: append before attending",
                     item->n_q, layer, length);
+    if (item->n_q > 0 && seq_codes_at_once(item->seq) &&
+        (length - item->n_q) / CHUNK_TOKENS < item->seq->layers[layer].n_packed)
+        return fail(e, -EINVAL,
+                    "%zu queries reach back to token %zu, whose chunk has codes only: with "
+                    "KVC_SEQ_REPEATABLE attend before the next append or commit",
+                    item->n_q, length - item->n_q);
     if (item->n_q > 0 && (!item->q || !item->out))
         return fail(e, -EINVAL, "q or out of %zu queries is NULL", item->n_q);
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/sequence/seq_form.h"
 #include "client/sequence/seq_host.h"
 #include "client/sequence/seq_pages.h"

@@ -25,8 +25,9 @@ static void seq_host_deinit(struct kvc_seq *s)
 
 /* ---- packing ---- */
 
-/* One head and side of the oldest chunk in the tail; keys of all heads before any values. */
-static void seq_host_pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, bool sampled)
+/* One head and side of a chunk whose rows are in the tail; keys of all heads before any values. */
+static void seq_host_encode_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side,
+                                 size_t chunk, bool sampled)
 {
     struct kvc_model *m = s->model;
     struct layer *l = &s->layers[layer];
@@ -35,34 +36,53 @@ static void seq_host_pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head,
         .layer = layer,
         .head = head,
         .side = side,
-        .rows = l->rows[side] + seq_tail_row(s, head, 0),
-        .n_sink = l->n_packed == 0 ? s->table->table->n_sink : 0,
+        .rows = l->rows[side] + seq_tail_row(s, head, (chunk - l->n_packed) * CHUNK_TOKENS),
+        .n_sink = chunk == 0 ? s->table->table->n_sink : 0,
     };
-    uint8_t *payload = page_payload(s->pages[l->n_packed]);
+    uint8_t *payload = page_payload(s->pages[chunk]);
 
     pack_head(&p, m->scratch.rows, payload, &s->table->counts[side], &m->scratch.chunk);
     if (sampled)
         watch_add(m, &(struct watch_chunk){s->table, layer, head, side, m->scratch.rows, payload});
 }
 
-static int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
+/* Writes the codes of chunks @first .. @end - 1, whose rows stay in the tail, into their pages. */
+static void seq_host_encode(struct kvc_seq *s, uint32_t layer, size_t first, size_t end)
+{
+    for (size_t chunk = first; chunk < end; chunk++) {
+        bool sampled = watch_samples(s->model, s->table, s->number, chunk);
+
+        for (unsigned side = SIDE_K; side <= SIDE_V; side++)
+            for (uint32_t h = 0; h < s->model->shard.n_heads; h++)
+                seq_host_encode_head(s, layer, h, (enum side) side, chunk, sampled);
+    }
+}
+
+/* From now on the first @n_chunks of the layer are in pages only. */
+static void seq_host_drop_rows(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 {
     struct layer *l = &s->layers[layer];
     uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
+    size_t dropped = (n_chunks - l->n_packed) * CHUNK_TOKENS, left = seq_tail_n_rows(l) - dropped;
 
-    for (; l->n_packed < n_chunks; l->n_packed++) {
-        size_t left = seq_tail_n_rows(l) - CHUNK_TOKENS;
-        bool sampled = watch_samples(s->model, s->table, s->number, l->n_packed);
+    for (unsigned side = SIDE_K; side <= SIDE_V; side++)
+        for (uint32_t h = 0; h < n_heads; h++) {
+            uint16_t *rows = l->rows[side] + seq_tail_row(s, h, 0);
 
-        for (unsigned side = SIDE_K; side <= SIDE_V; side++)
-            for (uint32_t h = 0; h < n_heads; h++) {
-                uint16_t *rows = l->rows[side] + seq_tail_row(s, h, 0);
+            memmove(rows, rows + dropped * d, left * d * sizeof(*rows));
+        }
+    l->n_packed = n_chunks;
+}
 
-                seq_host_pack_head(s, layer, h, (enum side) side, sampled);
-                memmove(rows, rows + CHUNK_TOKENS * d, left * d * sizeof(*rows));
-            }
-    }
+static int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
+{
+    const struct layer *l = &s->layers[layer];
 
+    if (n_chunks <= l->n_packed)
+        return 0;
+    if (!seq_codes_at_once(s))
+        seq_host_encode(s, layer, l->n_packed, n_chunks);
+    seq_host_drop_rows(s, layer, n_chunks);
     return 0;
 }
 
@@ -92,18 +112,19 @@ static int seq_host_append_stage(const struct seq_append_call *call, const kvc_a
     if (r < 0)
         return r;
 
-    /* pages that become due with this append: packed now, at the next append or at a commit */
-    n_pages = chunks_due(l->length + item->n_new);
+    /* pages of chunks that this append, the next one or a commit encodes */
+    n_pages = seq_n_pages_needed(s, l->length + item->n_new);
     return n_pages > s->n_pages ? seq_claim(s, n_pages) : 0;
 }
 
 static void seq_host_append_apply(struct seq_append_call *call, const kvc_append_item *item)
 {
     struct layer *l = &item->seq->layers[call->layer];
-    /* due before the first new token: a decode step sees 64 to 127 exact ones */
-    size_t due = chunks_due(l->length + 1);
+    size_t n_full = l->length / CHUNK_TOKENS, due = seq_chunks_due_before_append(item->seq, l->length);
 
     l->length += item->n_new; /* packing moves all rows behind the chunk, the new ones included */
+    if (seq_codes_at_once(item->seq))
+        seq_host_encode(item->seq, call->layer, n_full, l->length / CHUNK_TOKENS);
     (void) seq_host_pack(item->seq, call->layer, due);
 }
 

@@ -5,6 +5,10 @@
  * A decode step over a long sequence is divided by pages, since a model may have fewer KV heads than the
  * caller has threads; a long piece of prefill is divided by queries, each of which then has all its keys.
  * Pieces do not depend on each other; partial results are merged in a second round.
+ *
+ * With KVC_SEQ_REPEATABLE the queries are cut at the boundaries of chunks, and a piece reads all chunks
+ * before its own from pages. So a query computes the same, within rounding, however the text was appended,
+ * and if its beginning was matched.
  */
 #include <errno.h>
 
@@ -24,9 +28,21 @@ enum {
 
 /* How the item of one sequence is cut, the same way for each head. */
 struct seq_host_cut {
+    size_t n_pages; /* that are divided into shares */
     size_t n_shares, share_pages;
-    size_t n_blocks, block_queries;
+    size_t n_blocks, first_block, block_queries; /* queries of the first block and of the others */
 };
+
+static size_t seq_host_first_position(const struct layer *l, const kvc_attend_item *item)
+{
+    return l->length - item->n_q;
+}
+
+/* Chunks that a query at @position reads from pages: it shares its piece with queries that read as many. */
+static size_t seq_host_pages_read(const struct kvc_seq *s, const struct layer *l, size_t position)
+{
+    return seq_codes_at_once(s) ? position / CHUNK_TOKENS : l->n_packed;
+}
 
 /* ---- one piece ---- */
 
@@ -36,29 +52,32 @@ static struct attend_args seq_host_packed_args(const struct seq_attend_call *c,
 {
     struct kvc_seq *s = p->item->seq;
     const struct layer *l = &s->layers[c->layer];
-    size_t packed = l->n_packed * CHUNK_TOKENS;
+    size_t first_q = seq_host_first_position(l, p->item) + p->first_q, end_q = first_q + p->n_q;
+    size_t n_pages = seq_host_pages_read(s, l, first_q), exact_first = n_pages * CHUNK_TOKENS;
+    size_t row = exact_first - l->n_packed * CHUNK_TOKENS;
 
     return (struct attend_args){
         .layout = &s->table->layout,
         .layer = c->layer,
         .head = p->head,
         .payloads = s->payloads,
-        .n_pages = l->n_packed,
+        .n_pages = n_pages,
         .n_sink = s->table->table->n_sink,
-        .exact_k = l->rows[SIDE_K] + seq_tail_row(s, p->head, 0),
-        .exact_v = l->rows[SIDE_V] + seq_tail_row(s, p->head, 0),
+        .exact_k = l->rows[SIDE_K] + seq_tail_row(s, p->head, row),
+        .exact_v = l->rows[SIDE_V] + seq_tail_row(s, p->head, row),
         .exact_stride = s->model->geometry.d,
-        .exact_first = packed,
-        .n_exact = l->length - packed,
+        .exact_first = exact_first,
+        .n_exact = (end_q > exact_first ? end_q : exact_first) - exact_first,
         .q = x->q,
         .q_stride = x->q_stride,
-        .q_first = l->length - p->item->n_q + p->first_q,
+        .q_first = first_q,
         .n_q = p->n_q,
         .out = x->out,
         .out_stride = x->out_stride,
         .scratch = x->scratch,
         .window = c->options.window,
         .exact_rope = c->options.exact_rope,
+        .binary32 = seq_codes_at_once(s),
     };
 }
 
@@ -122,22 +141,36 @@ static size_t seq_host_pieces_of(size_t amount, size_t least, size_t most)
     return n < most ? n : most;
 }
 
+/* Blocks of queries: at chunk boundaries if attention is repeatable, else @n_blocks of about equal length. */
+static void seq_host_cut_queries(struct seq_host_cut *cut, const struct kvc_seq *s, size_t first, size_t n_q,
+                                 size_t n_blocks)
+{
+    cut->first_block = cut->block_queries = (n_q + n_blocks - 1) / n_blocks;
+    if (seq_codes_at_once(s)) {
+        size_t left_in_chunk = CHUNK_TOKENS - first % CHUNK_TOKENS;
+
+        cut->first_block = n_q < left_in_chunk ? n_q : left_in_chunk;
+        cut->block_queries = n_q < CHUNK_TOKENS ? n_q : CHUNK_TOKENS;
+    }
+    cut->n_blocks = 1 + (n_q - cut->first_block + cut->block_queries - 1) / cut->block_queries;
+}
+
 static struct seq_host_cut seq_host_cut_of(const struct seq_attend_call *c, const kvc_attend_item *item)
 {
     const struct kvc_seq *s = item->seq;
-    size_t n_pages = s->layers[c->layer].n_packed, most = (size_t) c->workers->n * PIECES_PER_WORKER;
-    struct seq_host_cut cut = {.n_shares = 1, .n_blocks = 1};
+    const struct layer *l = &s->layers[c->layer];
+    size_t first = seq_host_first_position(l, item), most = (size_t) c->workers->n * PIECES_PER_WORKER;
+    bool few = item->n_q * geometry_group(&s->model->geometry) <= SHARED_ROWS_MAX && s->ops->attends_by_pages;
+    struct seq_host_cut cut = {.n_pages = seq_host_pages_read(s, l, first), .n_shares = 1};
 
-    if (c->workers->n > 1 && s->ops->attends_by_pages &&
-        item->n_q * geometry_group(&s->model->geometry) <= SHARED_ROWS_MAX)
-        cut.n_shares = seq_host_pieces_of(n_pages, SHARE_PAGES_MIN, most);
-    else if (c->workers->n > 1)
-        cut.n_blocks = seq_host_pieces_of(item->n_q, BLOCK_QUERIES_MIN, most);
-    cut.share_pages = (n_pages + cut.n_shares - 1) / cut.n_shares;
+    seq_host_cut_queries(&cut, s, first, item->n_q,
+                         few || c->workers->n == 1 ? 1
+                                                   : seq_host_pieces_of(item->n_q, BLOCK_QUERIES_MIN, most));
+    if (c->workers->n > 1 && few && cut.n_blocks == 1)
+        cut.n_shares = seq_host_pieces_of(cut.n_pages, SHARE_PAGES_MIN, most);
+    cut.share_pages = (cut.n_pages + cut.n_shares - 1) / cut.n_shares;
     cut.n_shares =
-        cut.share_pages == 0 ? 1 : (n_pages + cut.share_pages - 1) / cut.share_pages; /* none is empty */
-    cut.block_queries = (item->n_q + cut.n_blocks - 1) / cut.n_blocks;
-    cut.n_blocks = (item->n_q + cut.block_queries - 1) / cut.block_queries;
+        cut.share_pages == 0 ? 1 : (cut.n_pages + cut.share_pages - 1) / cut.share_pages; /* none is empty */
     return cut;
 }
 
@@ -168,22 +201,22 @@ static void seq_host_add_pieces(struct seq_attend_call *c, const kvc_attend_item
 {
     const struct kvc_seq *s = item->seq;
     const struct seq_host_cut cut = seq_host_cut_of(c, item);
-    size_t n_pages = s->layers[c->layer].n_packed;
     size_t step = cut.n_shares > 1 ? attend_partial_floats(&s->table->layout, item->n_q) : 0;
 
     for (uint32_t head = 0; head < s->model->shard.n_heads; head++)
         for (size_t i = 0; i < cut.n_shares * cut.n_blocks; i++, *partial += step) {
-            size_t share = i / cut.n_blocks, block = i % cut.n_blocks, first_q = block * cut.block_queries;
-            size_t left = item->n_q - first_q, end = (share + 1) * cut.share_pages;
+            size_t share = i / cut.n_blocks, block = i % cut.n_blocks, end = (share + 1) * cut.share_pages;
+            size_t first_q = block == 0 ? 0 : cut.first_block + (block - 1) * cut.block_queries;
+            size_t left = item->n_q - first_q, most = block == 0 ? cut.first_block : cut.block_queries;
 
             c->pieces[c->n_pieces++] = (struct seq_attend_piece){
                 .item = item,
                 .head = head,
                 .n_shares = (uint32_t) cut.n_shares,
                 .first_q = first_q,
-                .n_q = left < cut.block_queries ? left : cut.block_queries,
+                .n_q = left < most ? left : most,
                 .first_page = share * cut.share_pages,
-                .end_page = end < n_pages ? end : n_pages,
+                .end_page = end < cut.n_pages ? end : cut.n_pages,
                 .partial = *partial,
                 .angles = *angles,
             };

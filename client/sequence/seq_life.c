@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/connection/options.h"
 #include "client/model/model_table.h"
 #include "client/model/model_tables.h"
 #include "client/sequence/seq_eval.h"
 #include "client/sequence/seq_ops.h"
+#include "client/sequence/seq_options.h"
 #include "client/sequence/seq_pages.h"
 #include "client/sequence/seq_tail.h"
 
@@ -136,29 +136,9 @@ static int seq_life_new_of(struct kvc_model *m, const struct seq_ops *ops, const
     return seq_life_explain(m->client, r, "sequence");
 }
 
-static int seq_life_check_options(const struct kvc_client *c, const kvc_seq_options *o, struct errmsg *e)
-{
-    if (o->salt_bytes > 0 && !o->salt)
-        return fail(e, -EINVAL, "the salt is NULL, but has %zu bytes", o->salt_bytes);
-    if (o->salt_bytes > KVC_SALT_BYTES_MAX)
-        return fail(e, -EINVAL, "the salt has %zu bytes, at most %d are allowed: hash it", o->salt_bytes,
-                    KVC_SALT_BYTES_MAX);
-    if (o->keys > KVC_KEYS_AFTER_ROPE || o->pairs > KVC_PAIRS_INTERLEAVED)
-        return fail(e, -EINVAL, "kvc_seq_options: keys is %u and pairs %u, each must be 0 or 1", o->keys,
-                    o->pairs);
-    if (o->flags & ~(KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE) || o->unused)
-        return fail(e, -EINVAL, "kvc_seq_options: unknown flags in 0x%x", o->flags);
-    if (c->gpu && (o->keys || o->pairs || o->flags))
-        return fail(e, -EOPNOTSUPP,
-                    "keys after RoPE, interleaved pairs and flags of kvc_seq_options need a "
-                    "client on the CPU; this client is on a GPU");
-
-    return 0;
-}
-
 int kvc_seq_new_with(kvc_model *m, const kvc_seq_options *o, kvc_seq **ret_seq)
 {
-    kvc_seq_options options = {.struct_bytes = sizeof(options)};
+    kvc_seq_options options;
     struct kvc_seq *s;
     int r;
 
@@ -171,12 +151,7 @@ int kvc_seq_new_with(kvc_model *m, const kvc_seq_options *o, kvc_seq **ret_seq)
     if (!ret_seq)
         return fail(&m->client->error, -EINVAL, "ret_seq of a new sequence is NULL");
 
-    r = o ? options_read(&options, sizeof(options), o, sizeof(options), "kvc_seq_options", &m->client->error)
-          : 0;
-    if (r < 0)
-        return r;
-
-    r = seq_life_check_options(m->client, &options, &m->client->error);
+    r = seq_options_read(m->client, o, &options);
     if (r < 0)
         return r;
 
@@ -281,10 +256,10 @@ static int seq_life_level_packed(struct kvc_seq *s)
     return r;
 }
 
-/* Gives @to, new and empty, the tail of @from and references on its packed pages. */
+/* Gives @to, new and empty, the tail of @from and references on its pages that have codes. */
 static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
 {
-    size_t n_packed = seq_n_packed(from);
+    size_t n_coded = seq_n_coded(from);
     int r;
 
     to->on_heap = from->on_heap;
@@ -293,7 +268,7 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
     if (r < 0)
         return r;
 
-    r = seq_reserve_pages(to, n_packed + 1);
+    r = seq_reserve_pages(to, n_coded + 1);
     if (r < 0)
         return r;
 
@@ -301,7 +276,7 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
     if (r < 0)
         return r;
 
-    for (size_t i = 0; i < n_packed; i++)
+    for (size_t i = 0; i < n_coded; i++)
         seq_add_page(to, page_ref(from->pages[i]));
     return to->ops->refresh(to);
 }

@@ -100,11 +100,12 @@ const uint8_t *const *seq_payloads(struct kvc_seq *s)
 
 size_t seq_truncate_pages(struct kvc_seq *s, size_t n)
 {
-    size_t n_packed;
+    size_t n_packed, needed;
 
     n = seq_cut(s, n);
     n_packed = seq_n_packed_most(s);
-    seq_drop_pages(s, n_packed > chunks_due(n) ? n_packed : chunks_due(n));
+    needed = seq_n_pages_needed(s, n);
+    seq_drop_pages(s, n_packed > needed ? n_packed : needed);
     if (s->n_pages <= s->first_lost)
         s->first_lost = SIZE_MAX;
 

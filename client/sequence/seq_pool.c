@@ -7,20 +7,25 @@
 
 #include "base/checked.h"
 
-void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
-                   struct chunk_key *ret_key)
+struct chunk_identity seq_pool_identity(const struct kvc_model *m, const uint8_t *table_digest,
+                                        const void *salt, size_t salt_bytes)
 {
-    const struct kvc_model *m = s->model;
-    struct chunk_identity id = {
-        .table_digest = s->table->table->digest,
+    return (struct chunk_identity){
+        .table_digest = table_digest,
         .model_digest = m->model_digest,
         .first_head = m->shard.first_head,
         .n_heads = m->shard.n_heads,
-        .salt = s->salt,
-        .salt_bytes = s->salt_bytes,
+        .salt = salt,
+        .salt_bytes = salt_bytes,
     };
+}
 
-    chunk_key_derive(m->remote.index_key, &id, parent, tokens, ret_key);
+void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
+                   struct chunk_key *ret_key)
+{
+    struct chunk_identity id = seq_pool_identity(s->model, s->table->table->digest, s->salt, s->salt_bytes);
+
+    chunk_key_derive(s->model->remote.index_key, &id, parent, tokens, ret_key);
 }
 
 int seq_derive_keys(struct kvc_seq *s, const uint32_t *tokens, size_t n)

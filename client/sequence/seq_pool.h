@@ -12,6 +12,10 @@ static inline enum page_class class_of_chunk(size_t chunk)
     return chunk == 0 ? PAGE_FIRST : PAGE_REST;
 }
 
+/* What the chunk keys of sequences with these properties depend on, besides tokens. Borrows all arguments. */
+struct chunk_identity seq_pool_identity(const struct kvc_model *m, const uint8_t *table_digest,
+                                        const void *salt, size_t salt_bytes);
+
 /* Key of the chunk of @tokens ([64]) after @parent (NULL: the first chunk) with this
  * sequence's table, model and salt. */
 void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "base/checked.h"
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/sequence/seq_form.h"
 #include "client/sequence/seq_ops.h"
 #include "gpu/dtype.h"

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "client/connection/options.h"
+#include "base/options.h"
 #include "client/sequence/seq_ops.h"
 
 uint64_t usage_exact_bytes(const struct kvc_seq *s, uint64_t tokens)
@@ -15,7 +15,7 @@ void usage_count_pages(const struct kvc_seq *s, kvc_usage *u)
 {
     const struct page_layout *l = &s->table->layout;
     uint64_t slots = 0;
-    size_t n_packed = seq_n_packed(s);
+    size_t n_coded = seq_n_coded(s), n_packed = seq_n_packed(s);
 
     for (size_t i = 0; i < s->n_pages; i++) {
         slots += l->slot_bytes[s->pages[i]->class];
@@ -23,9 +23,9 @@ void usage_count_pages(const struct kvc_seq *s, kvc_usage *u)
             u->shared_bytes += l->slot_bytes[s->pages[i]->class];
     }
 
-    u->code_bytes = n_packed * CHUNK_TOKENS / 8 * s->table->code_bits;
-    u->header_bytes = n_packed * PAGE_HEADER_BYTES;
-    u->sink_bytes = n_packed > 0 ? usage_exact_bytes(s, s->table->table->n_sink) : 0;
+    u->code_bytes = n_coded * CHUNK_TOKENS / 8 * s->table->code_bits;
+    u->header_bytes = n_coded * PAGE_HEADER_BYTES;
+    u->sink_bytes = n_coded > 0 ? usage_exact_bytes(s, s->table->table->n_sink) : 0;
     u->padding_bytes = slots - u->code_bytes - u->header_bytes - u->sink_bytes;
     u->tail_bytes = usage_exact_bytes(s, u->tokens - n_packed * CHUNK_TOKENS);
 }

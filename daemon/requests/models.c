@@ -56,12 +56,13 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
     if (!active)
         return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
 
-    geometry_digest(&g, ret->geometry_digest);
-    if (memcmp(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES) != 0)
-        return fail(&rq->error, -EINVAL,
-                    "the active table was made for another geometry of this model (layers, heads, RoPE "
-                    "frequencies or scale differ)");
+    r = geometry_check_same(&g, &active->active->table->geometry,
+                            m->n_positions ? m->n_positions : GEOMETRY_POSITIONS, &rq->error);
+    if (r < 0)
+        return r;
 
+    /* the client uses the table's geometry from now on */
+    memcpy(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES);
     memcpy(ret->digest, digest, DIGEST_BYTES);
     ret->shard = (struct shard){m->first_head, m->n_heads};
     if (m->n_heads == 0 && m->first_head == 0)

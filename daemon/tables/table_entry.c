@@ -192,6 +192,11 @@ void table_model_drop(struct tables *ts, struct table_model *m)
     free(m);
 }
 
+int table_check_geometry(const struct table_model *m, const struct table_entry *t, struct errmsg *e)
+{
+    return m && m->active ? geometry_check_same(&m->active->table->geometry, &t->table->geometry, 0, e) : 0;
+}
+
 struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m)
 {
     struct table_entry *best = NULL;

@@ -119,6 +119,12 @@ void table_free_spaces(struct table_entry *t);           /* when the spaces have
 int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e);
 void table_model_drop(struct tables *ts, struct table_model *m);
 
+/*
+ * Whether @t has exactly the geometry of the model's active table: clients compute attention of all tables of
+ * a model with one geometry. @m: NULL for a new model. Return: 0; -EINVAL with both values.
+ */
+int table_check_geometry(const struct table_model *m, const struct table_entry *t, struct errmsg *e);
+
 /* The table that ROLLBACK from @m's active one returns to, or NULL. */
 struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m);
 

@@ -138,6 +138,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
     struct table_entry *t = table_find(ts, digest), *old;
     struct table_model *m;
     enum table_outcome outcome;
+    int r;
 
     if (!t)
         return fail(e, -ENOENT, "no such table is staged");
@@ -145,11 +146,14 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
         return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
 
     m = table_model_find(ts, t->model_digest);
+    r = table_check_geometry(m, t, e);
+    if (r < 0)
+        return r;
+
     outcome = tables_activate_compare_revision(m, t, &revision);
     old = m ? m->active : NULL;
     if (outcome == OUTCOME_APPLIED) {
-        int r = tables_activate_change_active(ts, m, t, revision, false, now_ms, e);
-
+        r = tables_activate_change_active(ts, m, t, revision, false, now_ms, e);
         if (r < 0)
             return r;
 

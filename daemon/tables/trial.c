@@ -150,6 +150,12 @@ static int trial_find(struct tables *ts, const uint8_t *digest, bool ends, struc
     if (!ends && t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW)
         return fail(e, -EBUSY, "the table is %s: only one that is verified and not in use can be tried",
                     table_state_name(t->state));
+    if (!ends) {
+        int r = table_check_geometry(m, t, e);
+
+        if (r < 0)
+            return r;
+    }
 
     *ret = t;
     *ret_model = m;

@@ -357,6 +357,12 @@ static void attend_packed_check_args(const struct attend_args *a)
     (void) a;
 }
 
+/* Whether the call takes the loops in whole numbers. */
+static bool attend_packed_has_few_rows(const struct attend_packed_work *w)
+{
+    return w->ops->decode && w->rows.n <= DECODE_ROWS_MAX && !w->args->binary32;
+}
+
 /* Pages of the share that any row sees, with the loops for few rows or for many. */
 static void attend_pages(struct attend_packed_work *w, size_t first_page, size_t end_page)
 {
@@ -367,7 +373,7 @@ static void attend_pages(struct attend_packed_work *w, size_t first_page, size_t
     end_page = end_page < seen ? end_page : seen;
     rope_phase_at(w->rows.geometry, (double) a->q_first - (double) attend_packed_block_first(first_page),
                   &w->frame);
-    if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX) {
+    if (attend_packed_has_few_rows(w)) {
         const struct decode_ops *ops = w->ops->decode;
 
         decode_begin(&w->decode, first_page, &w->frame);
@@ -542,7 +548,7 @@ void attend_folding_with(const struct attend_args *a, const struct ops *ops, str
 
     attend_packed_work_init(&w, a, ops);
     *ret = (struct attend_folding){.planes = w.rows.geometry->d / 2, .formed = w.rows.geometry->d / 2};
-    if (!ops->decode || w.rows.n > DECODE_ROWS_MAX)
+    if (!attend_packed_has_few_rows(&w))
         return;
     rows_load(&w.rows, a->q, a->q_stride, (double) a->q_first);
     rope_phase_at(w.rows.geometry, (double) a->q_first, &w.frame);

@@ -58,7 +58,9 @@ static bool finder(const struct scene *sc, int from_parent, int to_parent)
     float *out;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_match(s, tokens, GPU_PROMPT, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_match(s, tokens, 65, &n), 0);
+    CU_ASSERT_EQUAL(n, 64);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_match(s, tokens, GPU_PROMPT, &n), 0); /* again: further chunks */
     CU_ASSERT_EQUAL_FATAL(n, GPU_SHARED);
     CU_ASSERT_EQUAL(kvc_seq_length(s), GPU_SHARED);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, GPU_SHARED)); /* not computed here */

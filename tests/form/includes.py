@@ -76,7 +76,8 @@ def resolve(path, header, quoted, known):
     if not quoted:
         return None
     beside = os.path.normpath(os.path.join(os.path.dirname(path), header))
-    return next((p for p in (header, beside) if p in known), header)
+    public = os.path.join("client", header)  # all public headers are installed in one folder
+    return next((p for p in (header, beside, public) if p in known), header)
 
 
 def arrows(files, rows):

@@ -1,7 +1,7 @@
 """Arrays of the caller as address, shape and strides, without a copy and without importing numpy or torch.
 
-Accepted are torch tensors on the CPU, numpy arrays (bfloat16 by ml_dtypes), and everything else with the buffer protocol or,
-failing that, DLPack. Strides pass through. What the library cannot read in place is refused: a copy would hide its cost.
+Accepted are torch tensors on the CPU, numpy arrays (bfloat16 by ml_dtypes), and everything else with DLPack or the buffer
+protocol. Strides pass through. What the library cannot read in place is refused: a copy would hide its cost.
 """
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ def _numpy_view(x: Any, name: str) -> View:
     return View(x.ctypes.data, x.shape, tuple(s // BYTES[kind] for s in x.strides), kind, x.flags.writeable, x)
 
 
-def _buffer_view(x: Any, name: str) -> View:
-    memory = memoryview(x)
+def _buffer_view(memory: memoryview, name: str) -> View:
     kind = FORMATS.get(memory.format)
     if kind is None:
         raise TypeError(f"{name} is a buffer of format {memory.format!r}; expected float32 ('f') or float16 ('e')")
@@ -75,13 +74,14 @@ def view(x: Any, name: str) -> View:
         return _torch_view(x, name)
     if numpy is not None and isinstance(x, numpy.ndarray):
         return _numpy_view(x, name)
+    if hasattr(x, "__dlpack__"):
+        return View(*_dlpack.describe(x, name))
     try:
-        return _buffer_view(x, name)
+        memory = memoryview(x)
     except (TypeError, BufferError):
-        if not hasattr(x, "__dlpack__"):
-            raise TypeError(f"{name} is a {type(x).__name__}; expected a torch tensor, a numpy array, or an object with the "
-                            "buffer protocol or DLPack") from None
-    return View(*_dlpack.describe(x, name))
+        raise TypeError(f"{name} is a {type(x).__name__}; expected a torch tensor, a numpy array, or an object with the buffer "
+                        "protocol or DLPack") from None
+    return _buffer_view(memory, name)
 
 
 def check(v: View, name: str, shape: Items[Optional[int]], axes: str, dtype: Optional[int] = None,

@@ -9,7 +9,7 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple, Type
 
 from . import _arrays
 from ._errors import error
-from ._library import ffi, library, new
+from ._library import ffi, library, new, text
 
 Digest = Union[bytes, str]
 
@@ -102,7 +102,7 @@ class Client:
             r = function(*arguments)
             if r >= 0:
                 return int(r)
-            sentence = ffi.string(self._last_error(self._handle)).decode(errors="replace") if self._handle else ""
+            sentence = text(self._last_error(self._handle)) if self._handle else ""
         raise error(-r, sentence)
 
     def adopt(self, child: Any) -> None:

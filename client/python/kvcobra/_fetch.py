@@ -65,10 +65,10 @@ class Fetch(Handle):
     async def _result_async(self) -> int:
         loop, descriptor = asyncio.get_running_loop(), self.fileno()
         if not self.done():
-            finished: "asyncio.Future[None]" = loop.create_future()
-            loop.add_reader(descriptor, lambda: finished.done() or finished.set_result(None))
+            finished = asyncio.Event()
+            loop.add_reader(descriptor, finished.set)
             try:
-                await finished
+                await finished.wait()
             finally:
                 loop.remove_reader(descriptor)
         return self.result(0)

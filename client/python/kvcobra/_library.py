@@ -17,8 +17,13 @@ from ._errors import Error
 SONAME = "libkvcobra.so.0"
 ENVIRONMENT = "KVCOBRA_LIBRARY"
 
-ffi = cffi.FFI()
+ffi: Any = cffi.FFI()  # its types come from DECLARATIONS, where mypy does not see them
 ffi.cdef(DECLARATIONS)
+
+
+def text(c_string: Any) -> str:
+    """A string of the library."""
+    return str(ffi.string(c_string).decode(errors="replace"))
 
 
 class Library:
@@ -36,7 +41,7 @@ class Library:
         try:
             return getattr(self._lib, name)
         except AttributeError:
-            version = ffi.string(self._lib.kvc_version()).decode()
+            version = text(self._lib.kvc_version())
             raise Error(errno.ENOSYS, f"{self.path}, version {version}, has no {name}(): install a newer libkvcobra") from None
 
 
@@ -62,5 +67,4 @@ def new(type_name: str, **members: Any) -> Any:
 
 def version() -> str:
     """The version of the loaded libkvcobra, such as "0.1.0"."""
-    text: bytes = ffi.string(library().function("kvc_version")())
-    return text.decode()
+    return text(library().function("kvc_version")())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional, Tuple, Type, Union
 from . import _arrays
 from ._arrays import Tokens
 from ._client import Client, Digest, Geometry, Handle
-from ._library import ffi, new
+from ._library import ffi, new, text
 
 
 class ModelInfo(NamedTuple):
@@ -97,7 +97,7 @@ class Model(Handle):
         info = new("kvc_model_info")
         self._client.call("kvc_model_get_info", self.handle, info)
         return ModelInfo(bytes(info.table_digest), info.revision, info.bpd_code, info.page_bytes, info.first_page_bytes,
-                         info.n_sink, ffi.string(info.kernel).decode())
+                         info.n_sink, text(info.kernel))
 
     def peek(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None) -> int:
         """An estimate of how many leading tokens are published. Sends no message and leases nothing."""

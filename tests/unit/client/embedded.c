@@ -44,11 +44,22 @@ struct embedded embedded_new_predicting(uint32_t n_layers, uint32_t n_heads, uin
                                         double bpd, uint32_t first_head, uint32_t n_heads_here,
                                         enum prediction v_from)
 {
+    return embedded_new_rotating(n_layers, n_heads, n_kv_heads, d, d, bpd, first_head, n_heads_here, v_from);
+}
+
+struct embedded embedded_new_rotating(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
+                                      uint32_t n_rot, double bpd, uint32_t first_head, uint32_t n_heads_here,
+                                      enum prediction v_from)
+{
     struct embedded m = {.g = random_table_geometry(n_layers, n_heads, n_kv_heads, d),
                          .first_head = first_head,
                          .n_heads = n_heads_here ? n_heads_here : n_kv_heads};
-    kvc_model_id id = embedded_id(&m);
-    int r = random_table_bytes(&m.g, 1, bpd, v_from, &m.bytes, &m.n_bytes);
+    kvc_model_id id;
+    int r;
+
+    m.g.n_rot = n_rot;
+    id = embedded_id(&m);
+    r = random_table_bytes(&m.g, 1, bpd, v_from, &m.bytes, &m.n_bytes);
 
     assert(r == 0);
     r = kvc_client_new(&m.client);

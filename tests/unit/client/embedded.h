@@ -27,6 +27,10 @@ struct embedded embedded_new(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_
 struct embedded embedded_new_predicting(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
                                         double bpd, uint32_t first_head, uint32_t n_heads_here,
                                         enum prediction v_from);
+/* The same, with RoPE on the first @n_rot dimensions only. */
+struct embedded embedded_new_rotating(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
+                                      uint32_t n_rot, double bpd, uint32_t first_head, uint32_t n_heads_here,
+                                      enum prediction v_from);
 void embedded_free(struct embedded *m);
 
 kvc_model_id embedded_id(const struct embedded *m);

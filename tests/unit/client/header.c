@@ -1,4 +1,5 @@
 /* Uses the installed headers alone, as C99 and as C++: a user of the library needs no other header. */
+#include "alloc/kvcobra-alloc.h"
 #include "client/kvcobra-gpu.h"
 #include "client/kvcobra-llama.h"
 #include "client/kvcobra-operator.h"
@@ -17,8 +18,13 @@ int kvcobra_header_compiles(void)
     const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_model_id id;
     kvc_usage usage;
+    kvc_solve_report report;
 
     id.struct_bytes = sizeof(id);
     usage.struct_bytes = sizeof(usage);
-    return id.struct_bytes && usage.struct_bytes && sizes.status_bytes && kvc_version() ? KVC_F32 : KVC_BF16;
+    report.struct_bytes = sizeof(report);
+    return id.struct_bytes && usage.struct_bytes && report.struct_bytes && sizes.status_bytes &&
+                   kvc_version() && kvc_alloc_version()
+               ? KVC_F32
+               : KVC_BF16;
 }

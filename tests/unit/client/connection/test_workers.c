@@ -1,6 +1,6 @@
 /*
- * Threads of the library (kvc_client_set_threads()): the same results as without, replacing executors, signals,
- * fork(), and a thread that cannot be started.
+ * Threads of the library (kvc_client_set_threads()): the same results as without, replacing executors,
+ * signals, fork(), and a thread that cannot be started.
  */
 #include <errno.h>
 #include <pthread.h>

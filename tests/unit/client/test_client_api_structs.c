@@ -5,18 +5,18 @@
  * kvcobra-operator.h need a daemon: tests/e2e/test_client_struct_sizes.c.
  */
 #include "client/kvcobra-gpu.h"
-#include "client/connection/options.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/errmsg.h"
+#include "base/options.h"
 #include "client/kvcobra-eval.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 
-const char test_suite[] = "options";
+const char test_suite[] = "structs";
 
 /* The same struct in three versions; "now" is this library's. */
 struct old {

@@ -1,5 +1,5 @@
 /* Structs with their size in front; see options.h. */
-#include "client/connection/options.h"
+#include "base/options.h"
 
 #include <errno.h>
 #include <stdlib.h>

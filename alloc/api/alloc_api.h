@@ -1,0 +1,52 @@
+/*
+ * The handles of kvcobra-alloc.h. An allocator owns its statistics and views through lists, and has the
+ * sentence of the last error. Public calls clear the sentence when they begin (alloc_api_enter()).
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "alloc/api/stats_input.h"
+#include "alloc/kvcobra-alloc.h"
+#include "base/errmsg.h"
+
+struct geometry;
+struct stats;
+struct table;
+
+struct kvc_stats {
+    kvc_alloc *alloc;
+    struct kvc_stats *next;
+    struct stats *sums;
+    struct stats_input input;
+};
+
+struct kvc_table_view {
+    kvc_alloc *alloc;
+    struct kvc_table_view *next;
+    struct table *table;
+};
+
+struct kvc_alloc {
+    struct errmsg error;
+    struct kvc_stats *stats;
+    struct kvc_table_view *views;
+};
+
+/* Clears the sentence of @a, which is not NULL. Return: where the call writes its own. */
+static inline struct errmsg *alloc_api_enter(kvc_alloc *a)
+{
+    errmsg_clear(&a->error);
+    return &a->error;
+}
+
+/* Checks and copies a geometry of the caller. Return: 0; -EINVAL with a sentence. */
+int alloc_api_read_geometry(const kvc_geometry *from, struct geometry *ret, struct errmsg *e);
+
+/**
+ * alloc_api_adopt_stats() - make a handle of statistics
+ * @sums: transferred on success
+ *
+ * Return: 0; -ENOMEM.
+ */
+int alloc_api_adopt_stats(kvc_alloc *a, struct stats *sums, kvc_stats **ret_stats);

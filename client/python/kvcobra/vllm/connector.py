@@ -1,0 +1,156 @@
+"""KvCobraConnector: vLLM's interface for connectors (KVConnectorBase_V1), over the two sides in scheduler.py and worker.py.
+
+vLLM makes one object with the role of the scheduler, and one per worker, in different processes. Each has clients of its own.
+"""
+from __future__ import annotations
+
+import atexit
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
+                                                                SupportsHMA)
+from vllm.logger import init_logger
+
+from . import geometry, model_id, options, requirements, salt
+from .counters import Counters
+from .daemon import Daemon, Service
+from .metadata import Step
+from .scheduler import Scheduler
+from .stats import PromMetrics, Stats
+from .worker import Worker
+
+LOG = init_logger("vllm.kvcobra")
+KVConnectorMetadata.register(Step)
+
+
+class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
+    """Shares prefixes with other processes through kvcobrad. client/python/VLLM.md describes its use."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        self._options = options.parse(self._kv_transfer_config.kv_connector_extra_config)
+        requirements.check(vllm_config, kv_cache_config, self._options.model_id)
+        self._model_id = model_id.of_model(vllm_config.model_config.model, self._options.model_id)
+        self._geometry = geometry.of_model(vllm_config.model_config)
+        self._counters = Counters()
+        self._scheduler: Optional[Scheduler] = None
+        self._worker: Optional[Worker] = None
+        if role == KVConnectorRole.SCHEDULER:
+            self._scheduler = self._new_scheduler()
+        else:
+            self._worker = self._new_worker()
+            atexit.register(self.shutdown)  # what was computed last is published, also if vLLM ends without a word
+
+    # ---- the sides ----
+
+    def _daemon(self, shards: List[geometry.Shard], name: str, threads: int) -> Daemon:
+        return Daemon(self._options.socket, self._model_id, self._geometry, shards,
+                      self._vllm_config.model_config.max_model_len, Service(LOG, name), threads)
+
+    def _new_scheduler(self) -> Scheduler:
+        parallel = self._vllm_config.parallel_config
+        daemon = self._daemon(geometry.shards(self._geometry.n_kv_heads, parallel.tensor_parallel_size), "scheduler", 1)
+        daemon.open()  # raises if the daemon's table does not fit the model; without a daemon the engine starts
+        adapters = salt.Adapters()
+        return Scheduler(daemon, lambda request: salt.of_request(request, adapters), self._vllm_config.cache_config.block_size,
+                         self._options.waiting_leases, self._kv_transfer_config.is_kv_consumer,
+                         self._kv_transfer_config.is_kv_producer, self._options.async_load, self._counters)
+
+    def _new_worker(self) -> Worker:
+        from vllm.distributed import get_tensor_model_parallel_rank
+
+        rank = get_tensor_model_parallel_rank()
+        shard = geometry.shard(self._geometry.n_kv_heads, self._vllm_config.parallel_config.tensor_parallel_size, rank)
+        return Worker(lambda name, threads: self._daemon([shard], f"{name}, rank {rank}", threads), self._geometry.n_layers,
+                      self._vllm_config.cache_config.block_size, self._options.threads, self._options.async_load,
+                      self._kv_transfer_config.is_kv_producer and shard.owner == rank, self._options.queue_mib << 20,
+                      self._counters)
+
+    @property
+    def _of_scheduler(self) -> Scheduler:
+        assert self._scheduler is not None, "vLLM called a method of the scheduler on a worker's connector"
+        return self._scheduler
+
+    @property
+    def _of_worker(self) -> Worker:
+        assert self._worker is not None, "vLLM called a method of a worker on the scheduler's connector"
+        return self._worker
+
+    # ---- the scheduler's process ----
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Tuple[Optional[int], bool]:
+        return self._of_scheduler.ask(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        self._of_scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> Step:
+        return self._of_scheduler.step(scheduler_output)
+
+    def request_finished(self, request: Any, block_ids: List[int]) -> Tuple[bool, Optional[Dict[str, Any]]]:
+        self._of_scheduler.finished(request.request_id)
+        return False, None
+
+    def request_finished_all_groups(self, request: Any, block_ids: Tuple[List[int], ...]) \
+            -> Tuple[bool, Optional[Dict[str, Any]]]:
+        self._of_scheduler.finished(request.request_id)
+        return False, None
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        return False  # a prompt that is not published is computed by its next reader
+
+    # ---- a worker's process ----
+
+    def register_kv_caches(self, kv_caches: Dict[str, torch.Tensor]) -> None:
+        layers = self._vllm_config.compilation_config.static_forward_context
+        self._of_worker.register({name: layers[name] for name in kv_caches})
+
+    def bind_connector_metadata(self, connector_metadata: Any) -> None:
+        super().bind_connector_metadata(connector_metadata)
+        self._of_worker.bind(connector_metadata)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        self._of_worker.load()
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """start_load_kv() returns when the loads of the step have ended."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
+        """Keys and values are copied where the attention backend gets them, not read from its cache."""
+
+    def wait_for_save(self) -> None:
+        self._of_worker.end_step()
+
+    def get_finished(self, finished_req_ids: Set[str]) -> Tuple[Optional[Set[str]], Optional[Set[str]]]:
+        return None, self._of_worker.finished_loads() or None
+
+    def get_block_ids_with_load_errors(self) -> Set[int]:
+        return self._of_worker.failed_blocks()
+
+    # ---- both ----
+
+    def shutdown(self) -> None:
+        atexit.unregister(self.shutdown)
+        if self._worker is not None:
+            self._worker.close()
+        if self._scheduler is not None:
+            self._scheduler.close()
+
+    def get_kv_connector_stats(self) -> Optional[Stats]:
+        counts = self._counters.take()
+        return Stats(data=counts) if counts else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: Optional[Dict[str, Any]] = None) -> Stats:
+        return Stats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config: Any, metric_types: Any, labelnames: List[str],
+                           per_engine_labelvalues: Dict[int, List[object]]) -> PromMetrics:
+        return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: Dict[str, Any]) -> bool:
+        return True  # a graph of the whole step would replay without the copies of keys and values

@@ -1,0 +1,110 @@
+"""kvcobrad as one side of the connector sees it: a client with one model per shard, or nothing while there is no daemon.
+
+Nothing here raises because of the daemon: an engine works without it. The log gets one line when the daemon's service is
+lost, with the reason, and one when it is back. Used by one thread; every thread has a Daemon of its own.
+"""
+from __future__ import annotations
+
+import errno
+import time
+from typing import Any, Callable, List, Optional, Sequence as Items
+
+import kvcobra
+
+from .geometry import Geometry, Shard
+
+RETRY_SECONDS = 10.0
+# The daemon's answers about a geometry. The engine cannot use this model's tables at all.
+REFUSALS = (errno.EINVAL, errno.EBADMSG, errno.EPROTO)
+
+
+class Refused(ValueError):
+    """The daemon's table is for another geometry than the engine's model."""
+
+
+class Service:
+    """Whether the daemon serves, in the log: one line per change."""
+
+    def __init__(self, log: Any, side: str) -> None:
+        self._log = log
+        self._side = side
+        self._lost = False
+
+    def lost(self, reason: Any) -> None:
+        if not self._lost:
+            self._log.warning("kvcobra (%s): the engine goes on without shared prefixes: %s", self._side, reason)
+        self._lost = True
+
+    def back(self) -> None:
+        if self._lost:
+            self._log.info("kvcobra (%s): prefixes are shared again", self._side)
+        self._lost = False
+
+
+class Daemon:
+    """@shards: the ranges of KV heads to open; @n_positions: the longest sequence of the engine."""
+
+    def __init__(self, socket: Optional[str], model_id: str, geometry: Geometry, shards: Items[Shard], n_positions: int,
+                 service: Service, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        self._socket = socket
+        self._model_id = model_id
+        self._geometry = geometry
+        self._shards = list(shards)
+        self._n_positions = n_positions
+        self._threads = threads
+        self._clock = clock
+        self.service = service
+        self._client: Optional[kvcobra.Client] = None
+        self._models: List[kvcobra.Model] = []
+        self._next_attempt = 0.0
+        self._refused = False
+
+    def models(self) -> List[kvcobra.Model]:
+        """One model per shard, or an empty list while the daemon cannot be used."""
+        if self._models or self._refused or self._clock() < self._next_attempt:
+            return self._models
+        try:
+            self.open()
+        except Refused as e:  # a daemon that appears later cannot stop an engine that runs
+            self._refused = True
+            self.service.lost(e)
+        return self._models
+
+    def open(self) -> bool:
+        """Connects and opens the models. False: not now. Raises Refused if it never will."""
+        try:
+            if self._client is None:
+                self._client = kvcobra.Client(self._socket, threads=self._threads)
+            geometry = kvcobra.Geometry(**vars(self._geometry))
+            self._models = [kvcobra.Model(self._client, self._model_id, geometry, n_positions=self._n_positions,
+                                          shard=(shard.first, shard.n)) for shard in self._shards]
+        except kvcobra.Error as e:
+            self._models = []
+            if e.errno in REFUSALS and self._client is not None:
+                raise Refused(f"the table of model {self._model_id} does not fit this engine: {e.strerror}") from None
+            if e.errno == errno.ENOENT and self._client is None and e.strerror.find("could not be loaded") >= 0:
+                raise Refused(e.strerror) from None
+            self._next_attempt = self._clock() + RETRY_SECONDS
+            self.service.lost(e.strerror)
+            return False
+        self.service.back()
+        return True
+
+    def connected(self) -> bool:
+        """Whether the daemon is there now. The library connects again by itself; its calls find nothing meanwhile."""
+        if self._client is None or not self._models:
+            return False
+        if not self._client.info.connected:
+            self.service.lost("the connection to kvcobrad was lost")
+            return False
+        self.service.back()
+        return True
+
+    def sequence(self, model: kvcobra.Model, salt: bytes, table: bytes) -> kvcobra.Sequence:
+        """A sequence of an engine that keeps keys after RoPE and an exact cache of its own."""
+        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", publish_all=True)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client, self._models = None, []

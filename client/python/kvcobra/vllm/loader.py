@@ -1,0 +1,147 @@
+"""Loads: pages of the pool are decoded and stored in vLLM's cache by the attention backend's own method.
+
+The method is the one that was there before the connector wrapped it, so that decoded vectors are never recorded. A load that
+fails reports its blocks, and vLLM computes their tokens.
+"""
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Callable, List, Optional, Set, Tuple
+
+import torch
+from vllm.logger import init_logger
+
+import kvcobra
+
+from .counters import Counters
+from .daemon import Daemon
+from .metadata import Load
+from .recording import slots
+
+LOG = init_logger("vllm.kvcobra")
+
+PIECE_TOKENS = 2048  # bounds the memory between decoding and storing
+STOP_SECONDS = 10.0
+
+# stores keys and values [tokens, heads, d] of a layer in vLLM's cache: (layer, key, value, slots)
+Store = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], None]
+
+
+class Loader:
+    """@daemon: used by one thread only."""
+
+    def __init__(self, daemon: Daemon, store: Store, n_layers: int, block_tokens: int, dtype: torch.dtype,
+                 device: torch.device, counters: Counters) -> None:
+        self._daemon = daemon
+        self._store = store
+        self._n_layers = n_layers
+        self._block_tokens = block_tokens
+        self._dtype = dtype
+        self._device = device
+        self._counters = counters
+        self._memory: Optional[torch.Tensor] = None
+
+    def load(self, load: Load) -> Set[int]:
+        """Returns the blocks that do not have their keys and values: none, or those of the positions to load."""
+        before = time.perf_counter()
+        try:
+            reason = self._read(load)
+        except kvcobra.Error as e:
+            reason = e.strerror
+        if reason is not None:
+            self._counters.add("load_failures")
+            self._daemon.service.lost(f"vLLM computes {load.end - load.first} tokens that could not be loaded: {reason}")
+            return self.unfilled(load)
+        self._counters.add("loaded_tokens", load.end - load.first)
+        self._counters.add("load_seconds", time.perf_counter() - before)
+        return set()
+
+    def unfilled(self, load: Load) -> Set[int]:
+        """The blocks of a load that failed."""
+        return set(load.blocks[load.first // self._block_tokens:])
+
+    def _read(self, load: Load) -> Optional[str]:
+        models = self._daemon.models()
+        if not models:
+            return "there is no connection to kvcobrad"
+        text = load.text
+        with self._daemon.sequence(models[0], text.salt, text.table) as sequence:
+            if sequence.match(text.tokens[:load.end + 1]) < load.end:
+                return "kvcobrad no longer has the pages"
+            for first in range(load.first, load.end, PIECE_TOKENS):
+                self._piece(sequence, load, first, min(PIECE_TOKENS, load.end - first))
+        self._daemon.service.back()
+        return None
+
+    def _piece(self, sequence: kvcobra.Sequence, load: Load, first: int, n: int) -> None:
+        model = sequence.model
+        shape = (self._n_layers, 2, n, model.n_kv_heads, model.geometry.head_dim)
+        n_numbers = shape[0] * 2 * n * shape[3] * shape[4]
+        if self._memory is None or self._memory.numel() < n_numbers:
+            self._memory = torch.empty(n_numbers, dtype=self._dtype, pin_memory=self._device.type == "cuda")
+        vectors = self._memory[:n_numbers].view(shape)
+        sequence.read_blocks(first, n, [vectors[i, 0] for i in range(self._n_layers)],
+                             [vectors[i, 1] for i in range(self._n_layers)])
+        where = slots(load.blocks, self._block_tokens, first, n).to(self._device)
+        for layer in range(self._n_layers):
+            self._store(layer, vectors[layer, 0].to(self._device, non_blocking=True),
+                        vectors[layer, 1].to(self._device, non_blocking=True), where)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()  # the memory is used again
+
+    def close(self) -> None:
+        self._memory = None
+        self._daemon.close()
+
+
+class LoadThread:
+    """Loads between steps. Every load ends in finished(), also one whose request has ended: vLLM then frees its blocks."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._changed = threading.Condition()
+        self._n_open = 0
+        self._finished: Set[str] = set()
+        self._failed: Set[int] = set()
+        self._work: "queue.SimpleQueue[Optional[Load]]" = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="kvcobra-load", daemon=True)
+        self._thread.start()
+
+    def put(self, loads: List[Load]) -> None:
+        with self._changed:
+            self._n_open += len(loads)
+        for load in loads:
+            self._work.put(load)
+
+    def finished(self, wait_seconds: float) -> Tuple[Set[str], Set[int]]:
+        """The requests whose loads have ended since the last call, and their blocks without keys and values.
+        @wait_seconds: the longest wait for the first one, if a load is running."""
+        with self._changed:
+            if wait_seconds and self._n_open and not self._finished:
+                self._changed.wait(wait_seconds)
+            finished, self._finished = self._finished, set()
+            failed, self._failed = self._failed, set()
+        return finished, failed
+
+    def close(self) -> None:
+        self._work.put(None)
+        self._thread.join(STOP_SECONDS)
+
+    def _run(self) -> None:
+        while (load := self._work.get()) is not None:
+            failed = self._load(load)
+            with self._changed:
+                self._n_open -= 1
+                self._finished.add(load.request_id)
+                self._failed |= failed
+                self._changed.notify_all()
+        self._loader.close()
+
+    def _load(self, load: Load) -> Set[int]:
+        try:
+            return self._loader.load(load)
+        except Exception:  # whatever the backend raises: the request must not wait for ever
+            LOG.exception("kvcobra: a load failed, and vLLM computes its tokens")
+            return self._loader.unfilled(load)

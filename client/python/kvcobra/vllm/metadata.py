@@ -1,0 +1,55 @@
+"""What the scheduler's side of the connector sends to the workers with each step. Everything is pickled by vLLM."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import List, Tuple
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text as the daemon knows it. @table: the digest that a worker must use, whatever table is active by then."""
+
+    tokens: Tuple[int, ...]
+    salt: bytes
+    table: bytes
+
+
+@dataclass(frozen=True)
+class Load:
+    """Decode positions first .. end - 1 of @text into the blocks @blocks of the request."""
+
+    request_id: str
+    text: Text
+    first: int
+    end: int
+    blocks: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Record a prompt: @text has its whole chunks, of which the first @n_published tokens are in the pool."""
+
+    request_id: str
+    text: Text
+    n_published: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """This step computes positions first .. first + n - 1 of a recorded prompt. @blocks: from position 0."""
+
+    request_id: str
+    first: int
+    n: int
+    blocks: Tuple[int, ...]
+
+
+@dataclass
+class Step:
+    """connector.py registers this class as vLLM's KVConnectorMetadata."""
+
+    loads: List[Load] = field(default_factory=list)
+    starts: List[Start] = field(default_factory=list)
+    rows: List[Rows] = field(default_factory=list)
+    finished: List[str] = field(default_factory=list)
+    n_tokens: int = 0

@@ -1,0 +1,170 @@
+"""The thread of a worker that encodes and commits recorded prompts, behind a queue that is limited in bytes.
+
+Encoding needs no interpreter lock, so that the engine's steps go on. A prompt that does not fit the queue is not published: an
+engine never waits for its publisher.
+"""
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+import kvcobra
+
+from .counters import Counters
+from .daemon import Daemon
+from .recording import Copy, Recording
+
+PIECE_TOKENS = 1024  # tokens between two commits: a client's arena bounds what is encoded and not committed
+STOP_SECONDS = 10.0
+
+
+class Publisher:
+    """@daemon: used by this thread only."""
+
+    def __init__(self, daemon: Daemon, queue_bytes: int, counters: Counters) -> None:
+        self._daemon = daemon
+        self._queue_bytes = queue_bytes
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._used_bytes = 0
+        self._spare: Optional[torch.Tensor] = None
+        self._work: "queue.SimpleQueue[Optional[Tuple[Optional[Copy], Optional[Recording]]]]" = queue.SimpleQueue()
+        self._sequences: Dict[int, Tuple[Recording, kvcobra.Sequence]] = {}
+        self._thread = threading.Thread(target=self._run, name="kvcobra-publish", daemon=True)
+        self._thread.start()
+
+    # ---- the engine's thread ----
+
+    def reserve(self, n_numbers: int, like: torch.Tensor) -> Optional[torch.Tensor]:
+        """Memory on the host for @n_numbers as in @like, or None if the queue is full."""
+        n_bytes = n_numbers * like.element_size()
+        with self._lock:
+            if self._used_bytes + n_bytes > self._queue_bytes:
+                return None
+            spare, self._spare = self._spare, None
+            if spare is None or spare.dtype != like.dtype or spare.numel() < n_numbers:
+                spare = None
+                self._used_bytes += n_bytes
+            else:
+                self._used_bytes += spare.numel() * spare.element_size()
+        if spare is None:
+            spare = torch.empty(n_numbers, dtype=like.dtype, pin_memory=like.device.type == "cuda")
+        return spare
+
+    def put(self, copies: List[Copy], n_layers: int) -> None:
+        """Takes the copies of a step."""
+        if copies and copies[0].memory.is_pinned():
+            torch.cuda.current_stream().synchronize()  # the copies from the device have ended
+        for copy in copies:
+            if copy.n_layers == n_layers:
+                self._work.put((copy, None))
+            else:
+                self._release(copy)
+
+    def end(self, recording: Recording) -> None:
+        """No further rows of @recording follow."""
+        self._work.put((None, recording))
+
+    def close(self) -> None:
+        """Publishes what is queued, for some seconds at most, and ends the thread."""
+        self._work.put(None)
+        self._thread.join(STOP_SECONDS)
+
+    # ---- the publisher's thread ----
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            copy, recording = item
+            if copy is None:
+                assert recording is not None
+                self._forget(recording)
+                continue
+            before = time.thread_time()
+            try:
+                self._publish(copy)
+            finally:
+                self._release(copy)
+                self._counters.add("publish_cpu_seconds", time.thread_time() - before)
+        for recording, _ in list(self._sequences.values()):
+            self._forget(recording)
+        self._daemon.close()
+
+    def _release(self, copy: Copy) -> None:
+        with self._lock:
+            self._used_bytes -= copy.memory.numel() * copy.memory.element_size()
+            self._spare = copy.memory  # a copy to pages that the process has is cheaper
+
+    def _forget(self, recording: Recording) -> None:
+        known = self._sequences.pop(id(recording), None)
+        if known is not None:
+            known[1].close()
+
+    def _publish(self, copy: Copy) -> None:
+        recording = copy.recording
+        try:
+            sequence = self._sequence(copy)
+            if sequence is not None:
+                self._append(sequence, copy)
+                published = sequence.commit(recording.text.tokens[:copy.first + copy.n])
+                self._count(recording, published)
+        except kvcobra.Error as e:
+            recording.dropped = True
+            self._counters.add("publish_failures")
+            self._daemon.service.lost(e.strerror)
+        if recording.dropped or copy.first + copy.n == len(recording.text.tokens):
+            self._forget(recording)
+
+    def _sequence(self, copy: Copy) -> Optional[kvcobra.Sequence]:
+        """The sequence of the prompt, which ends where @copy begins. None: the prompt is not published."""
+        recording = copy.recording
+        if recording.dropped:
+            return None
+        known = self._sequences.get(id(recording))
+        if known is not None:
+            return known[1]
+        models = self._daemon.models()
+        if not models:
+            recording.dropped = True
+            self._counters.add("publish_failures")
+            return None
+        text = recording.text
+        sequence = self._daemon.sequence(models[0], text.salt, text.table)
+        self._sequences[id(recording)] = (recording, sequence)
+        if recording.n_published and sequence.match(text.tokens[:recording.n_published + 1]) != recording.n_published:
+            # the scheduler has leases on these pages; without them the daemon was restarted
+            recording.dropped = True
+            self._counters.add("publish_failures")
+            return None
+        return sequence
+
+    def _append(self, sequence: kvcobra.Sequence, copy: Copy) -> None:
+        tokens = copy.recording.text.tokens
+        for at in range(0, copy.n, PIECE_TOKENS):
+            end = min(at + PIECE_TOKENS, copy.n)
+            if at:
+                sequence.commit(tokens[:copy.first + at])
+            try:
+                self._append_layers(sequence, copy, at, end)
+            except kvcobra.Error as e:
+                if e.errno != errno.ENOSPC:  # the arena is full, and no layer was appended
+                    raise
+                sequence.commit(tokens[:copy.first + at])
+                self._append_layers(sequence, copy, at, end)
+
+    @staticmethod
+    def _append_layers(sequence: kvcobra.Sequence, copy: Copy, at: int, end: int) -> None:
+        for layer in range(copy.n_layers):
+            sequence.append(layer, copy.vectors[layer, 0, at:end], copy.vectors[layer, 1, at:end])
+
+    def _count(self, recording: Recording, published: int) -> None:
+        n = published - recording.n_published
+        if n > 0:
+            self._counters.add("published_tokens", n)
+            recording.n_published = published
+        if self._daemon.connected():
+            self._daemon.service.back()

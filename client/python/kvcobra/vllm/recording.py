@@ -1,0 +1,139 @@
+"""Which rows of a step belong to which prompt, and their copies: the only work of publishing inside the forward pass.
+
+A layer's keys and values arrive as rows of one tensor for all requests of a step, with the slot of the cache that each row
+goes to. A request's rows are found by the slot of its first new token. They are copied, since the tensors belong to the
+forward pass, into one buffer for all layers, which the publisher's thread encodes after the step.
+
+Positions decide what is kept. A prompt is recorded in order: rows of positions that it has are skipped, as after a preemption,
+and rows beyond the next position are ignored, as after a prefix that was computed elsewhere. So whatever vLLM computes twice,
+a text is published once and has no gap.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+from .metadata import Rows, Text
+
+
+class Recording:
+    """A prompt. @next: the position that is recorded next; the whole chunks end at len(text.tokens)."""
+
+    def __init__(self, text: Text, n_published: int) -> None:
+        self.text = text
+        self.n_published = n_published
+        self.next = n_published
+        self.dropped = False
+
+    @property
+    def complete(self) -> bool:
+        return self.next == len(self.text.tokens)
+
+
+class Copy:
+    """Rows of one step: @n positions from @first, to be taken from row @row on. @memory: numbers for @vectors, which are
+    [layers, 2, n, heads, d]."""
+
+    def __init__(self, recording: Recording, first: int, n: int, row: int, memory: torch.Tensor,
+                 shape: Tuple[int, ...]) -> None:
+        self.recording = recording
+        self.first = first
+        self.n = n
+        self.row = row
+        self.memory = memory
+        self.vectors = memory[:math.prod(shape)].view(shape)
+        self.n_layers = 0
+
+    def take(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        self.vectors[layer, 0].copy_(key[self.row:self.row + self.n], non_blocking=True)
+        self.vectors[layer, 1].copy_(value[self.row:self.row + self.n], non_blocking=True)
+        self.n_layers += 1
+
+
+def slots(blocks: Any, block_tokens: int, first: int, n: int) -> torch.Tensor:
+    """The slots of positions first .. first + n - 1 of a request with the blocks @blocks."""
+    positions = torch.arange(first, first + n)
+    return torch.tensor(blocks, dtype=torch.int64)[positions // block_tokens] * block_tokens + positions % block_tokens
+
+
+def find_row(slot_mapping: torch.Tensor, wanted: torch.Tensor) -> Optional[int]:
+    """The row from which on @slot_mapping has the slots @wanted, or None."""
+    found = (slot_mapping == wanted[0]).nonzero()
+    if found.numel() != 1:
+        return None
+    row = int(found[0, 0])
+    return row if torch.equal(slot_mapping[row:row + wanted.numel()], wanted) else None
+
+
+class Recorder:
+    """The prompts that a worker records. @reserve(n_numbers, like): memory on the host for numbers as in @like, or None."""
+
+    def __init__(self, block_tokens: int, n_layers: int, reserve: Any, counters: Any) -> None:
+        self._block_tokens = block_tokens
+        self._n_layers = n_layers
+        self._reserve = reserve
+        self._counters = counters
+        self._recordings: Dict[str, Recording] = {}
+        self._rows: List[Rows] = []
+        self._copies: Optional[List[Copy]] = None
+
+    def start(self, request_id: str, text: Text, n_published: int) -> None:
+        self._recordings[request_id] = Recording(text, n_published)
+
+    def finish(self, request_id: str) -> Optional[Recording]:
+        return self._recordings.pop(request_id, None)
+
+    def expect(self, rows: List[Rows]) -> None:
+        """The rows of the next step."""
+        self._rows = [r for r in rows if r.request_id in self._recordings]
+        self._copies = None
+
+    def ignore(self, failed_blocks: set) -> None:
+        """Ignores the rows of requests with one of @failed_blocks: this step computes them from wrong keys and values."""
+        self._rows = [r for r in self._rows if failed_blocks.isdisjoint(r.blocks)]
+
+    @property
+    def active(self) -> bool:
+        return bool(self._rows)
+
+    def take(self, layer: int, key: torch.Tensor, value: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        if self._copies is None:
+            self._copies = self._begin(key, slot_mapping)
+        for copy in self._copies:
+            copy.take(layer, key, value)
+
+    def _begin(self, key: torch.Tensor, slot_mapping: torch.Tensor) -> List[Copy]:
+        copies = []
+        host_slots = slot_mapping.cpu()
+        for rows in self._rows:
+            recording = self._recordings[rows.request_id]
+            end = min(rows.first + rows.n, len(recording.text.tokens))
+            if recording.dropped or not rows.first <= recording.next < end:
+                continue
+            row = find_row(host_slots, slots(rows.blocks, self._block_tokens, rows.first, end - rows.first))
+            if row is None:
+                recording.dropped = True
+                continue
+            n = end - recording.next
+            shape = (self._n_layers, 2, n, *key.shape[1:])
+            memory = self._reserve(math.prod(shape), key)
+            if memory is None:
+                recording.dropped = True
+                self._counters.add("prompts_queue_full")
+                continue
+            copies.append(Copy(recording, recording.next, n, row + recording.next - rows.first, memory, shape))
+        return copies
+
+    def end(self) -> List[Copy]:
+        """The step is over. Returns its copies; those of a step that did not run every layer have none."""
+        copies, self._copies, self._rows = self._copies or [], None, []
+        for copy in copies:
+            if copy.n_layers == self._n_layers:
+                copy.recording.next = copy.first + copy.n
+            else:
+                copy.recording.dropped = True
+        for request_id in [i for i, r in self._recordings.items() if r.complete or r.dropped]:
+            del self._recordings[request_id]
+        return copies

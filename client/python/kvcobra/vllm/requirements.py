@@ -1,0 +1,75 @@
+"""What the connector needs of an engine's configuration. An engine that lacks it does not start, with the reason."""
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional
+
+CACHE_DTYPES = ("auto", "bfloat16", "float16")
+
+
+def _policy(config: Any) -> Iterator[str]:
+    policy = config.kv_transfer_config.kv_load_failure_policy
+    if policy != "recompute":
+        yield (f"kv_load_failure_policy is {policy!r}: a request whose pages cannot be read would fail. Set "
+               "\"kv_load_failure_policy\": \"recompute\" in --kv-transfer-config")
+
+
+def _parallel(config: Any) -> Iterator[str]:
+    parallel = config.parallel_config
+    for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size"):
+        if getattr(parallel, name, 1) > 1:
+            yield f"{name} is {getattr(parallel, name)}: only tensor parallelism is supported"
+
+
+def _model(config: Any) -> Iterator[str]:
+    model = config.model_config
+    if model.is_encoder_decoder:
+        yield "the model has an encoder and a decoder"
+    if model.use_mla:
+        yield "the model uses multi-head latent attention (MLA), which has no keys and values per head"
+    if model.is_hybrid or model.is_attention_free:
+        yield "the model has layers without attention"
+    if model.uses_mrope:
+        yield "the model uses M-RoPE: the position of a token is not its index"
+    if model.quantization == "gguf":
+        yield "the model is a GGUF file, whose keys vLLM rotates in other pairs: use the model's safetensors folder"
+    speculative = config.speculative_config
+    if speculative is not None and speculative.method not in ("ngram", "suffix"):
+        yield f"speculative decoding by {speculative.method!r} has layers of its own"
+
+
+def _cache(config: Any, kv_cache_config: Any) -> Iterator[str]:
+    dtype = str(config.cache_config.cache_dtype)
+    if dtype not in CACHE_DTYPES:
+        yield f"kv_cache_dtype is {dtype!r}: keys and values would be quantised twice. Supported are {', '.join(CACHE_DTYPES)}"
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        yield f"the model's KV cache has {len(groups)} groups of layers: all layers must have full attention"
+        return
+    spec = groups[0].kv_cache_spec
+    if type(spec).__name__ != "FullAttentionSpec":
+        yield f"the model's KV cache is of kind {type(spec).__name__}: all layers must have full attention"
+        return
+    if spec.sliding_window is not None or spec.attention_chunk_size is not None:
+        yield "the model has layers with a sliding window, or with attention in chunks"
+    if spec.non_causal:
+        yield "the model attends to later tokens"
+    if spec.head_size_v != spec.head_size:
+        yield f"the model's keys have {spec.head_size} numbers, its values {spec.head_size_v}"
+    n_layers = config.model_config.hf_text_config.num_hidden_layers
+    if len(groups[0].layer_names) != n_layers:
+        yield f"{len(groups[0].layer_names)} of {n_layers} layers have a KV cache: layers that share one are not supported"
+
+
+def _quantised_at_load(config: Any, model_id: Optional[str]) -> Iterator[str]:
+    model = config.model_config
+    if model.quantization and model_id is None and getattr(model.hf_config, "quantization_config", None) is None:
+        yield (f"vLLM quantises the weights ({model.quantization}) that the digest of the model's folder is of: name the model "
+               "that this makes by model_id in kv_connector_extra_config")
+
+
+def check(config: Any, kv_cache_config: Any, model_id: Optional[str]) -> None:
+    """Raises ValueError with every reason why KvCobraConnector cannot serve the engine of VllmConfig @config."""
+    reasons = [*_policy(config), *_parallel(config), *_model(config), *_cache(config, kv_cache_config),
+               *_quantised_at_load(config, model_id)]
+    if reasons:
+        raise ValueError("KvCobraConnector: " + "; ".join(reasons))

@@ -1,0 +1,126 @@
+"""The connector in the scheduler's process: what is promised to vLLM, and what the workers load and record."""
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .counters import Counters
+from .daemon import Daemon
+from .metadata import Load, Rows, Start, Step, Text
+from .promises import CHUNK, Promises
+
+
+class Prompt:
+    """A request that the scheduler asked about. @text: whole chunks of its prompt."""
+
+    def __init__(self, text: Text, n_found: int) -> None:
+        self.text = text
+        self.n_found = n_found
+        self.started = False
+
+
+class Scheduler:
+    """@salt: the salt of a request, or None if it may be neither matched nor published."""
+
+    def __init__(self, daemon: Daemon, salt: Callable[[Any], Optional[bytes]], block_tokens: int, waiting_leases: int,
+                 takes: bool, publishes: bool, async_load: bool, counters: Counters) -> None:
+        self._daemon = daemon
+        self._salt = salt
+        self._block_tokens = block_tokens
+        self._takes = takes
+        self._publishes = publishes
+        self._async_load = async_load
+        self._counters = counters
+        self._promises = Promises(daemon, waiting_leases)
+        self._salts: Dict[str, Optional[bytes]] = {}
+        self._recorded: Dict[str, Prompt] = {}
+        self._loads: List[Load] = []
+        self._finished: List[str] = []
+
+    # ---- asks ----
+
+    def ask(self, request: Any, n_computed: int) -> Tuple[int, bool]:
+        """How many tokens after the first @n_computed the request can load, and whether between steps."""
+        request_id = request.request_id
+        if request_id not in self._salts:
+            self._salts[request_id] = salt = self._salt(request)
+            if salt is None:
+                self._counters.add("requests_unknown_keys")
+        salt = self._salts[request_id]
+        if salt is None:
+            return 0, False
+        promise = self._promises.get(request_id)
+        if promise is None:
+            promise = self._promises.ask(request_id, list(request.all_token_ids), salt)
+            if promise is None:
+                return 0, False
+            self._note_prompt(request, promise.text, promise.n_found)
+        if not self._takes:
+            return 0, False
+        # a request that was preempted may have fewer tokens to compute than were promised first
+        n = min(promise.n_found, request.num_tokens - 1) // self._block_tokens * self._block_tokens
+        if n <= n_computed:
+            return 0, False
+        return n - n_computed, self._async_load
+
+    def _note_prompt(self, request: Any, text: Text, n_found: int) -> None:
+        n_whole = request.num_prompt_tokens // CHUNK * CHUNK
+        if not self._publishes or request.request_id in self._recorded or n_found >= n_whole:
+            return
+        self._recorded[request.request_id] = Prompt(Text(text.tokens[:n_whole], text.salt, text.table), n_found)
+
+    def allocated(self, request: Any, blocks: List[int], n_external: int) -> None:
+        """The request has blocks for the @n_external tokens that it was promised. 0: nothing is loaded."""
+        request_id = request.request_id
+        promise = self._promises.get(request_id)
+        self._promises.scheduled(request_id)
+        if n_external == 0 or promise is None:
+            return
+        n = min(promise.n_found, request.num_tokens - 1) // self._block_tokens * self._block_tokens
+        self._loads.append(Load(request_id, promise.text, n - n_external, n, tuple(blocks[:-(-n // self._block_tokens)])))
+
+    # ---- steps ----
+
+    def step(self, output: Any) -> Step:
+        """The metadata of a step. @output: vLLM's SchedulerOutput."""
+        step = Step(loads=self._loads, finished=self._finished, n_tokens=output.total_num_scheduled_tokens)
+        self._loads, self._finished = [], []
+        if self._recorded:
+            for request in output.scheduled_new_reqs:
+                self._record(step, output, request.req_id, request.num_computed_tokens)
+            cached = output.scheduled_cached_reqs
+            for request_id, n_computed in zip(cached.req_ids, cached.num_computed_tokens):
+                self._record(step, output, request_id, n_computed)
+        return step
+
+    def _record(self, step: Step, output: Any, request_id: str, n_computed: int) -> None:
+        prompt = self._recorded.get(request_id)
+        if prompt is None:
+            return
+        n = min(output.num_scheduled_tokens[request_id], len(prompt.text.tokens) - n_computed)
+        if n <= 0:
+            return
+        if not prompt.started:
+            # Rows of vLLM's own prefix hit are not seen again. Where the pool has their chunks, the text continues there.
+            if n_computed > prompt.n_found:
+                del self._recorded[request_id]
+                self._counters.add("requests_not_continued")
+                return
+            prompt.started = True
+            step.starts.append(Start(request_id, prompt.text, prompt.n_found))
+        blocks = output.kv_connector_block_state.get_block_ids(request_id)[0]
+        n_blocks = -(-(n_computed + n) // self._block_tokens)
+        step.rows.append(Rows(request_id, n_computed, n, tuple(blocks[:n_blocks])))
+
+    def finished(self, request_id: str) -> None:
+        self._promises.drop(request_id)
+        self._salts.pop(request_id, None)
+        prompt = self._recorded.pop(request_id, None)
+        if prompt is not None and prompt.started:
+            self._finished.append(request_id)
+
+    def has_news(self) -> bool:
+        return bool(self._finished)
+
+    def close(self) -> None:
+        self._promises.clear()
+        self._daemon.close()

@@ -1,0 +1,136 @@
+"""The connector in a worker's process: loads before or between steps, and the recording of prompts during steps."""
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional, Set, Tuple
+
+import torch
+from vllm.model_executor.models.utils import extract_layer_index
+
+from .counters import Counters
+from .daemon import Daemon
+from .loader import Loader, LoadThread
+from .metadata import Step
+from .publisher import Publisher
+from .recording import Recorder
+
+IDLE_WAIT_SECONDS = 0.005  # of a step without tokens while a load runs: else vLLM repeats empty steps at full speed
+
+
+class Worker:
+    """@daemon(name, threads): a new Daemon. @publishes: this rank owns its shard, and the engine publishes."""
+
+    def __init__(self, daemon: Callable[[str, int], Daemon], n_layers: int, block_tokens: int, threads: int, async_load: bool,
+                 publishes: bool, queue_bytes: int, counters: Counters) -> None:
+        self._new_daemon = daemon
+        self._n_layers = n_layers
+        self._block_tokens = block_tokens
+        self._threads = threads
+        self._async_load = async_load
+        self._counters = counters
+        self._layers: Dict[int, Any] = {}
+        self._stores: Dict[int, Callable[..., None]] = {}
+        self._loader: Optional[Loader] = None
+        self._load_thread: Optional[LoadThread] = None
+        self._step = Step()
+        self._failed: Set[int] = set()
+        self._publisher = Publisher(daemon("publish", 1), queue_bytes, counters) if publishes else None
+        self._recorder = Recorder(block_tokens, n_layers, self._reserve, counters)
+
+    # ---- layers ----
+
+    def register(self, layers: Dict[str, Any]) -> None:
+        """Wraps the method of each attention layer that stores keys and values. @layers: by vLLM's names."""
+        by_index = {extract_layer_index(name): layer for name, layer in layers.items()}
+        if sorted(by_index) != list(range(self._n_layers)) or len(layers) != self._n_layers:
+            raise ValueError(f"KvCobraConnector: the engine has attention layers {sorted(by_index)}; expected 0 to "
+                             f"{self._n_layers - 1}, each once")
+        for index, layer in by_index.items():
+            if not hasattr(layer.impl, "do_kv_cache_update"):
+                raise ValueError(f"KvCobraConnector: the attention backend {type(layer.impl).__name__} has no method that only "
+                                 "stores keys and values: choose another one with --attention-backend")
+        for index, layer in by_index.items():
+            self._layers[index] = layer
+            self._stores[index] = layer.impl.do_kv_cache_update
+            if self._publisher is not None:
+                layer.impl.do_kv_cache_update = self._wrapped(index, self._stores[index])
+        cache = by_index[0].kv_cache
+        dtype = by_index[0].kv_cache_torch_dtype
+        self._loader = Loader(self._new_daemon("load", self._threads), self._store, self._n_layers, self._block_tokens, dtype,
+                              cache.device, self._counters)
+        if self._async_load:
+            self._load_thread = LoadThread(self._loader)
+
+    def _wrapped(self, index: int, store: Callable[..., None]) -> Callable[..., None]:
+        recorder = self._recorder
+
+        def do_kv_cache_update(layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
+                               slot_mapping: torch.Tensor) -> None:
+            store(layer, key, value, kv_cache, slot_mapping)
+            if recorder.active:
+                recorder.take(index, key, value, slot_mapping)
+
+        return do_kv_cache_update
+
+    def _store(self, index: int, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
+        layer = self._layers[index]
+        self._stores[index](layer, key, value, layer.kv_cache, slots)
+
+    def _reserve(self, n_numbers: int, like: torch.Tensor) -> Optional[torch.Tensor]:
+        assert self._publisher is not None
+        return self._publisher.reserve(n_numbers, like)
+
+    # ---- steps ----
+
+    def bind(self, step: Step) -> None:
+        """A step begins. vLLM calls load() before its forward pass only if the step needs what is loaded."""
+        self._step = step
+        if self._publisher is None:
+            return
+        for request_id in step.finished:
+            recording = self._recorder.finish(request_id)
+            if recording is not None:
+                self._publisher.end(recording)
+        for start in step.starts:
+            self._recorder.start(start.request_id, start.text, start.n_published)
+        self._recorder.expect(step.rows)
+
+    def load(self) -> None:
+        loads, self._step.loads = self._step.loads, []
+        if not loads:
+            return
+        if self._load_thread is not None:
+            self._load_thread.put(loads)
+            return
+        assert self._loader is not None
+        for load in loads:
+            self._failed |= self._loader.load(load)
+        if self._failed:
+            self._recorder.ignore(self._failed)
+
+    def end_step(self) -> None:
+        if self._publisher is None:
+            return
+        copies = self._recorder.end()
+        if copies:
+            self._publisher.put(copies, self._n_layers)
+
+    def finished_loads(self) -> Set[str]:
+        """The requests whose loads between steps have ended. Their failed blocks are returned by failed_blocks()."""
+        if self._load_thread is None:
+            return set()
+        finished, failed = self._load_thread.finished(0.0 if self._step.n_tokens else IDLE_WAIT_SECONDS)
+        self._failed |= failed
+        return finished
+
+    def failed_blocks(self) -> Set[int]:
+        failed, self._failed = self._failed, set()
+        return failed
+
+    def close(self) -> None:
+        if self._load_thread is not None:
+            self._load_thread.close()
+        elif self._loader is not None:
+            self._loader.close()
+        if self._publisher is not None:
+            self._publisher.close()
+        self._load_thread, self._loader, self._publisher = None, None, None

@@ -1,0 +1,42 @@
+/* See seq_options.h. */
+#include "client/sequence/seq_options.h"
+
+#include <errno.h>
+
+#include "client/connection/client.h"
+#include "base/options.h"
+
+static int seq_options_check(const struct kvc_client *c, const kvc_seq_options *o, struct errmsg *e)
+{
+    if (o->salt_bytes > 0 && !o->salt)
+        return fail(e, -EINVAL, "the salt is NULL, but has %zu bytes", o->salt_bytes);
+    if (o->salt_bytes > KVC_SALT_BYTES_MAX)
+        return fail(e, -EINVAL, "the salt has %zu bytes, at most %d are allowed: hash it", o->salt_bytes,
+                    KVC_SALT_BYTES_MAX);
+    if (o->keys > KVC_KEYS_AFTER_ROPE || o->pairs > KVC_PAIRS_INTERLEAVED)
+        return fail(e, -EINVAL, "kvc_seq_options: keys is %u and pairs %u, each must be 0 or 1", o->keys,
+                    o->pairs);
+    if (o->flags & ~(KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE) || o->unused)
+        return fail(e, -EINVAL, "kvc_seq_options: unknown flags in 0x%x", o->flags);
+    if (c->gpu && (o->keys || o->pairs || o->flags))
+        return fail(e, -EOPNOTSUPP,
+                    "keys after RoPE, interleaved pairs and flags of kvc_seq_options need a "
+                    "client on the CPU; this client is on a GPU");
+
+    return 0;
+}
+
+int seq_options_read(struct kvc_client *c, const kvc_seq_options *o, kvc_seq_options *ret)
+{
+    int r;
+
+    *ret = (kvc_seq_options){.struct_bytes = sizeof(*ret)};
+    if (!o)
+        return 0;
+
+    r = options_read(ret, sizeof(*ret), o, sizeof(*ret), "kvc_seq_options", &c->error);
+    if (r < 0)
+        return r;
+
+    return seq_options_check(c, ret, &c->error);
+}
