@@ -1,8 +1,8 @@
 """llama.cpp processes share prompts through kvcobrad: the example llama_share with real models and a real daemon.
 
-A divergence is the Kullback-Leibler divergence of the next token's probabilities, from those that llama.cpp computes alone. With
-3 bits per number it was 0.003 to 0.011 nats here. A wrong order of pairs, a wrong rotation or values read untransposed gave
-more than 1; the limit lies between.
+A divergence is the mean Kullback-Leibler divergence of the probabilities after the 16 tokens behind the last whole chunk, from
+those that llama.cpp computes alone. Measured: 0.09 to 0.40 nats with SmolLM2 and 3 bits per number, 0.0002 to 0.022 with random
+models and 6 bits. With the other order of pairs it was 3.5 to 4.4, and 0.37 to 0.54. Each limit lies between.
 """
 import os
 import re
@@ -15,11 +15,12 @@ from engines import Daemon
 
 TOKENS = 400
 WHOLE_CHUNKS = 384
-DIVERGENCE_MAX = 0.1
 
 
 class Sharing(unittest.TestCase):
     """One daemon with the table of one model for all cases; each case has a text of its own."""
+
+    divergence_max = 1.0
 
     @classmethod
     def setUpClass(cls):
@@ -63,7 +64,7 @@ class Sharing(unittest.TestCase):
         got = self.share(text, "--compare", *options)
         self.assertEqual((got["found"], got["evaluated"]), (WHOLE_CHUNKS, TOKENS - WHOLE_CHUNKS))
         self.assertEqual(got["published"], WHOLE_CHUNKS)
-        self.assertLess(got["divergence"], DIVERGENCE_MAX)
+        self.assertLess(got["divergence"], self.divergence_max)
         return got
 
 
@@ -102,6 +103,7 @@ class Architecture(Sharing):
     """A small random model, made, calibrated and solved here."""
 
     name = "llama"
+    divergence_max = 0.1
 
     @classmethod
     def model(cls):
@@ -110,7 +112,7 @@ class Architecture(Sharing):
         kvcobra, text = engines.need("KVC_KVCOBRA"), engines.source("LICENSE")
         subprocess.run([kvcobra, "calibrate", gguf, "--text", text, "--tokens", "4096", "--window", "512", "-o", stats, "--quiet"],
                        check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([kvcobra, "solve", stats, "--bpd", "4", "-o", table], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([kvcobra, "solve", stats, "--bpd", "6", "-o", table], check=True, stdout=subprocess.DEVNULL)
         return gguf, table
 
 
@@ -127,7 +129,3 @@ class Qwen2(Architecture):
 
 class Qwen3(Qwen2):
     name = "qwen3"
-
-
-if __name__ == "__main__":
-    engines.main()
