@@ -87,6 +87,8 @@ typedef struct kvc_stats_estimate {
     uint64_t stats_bytes;     /* statistics in memory, and nearly their file */
     uint64_t gradients_bytes; /* what gradients add to stats_bytes */
     uint64_t window_bytes;    /* scratch memory while a window is added */
+    uint32_t n_samples;       /* of the options, or their default */
+    uint32_t unused;          /* 0 */
 } kvc_stats_estimate;
 
 /* Estimates the memory that statistics need, for windows of @window tokens.
@@ -161,8 +163,8 @@ typedef struct kvc_stats_layer {
  * freed. To lose less, add windows to several statistics and merge them.
  *
  * Return: 0, or
- *   -EINVAL  NaN or infinity (the sentence names layer and head), layers out of order, a token that was added
- *            before, no W_O, or an argument is not valid
+ *   -EINVAL  NaN or infinity (the sentence names layer and head), layers out of order, a sampled token that
+ *            was added before, no W_O, or an argument is not valid
  *   -ENOMEM  out of memory
  */
 KVC_EXPORT int kvc_stats_add_layer(kvc_stats *s, const kvc_stats_layer *x);
@@ -217,7 +219,7 @@ KVC_EXPORT int kvc_stats_add_source(kvc_stats *s, const kvc_stats_source *x);
  *
  * Merging in another order may change the last bits. On failure @s is unchanged.
  *
- * Return: 0; -EINVAL: another model, geometry or options, or the same token in both, named; -ENOMEM.
+ * Return: 0; -EINVAL: another model, geometry or options, or the same sampled token in both, named; -ENOMEM.
  */
 KVC_EXPORT int kvc_stats_merge(kvc_stats *s, const kvc_stats *other);
 

@@ -219,15 +219,16 @@ kvc_client *kvc_client_free(kvc_client *c)
         /* In a child process the mappings do not exist and the connection is the parent's. Only the
          * descriptor is closed: while the child has it, the daemon does not see the parent close the socket.
          */
-        connection_close(&c->connection);
+        connection_leave(&c->connection);
         return NULL;
     }
 
+    while (c->fetches)
+        (void) kvc_fetch_free(c->fetches);
     client_free_models(c);
     /* Work of a GPU ends before the memory that it reads is unmapped. If it cannot be waited for, BYE is not
      * sent: the daemon then keeps the client's slots until this process has ended. */
     is_idle = c->ops->quiesce(c);
-    client_leases_deinit(&c->leases);
     extents_deinit(&c->extents);
     session_deinit(&c->session);
     workers_deinit(&c->workers);
@@ -236,6 +237,8 @@ kvc_client *kvc_client_free(kvc_client *c)
     if (is_idle)
         connection_bye(&c->connection); /* no memory of the daemon is mapped: it need not wait for our exit */
     connection_deinit(&c->connection);
+    client_leases_deinit(
+        &c->leases); /* replies to fetches that were cancelled are recorded there until now */
     (void) munmap((void *) c->alive, (size_t) sysconf(_SC_PAGESIZE));
     free(c);
     return NULL;

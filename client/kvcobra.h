@@ -146,7 +146,7 @@ KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
  */
 KVC_EXPORT int kvc_client_set_threads(kvc_client *c, unsigned n);
 
-/* Frees the client, with its models and sequences that still exist. @c may be NULL. Return: NULL. */
+/* Frees the client, with its models, sequences and fetches that still exist. @c may be NULL. Return: NULL. */
 KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 
 /* ---- model ---- */
@@ -308,8 +308,18 @@ typedef struct kvc_seq_options {
  * then attend reads it exactly. Without this flag the newest 64 tokens stay private.
  *
  * KVC_SEQ_REPEATABLE: a query reads the sinks and its own chunk exactly, and all earlier chunks from codes,
- * also within one append. So a cold run and a run that starts from a match compute the same attention, within
- * rounding. Without this flag the queries of an append read all its keys exactly.
+ * also within one append. Attention of a query then has the same bits however the text was appended, on any
+ * number of threads, and if its beginning was matched. Attend before the next append or commit: later the
+ * query's own chunk may be in codes only (-EINVAL). Such sequences match only chunks of such sequences.
+ *
+ * What differs between a cold run, which computes the whole prompt, and a hit, which matched its beginning:
+ *
+ *   an engine's own attention  the cold run reads exact keys and values, the hit reads decoded ones: the
+ *                              answers differ by the error of the codes
+ *   kvc_seq_attend()           the same: queries of an append read all its keys exactly
+ *   with KVC_SEQ_REPEATABLE    only what the caller computes differently. If its matrix products depend on
+ *                              how many tokens it computes at once, they differ by rounding, which can flip
+ *                              codes of later chunks. If it computes chunk by chunk, nothing differs
  *
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid
@@ -325,7 +335,7 @@ KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
 
 /**
  * kvc_model_peek() - estimate how many leading tokens are published
- * @o:     salt and table_digest of the sequence that would match; NULL = all members 0. Without a
+ * @o:     salt, table_digest and flags of the sequence that would match; NULL = all members 0. Without a
  *         table_digest chunks of the active table are looked up, also where a new sequence would get a canary
  * @ret_n: tokens of the leading chunks that the index has: a multiple of 64, at most @n_tokens
  *
@@ -359,25 +369,33 @@ typedef struct kvc_fetch kvc_fetch;
 
 /**
  * kvc_fetch_start() - start a match without waiting for it
- * @s:       as for kvc_seq_match(); until kvc_fetch_free() only kvc_seq_free() may be called with it
- * @tokens:  [n_tokens] copied
+ * @s:       as for kvc_seq_match(); until kvc_fetch_free() other calls than kvc_seq_free() return -EBUSY
+ * @tokens:  [n_tokens] borrowed during the call
  * @n_leave: tokens at the end that stay for the caller to compute; kvc_seq_match() leaves 1, and 0 is allowed
  *
- * Return: 0; -EINVAL, -ENOMEM and others as kvc_seq_match(); -EBUSY: a fetch of the sequence is running.
+ * The client stays usable for other sequences, and may run any number of fetches. The call never connects
+ * again: without a connection the fetch finds nothing. It waits for one exchange with the daemon after that
+ * has built a larger index, and kvc_fetch_result() does where pages lie in memory that this client has not
+ * mapped yet (64 MiB each by default).
+ *
+ * Return: 0; -EBUSY: the sequence has a fetch that was not freed; -EINVAL, -EMFILE, -ENOMEM, -ESTALE: see
+ * kvc_seq_match(), nothing was started.
  */
 KVC_EXPORT int kvc_fetch_start(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t n_leave,
                                kvc_fetch **ret_fetch);
 
-/* A descriptor for poll(): readable when kvc_fetch_result() should be called. Valid until kvc_fetch_free();
- * do not read, write or close it. */
+/* A descriptor for poll(): readable when kvc_fetch_result() should be called, and from the end of the fetch
+ * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: at least 0; -EINVAL: @f is NULL. */
 KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
-/* The result, without waiting. Further calls return the same.
- * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; errors of kvc_seq_match(). */
+/* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection
+ * is lost before the end, or a reply does not come within 12 s, nothing is found.
+ * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; -ECANCELED: the sequence was freed;
+ * errors of kvc_seq_match(). */
 KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
 
-/* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before.
- * @f may be NULL. Return: NULL. */
+/* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before. What
+ * the daemon still grants is given back by a later call. @f may be NULL. Return: NULL. */
 KVC_EXPORT kvc_fetch *kvc_fetch_free(kvc_fetch *f);
 
 /**

@@ -40,9 +40,10 @@ struct attend_args {
     void *scratch;   /* attend_scratch_bytes(), aligned to 64 */
     size_t window;   /* query m sees only n > m - window, sinks included; 0 = all */
     bool exact_rope; /* rotate every key in every plane: slow planes are not folded (attend_decode.c) */
-    /* Calls of few rows use the loops for many rows, in binary32, not those in whole numbers (decode.h): then
-     * a query's result depends on its row's companions by rounding only. */
-    bool binary32;
+    /* The bits of a query's result depend on the query and the keys that it sees alone, not on the other
+     * queries of the call: the phase of each row is computed from its position, and few rows take the loops
+     * for many, not those in whole numbers (gpu/cpu/decode.h). */
+    bool repeatable;
 };
 
 /* Scratch for calls with up to @n_q queries over pages of layout @l. */

@@ -7,6 +7,7 @@
 #include "proto/page.h"
 
 #define CHUNK_KEY_FORMAT 1
+#define CHUNK_KEY_REPEATABLE 1
 
 static void key_add_u32(crypto_generichash_state *st, uint32_t v)
 {
@@ -42,5 +43,7 @@ void chunk_key_derive(const uint8_t index_key[static INDEX_KEY_BYTES], const str
     key_add_u32(&st, 64 * 4);
     for (unsigned i = 0; i < 64; i++)
         key_add_u32(&st, tokens[i]);
+    if (id->repeatable)
+        key_add_u32(&st, CHUNK_KEY_REPEATABLE);
     (void) crypto_generichash_final(&st, ret_key->bytes, CHUNK_KEY_BYTES);
 }

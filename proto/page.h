@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +52,7 @@ struct chunk_identity {          /* input of a chunk key besides parent and toke
     uint32_t first_head, n_heads;
     const void *salt;
     size_t salt_bytes; /* <= CHUNK_SALT_BYTES_MAX */
+    bool repeatable;   /* K and V follow from attention that reads earlier chunks from codes: other vectors */
 };
 
 #define CHUNK_SALT_BYTES_MAX 1024

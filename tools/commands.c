@@ -9,9 +9,9 @@
 
 /* In the order of a first use. */
 static const struct command *const commands[] = {
-    &cmd_inspect,  &cmd_calibrate, &cmd_merge, &cmd_solve,       &cmd_eval,   &cmd_compare,
-    &cmd_generate, &cmd_table,     &cmd_model, &cmd_recalibrate, &cmd_status, &cmd_top,
-    &cmd_evict,    &cmd_quota,     &cmd_drain, &cmd_bench,       &cmd_demo,   NULL,
+    &cmd_inspect, &cmd_calibrate, &cmd_merge,    &cmd_solve,       &cmd_eval,   &cmd_compare, &cmd_generate,
+    &cmd_table,   &cmd_model,     &cmd_model_id, &cmd_recalibrate, &cmd_status, &cmd_top,     &cmd_evict,
+    &cmd_quota,   &cmd_drain,     &cmd_bench,    &cmd_demo,        NULL,
 };
 
 static void commands_print_help(void)

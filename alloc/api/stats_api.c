@@ -101,6 +101,7 @@ int kvc_stats_get_estimate(kvc_alloc *a, const kvc_stats_options *o, size_t wind
     estimate.stats_bytes = stats_bytes(&options);
     estimate.gradients_bytes = stats_fisher_bytes(&options);
     estimate.window_bytes = stats_window_bytes(&options, window);
+    estimate.n_samples = options.n_samples;
     return options_write(ret_estimate, &estimate, sizeof(estimate), sizeof(estimate), "kvc_stats_estimate",
                          &a->error);
 }
@@ -169,8 +170,8 @@ static int stats_api_parse(const void *bytes, size_t n, const kvc_stats *metric_
     if (!moments_recognise(bytes, n)) {
         if (metric_from)
             return fail(e, -EINVAL,
-                        "this file holds statistics with their own metrics: metric_from is for "
-                        "moments");
+                        "this file holds statistics, which have metrics of their own: those of another "
+                        "file are for moments");
         return stats_parse(bytes, n, ret, e);
     }
 

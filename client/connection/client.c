@@ -37,6 +37,8 @@ int client_enter(struct kvc_client *c)
 
 void client_flush(struct kvc_client *c)
 {
+    if (c->connection.posts)
+        connection_collect(&c->connection);
     if (c->ops->prepare_flush(c))
         client_leases_flush(&c->leases, &c->connection);
 }

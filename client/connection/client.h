@@ -33,6 +33,7 @@ struct kvc_client {
     struct extent_cache extents;
     struct client_leases leases;
     struct workers workers;
+    struct kvc_fetch *fetches;      /* all that exist (client/sequence/seq_fetch.c) */
     struct kvc_model *models;       /* all that exist, also those that only sequences still reference */
     struct page *free_pages;        /* unused page handles */
     struct backoff extent_creation; /* of waits for extents that the daemon creates (publish_gpu.c) */
@@ -58,6 +59,8 @@ int client_enter_connected(struct kvc_client *c);
 
 /**
  * client_flush() - write page addresses to the GPU, send releases to the daemon
+ *
+ * Collects replies of posts first: a lease of a cancelled fetch is given back.
  *
  * Last statement of every call that moves or drops pages.
  *

@@ -26,6 +26,14 @@ void client_lease_drop(struct client_lease *l, uint32_t i, int was_live)
         l->n_live--;
 }
 
+void client_lease_refuse(struct client_lease *l, uint64_t id, size_t n_items)
+{
+    l->is_awaited = false;
+    l->id = id;
+    for (uint32_t i = 0; i < n_items && i < WIRE_ITEMS_MAX; i++)
+        client_lease_drop(l, i, 0);
+}
+
 /* Return: whether the daemon has received it; its errno does not matter. */
 static bool client_leases_send_release(struct client_lease *l, struct connection *c)
 {

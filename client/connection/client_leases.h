@@ -42,6 +42,9 @@ static inline void client_lease_hold(struct client_lease *l)
 /* Marks item @i of the lease as released; @was_live: client_lease_hold() counted it. */
 void client_lease_drop(struct client_lease *l, uint32_t i, int was_live);
 
+/* Ends the wait for the reply of an empty lease: @id and @n_items of it, which are all released; 0: none. */
+void client_lease_refuse(struct client_lease *l, uint64_t id, size_t n_items);
+
 /* Whether a RELEASE has to be sent. */
 bool client_leases_have_released(const struct client_leases *list);
 

@@ -1,4 +1,4 @@
-/* Connecting, greeting, requests; see connection.h. */
+/* Connecting and greeting; see connection.h. Requests and replies are in exchange.c. */
 #include "client/connection/connection.h"
 
 #include <assert.h>
@@ -21,7 +21,6 @@ enum {
     REPLY_GRACE_MS = 2000,
     CHECK_EVERY_MS = 1000,
     SHORT_LIFE_MS = 1000, /* a reconnection that lasted for less counts as a failed attempt */
-    ERRNO_MAX = 4095,
 };
 
 static const char default_path[] = "/run/kvcobra/kvcobra.sock";
@@ -44,6 +43,12 @@ void connection_deinit(struct connection *c)
     connection_init(c);
 }
 
+void connection_leave(struct connection *c)
+{
+    closep(&c->fd);
+    c->fd = -1;
+}
+
 void connection_close(struct connection *c)
 {
     int64_t now = clock_ms();
@@ -53,6 +58,7 @@ void connection_close(struct connection *c)
 
     (void) close(c->fd);
     c->fd = -1;
+    connection_end_posts(c);
     if (!c->in_use)
         return; /* connection_reopen() counts the failure of a greeting */
 
@@ -62,162 +68,6 @@ void connection_close(struct connection *c)
         backoff_failed(&c->backoff, now);
     else
         c->backoff.n_failed = 0;
-}
-
-/* ---- one request ---- */
-
-static int connection_wait_for(int fd, short events, int64_t deadline_ms)
-{
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = events};
-        int64_t left = deadline_ms - clock_ms();
-        int r = poll(&p, 1, left > 0 ? (int) left : 0);
-
-        if (r > 0)
-            return 0;
-        if (r == 0)
-            return -ETIMEDOUT;
-        if (errno != EINTR)
-            return -errno;
-    }
-}
-
-static int connection_send_packet(struct connection *c, size_t bytes, const int *fds, size_t n_fds,
-                                  int64_t deadline_ms)
-{
-    for (;;) {
-        int r = wire_send(c->fd, c->packet, bytes, fds, n_fds);
-
-        if (r != -EAGAIN)
-            return r;
-        r = connection_wait_for(c->fd, POLLOUT, deadline_ms);
-        if (r < 0)
-            return r;
-    }
-}
-
-static int connection_receive_reply(struct connection *c, int64_t deadline_ms, struct reply *ret)
-{
-    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
-    int r;
-
-    do {
-        r = connection_wait_for(c->fd, POLLIN, deadline_ms);
-        if (r < 0)
-            return r;
-
-        r = wire_receive(c->fd, c->packet, &reply.packet);
-    } while (r == -EAGAIN);
-    if (r < 0)
-        return r;
-
-    r = wire_reply_unpack(c->packet, reply.packet.bytes, &reply.message);
-    if (r < 0)
-        return r == -ENOMEM ? r : -EPROTO;
-
-    *ret = reply;
-    reply = (struct reply){.message = NULL};
-    return 0;
-}
-
-/* Closes the connection after error @err of a request. Return: the error code and sentence for the caller. */
-static int connection_fail(struct connection *c, int err, struct errmsg *e)
-{
-    connection_close(c);
-    switch (err) {
-    case -EPIPE:
-    case -ECONNRESET:
-        return fail(e, -ENOTCONN, "kvcobrad at %s closed the connection; what sequences hold is now private",
-                    c->path);
-    case -ETIMEDOUT:
-        return fail(e, -ENOTCONN, "kvcobrad at %s did not reply within %u s; the connection is closed",
-                    c->path, (c->request_ms + c->grace_ms + 999) / 1000);
-    case -EPROTO:
-    case -EBADMSG:
-    case -E2BIG:
-        return fail(e, -EPROTO, "the reply from %s is not kvcobrad's protocol; the connection is closed",
-                    c->path);
-    default:
-        return fail(e, -ENOTCONN, "connection to kvcobrad at %s failed: %s", c->path, strerror(-err));
-    }
-}
-
-/* Whether the reply belongs to the request and has a valid form; it may have an errno. */
-static bool connection_reply_is_valid(const struct connection *c, const Kvcobra__Request *request,
-                                      const Kvcobra__Reply *m, Kvcobra__Reply__BodyCase body)
-{
-    if (m->id != request->id || m->err > 0 || m->err < -ERRNO_MAX || !bytes_are(m->boot_id, BOOT_ID_BYTES))
-        return false;
-    if (c->next_id > 1 && memcmp(m->boot_id.data, c->boot_id, BOOT_ID_BYTES) != 0)
-        return false; /* another daemon behind the same socket */
-    return m->err < 0 || body == KVCOBRA__REPLY__BODY__NOT_SET || m->body_case == body;
-}
-
-int connection_request(struct connection *c, Kvcobra__Request *request, const int *fds, size_t n_fds,
-                       Kvcobra__Reply__BodyCase body, struct reply *ret, struct errmsg *e)
-{
-    int64_t deadline_ms = clock_ms() + c->request_ms + c->grace_ms;
-    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
-    ssize_t bytes;
-    int r;
-
-    if (!connection_is_open(c))
-        return fail(e, -ENOTCONN,
-                    c->greeted ? "the connection to kvcobrad is lost" : "not connected to kvcobrad");
-
-    request->id = c->next_id;
-    request->timeout_ms = c->request_ms;
-    bytes = wire_request_pack(request, c->packet);
-    if (bytes < 0)
-        return fail(e, (int) bytes, "the request is too long for one packet");
-
-    r = connection_send_packet(c, (size_t) bytes, fds, n_fds, deadline_ms);
-    if (r == 0)
-        r = connection_receive_reply(c, deadline_ms, &reply);
-    if (r < 0)
-        return connection_fail(c, r, e);
-
-    if (!connection_reply_is_valid(c, request, reply.message, body))
-        return connection_fail(c, -EPROTO, e);
-    if (c->next_id++ == 1)
-        memcpy(c->boot_id, reply.message->boot_id.data, BOOT_ID_BYTES);
-    if (reply.message->err < 0) {
-        r = reply.message->err;
-        return fail(e, r, "%s", reply.message->message[0] ? reply.message->message : strerror(-r));
-    }
-
-    *ret = reply;
-    reply = (struct reply){.message = NULL};
-    return 0;
-}
-
-int connection_call(struct connection *c, Kvcobra__Request__BodyCase kind, void *message,
-                    Kvcobra__Reply__BodyCase body, struct reply *ret, struct errmsg *e)
-{
-    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
-
-    request.body_case = kind;
-    request.hello = message; /* every member of the union is a pointer to a message */
-
-    return connection_request(c, &request, NULL, 0, body, ret, e);
-}
-
-int connection_send(struct connection *c, Kvcobra__Request__BodyCase kind, void *message, struct errmsg *e)
-{
-    _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
-
-    return connection_call(c, kind, message, KVCOBRA__REPLY__BODY__NOT_SET, &reply, e);
-}
-
-void connection_bye(struct connection *c)
-{
-    Kvcobra__Bye bye = KVCOBRA__BYE__INIT;
-
-    if (!connection_is_open(c))
-        return;
-
-    (void) connection_send(c, KVCOBRA__REQUEST__BODY_BYE, &bye, NULL);
-    connection_close(c);
 }
 
 /* ---- greeting ---- */
@@ -430,6 +280,6 @@ void connection_check(struct connection *c, bool now)
 
     c->checked_ms = t;
 
-    if (poll(&p, 1, 0) > 0) /* no request is open: the only event is the end of the connection */
-        connection_close(c);
+    if (poll(&p, 1, 0) > 0)
+        connection_collect(c);
 }

@@ -1,6 +1,6 @@
 /*
- * Messages to and from kvcobrad: one request, one reply, each with a deadline. Appending
- * and attending send no messages.
+ * Messages to and from kvcobrad: one request, one reply, each with a deadline. Most calls wait for the reply;
+ * a post does not. Appending and attending send no messages.
  *
  * After any failure the connection is closed: the pages that sequences hold are then private (DESIGN 6).
  * client_revive() opens it again.
@@ -25,6 +25,25 @@ struct resumption {
     bool same_pool;   /* extents mapped before still hold the same memory */
 };
 
+/* A request whose reply is not waited for. */
+enum post_state { POST_QUEUED, POST_SENT, POST_DONE };
+
+struct connection_post {
+    Kvcobra__Reply__BodyCase body; /* set by the caller: the body that success must have */
+    /* Set by the caller: called once, when the state becomes POST_DONE. After that the connection does not use
+     * the post, so this may free it; it must not use the connection. */
+    void (*on_done)(struct connection_post *p);
+
+    enum post_state state;
+    int err;            /* DONE: 0; -ENOTCONN: the connection was lost before the reply */
+    struct reply reply; /* DONE without err: the reply, which may have an errno of the daemon */
+    struct connection_post *next;
+    uint64_t id;
+    int64_t deadline_ms; /* SENT: of the reply */
+    uint8_t *packet;
+    size_t packet_bytes;
+};
+
 struct connection {
     int fd;         /* -1: embedded, or lost */
     bool greeted;   /* a greeting succeeded before */
@@ -39,11 +58,13 @@ struct connection {
     uint32_t request_ms; /* time that the daemon has for a request */
     uint32_t grace_ms;   /* time that its reply may take beyond request_ms */
     int64_t opened_ms, checked_ms;
-    struct backoff backoff;       /* of attempts to connect again */
-    char device[CUDA_UUID_CHARS]; /* where pages lie: a GPU's UUID; "": host memory */
-    uint64_t extent_bytes;        /* of the device, from the last greeting; 0: unknown */
-    uint32_t items_per_message;   /* the daemon's limit, at most WIRE_ITEMS_MAX */
-    uint8_t *packet;              /* WIRE_PACKET_BYTES_MAX */
+    struct backoff backoff;        /* of attempts to connect again */
+    char device[CUDA_UUID_CHARS];  /* where pages lie: a GPU's UUID; "": host memory */
+    uint64_t extent_bytes;         /* of the device, from the last greeting; 0: unknown */
+    uint32_t items_per_message;    /* the daemon's limit, at most WIRE_ITEMS_MAX */
+    uint8_t *packet;               /* WIRE_PACKET_BYTES_MAX */
+    struct connection_post *posts; /* not done, oldest first */
+    unsigned n_posts_sent;
     char *path;
 };
 
@@ -79,6 +100,9 @@ static inline bool connection_is_open(const struct connection *c)
     return c->fd >= 0;
 }
 
+/* Closes the descriptor of the parent's connection in a child process, and nothing else. */
+void connection_leave(struct connection *c);
+
 /* Closes the socket: the daemon ends the session. */
 void connection_close(struct connection *c);
 
@@ -105,6 +129,29 @@ int connection_call(struct connection *c, Kvcobra__Request__BodyCase kind, void 
 
 /* connection_call() for a request whose reply has no body that the caller reads. */
 int connection_send(struct connection *c, Kvcobra__Request__BodyCase kind, void *message, struct errmsg *e);
+
+/**
+ * connection_post() - send a request and return at once
+ * @message: as in connection_call(); not used after the call
+ * @p:       body and on_done are set, the rest is zeros. It belongs to the connection until on_done()
+ *
+ * Only a few posts are sent at a time; the others are queued until replies arrive. Other calls may use the
+ * connection meanwhile.
+ *
+ * Return: 0: on_done() will be called, or was; -ENOTCONN, -EMSGSIZE, -ENOMEM: it is not posted.
+ */
+int connection_post(struct connection *c, Kvcobra__Request__BodyCase kind, void *message,
+                    struct connection_post *p, struct errmsg *e);
+
+/* Takes back a post that was not sent. Return: false: it was, and on_done() will be called, or was. */
+bool connection_cancel_post(struct connection *c, struct connection_post *p);
+
+/* Receives the replies that have arrived, and sends queued posts, without waiting. Closes the connection if
+ * it ended, or if a reply is overdue or not valid. Nothing happens on a closed connection. */
+void connection_collect(struct connection *c);
+
+/* Ends all posts; the connection is closed. */
+void connection_end_posts(struct connection *c);
 
 /* Sends BYE if the connection is open, and closes it: the daemon then ends the session at once. */
 void connection_bye(struct connection *c);

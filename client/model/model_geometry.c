@@ -116,6 +116,8 @@ static int model_geometry_search_page(kvc_client *c, const uint8_t *model_digest
     int r;
 
     list.cursor = *cursor;
+    /* the daemon lists the tables of this model, or of the one that this digest is an alias of */
+    list.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) model_digest};
     r = connection_call(&c->connection, KVCOBRA__REQUEST__BODY_LIST_TABLES, &list,
                         KVCOBRA__REPLY__BODY_LIST_TABLES, &reply, &c->error);
     if (r < 0)
@@ -125,9 +127,7 @@ static int model_geometry_search_page(kvc_client *c, const uint8_t *model_digest
     for (size_t i = 0; i < got->n_tables; i++) {
         const Kvcobra__TableInfo *t = got->tables[i];
 
-        if (!bytes_are(t->digest, DIGEST_BYTES) || t->state != KVCOBRA__TABLE_STATE__TABLE_ACTIVE ||
-            !bytes_are(t->model_digest, DIGEST_BYTES) ||
-            memcmp(t->model_digest.data, model_digest, DIGEST_BYTES) != 0)
+        if (!bytes_are(t->digest, DIGEST_BYTES) || t->state != KVCOBRA__TABLE_STATE__TABLE_ACTIVE)
             continue;
 
         memcpy(ret_digest, t->digest.data, DIGEST_BYTES);

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "gpu/vectors.h"
 
 void pack_head(const struct pack_head *p, float *x, uint8_t *payload, struct encode_counts *counts,
                struct chunk_work *w)
@@ -18,9 +18,10 @@ void pack_head(const struct pack_head *p, float *x, uint8_t *payload, struct enc
         memcpy(payload + page_sink_off(l, p->layer, p->head, p->side), p->rows,
                (size_t) p->n_sink * d * sizeof(*p->rows));
 
-    for (size_t t = 0; t < CHUNK_TOKENS; t++)
-        for (uint32_t i = 0; i < d; i++)
-            x[t * d + i] = t < p->n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(p->rows[t * d + i]);
+    for (size_t t = 0; t < p->n_sink; t++)
+        memcpy(x + t * d, c->enc_mean, d * sizeof(*x));
+    vectors_add_mean(p->rows + (size_t) p->n_sink * d, CHUNK_TOKENS - p->n_sink, d, c->mean,
+                     x + (size_t) p->n_sink * d, d);
 
     r = chunk_encode(l, p->layer, p->head, p->side, x, d, payload, counts, w);
     assert(r == 0); /* the rows are finite */

@@ -7,7 +7,18 @@
 
 int seq_enter(struct kvc_seq *s)
 {
-    return s ? client_enter(s->model->client) : -EINVAL;
+    int r = s ? client_enter(s->model->client) : -EINVAL;
+
+    return r < 0 ? r : seq_check_no_fetch(s);
+}
+
+int seq_check_no_fetch(const struct kvc_seq *s)
+{
+    if (!s->fetch)
+        return 0;
+
+    return fail(&s->model->client->error, -EBUSY,
+                "a fetch of this sequence exists: call kvc_fetch_free() before other calls");
 }
 
 int seq_check_whole(const struct kvc_seq *s)

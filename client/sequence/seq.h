@@ -53,9 +53,10 @@ struct kvc_seq {
     uint64_t last_append;     /* client->n_appends of its last append: a call may contain a sequence once */
     size_t n_pages_before;    /* pages before that append: restored if it fails */
     size_t first_lost; /* chunk whose page the daemon may have overwritten (seq_resume.h); SIZE_MAX: none */
-    uint64_t pages_moved;  /* client->pages_moved when payloads was filled */
-    struct seq_eval *eval; /* of an evaluation sequence (seq_eval.c) */
-    struct seq_gpu *gpu;   /* of a sequence on a GPU (client/gpu/seq_gpu.h) */
+    uint64_t pages_moved;    /* client->pages_moved when payloads was filled */
+    struct kvc_fetch *fetch; /* running, or not freed yet (seq_fetch.h); NULL: none */
+    struct seq_eval *eval;   /* of an evaluation sequence (seq_eval.c) */
+    struct seq_gpu *gpu;     /* of a sequence on a GPU (client/gpu/seq_gpu.h) */
 };
 
 static inline uint32_t seq_n_layers(const struct kvc_seq *s)
@@ -97,8 +98,11 @@ static inline size_t seq_n_pages_needed(const struct kvc_seq *s, size_t length)
 }
 
 /* First statement of a public call on a sequence.
- * Return: 0; -EINVAL: @s is NULL; -ECHILD; -EIO: its GPU is lost. */
+ * Return: 0; -EINVAL: @s is NULL; -ECHILD; -EIO: its GPU is lost; -EBUSY: see seq_check_no_fetch(). */
 int seq_enter(struct kvc_seq *s);
+
+/* Return: 0; -EBUSY with a sentence: the sequence belongs to a fetch. */
+int seq_check_no_fetch(const struct kvc_seq *s);
 
 /* Before pages are read or published.
  * Return: 0; -ESTALE with a sentence: pages were lost with the daemon; -EINVAL: see seq_ops.check_sound. */

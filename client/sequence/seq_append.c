@@ -41,6 +41,8 @@ static int seq_append_check_item(const struct seq_append_call *call, const kvc_a
         return fail(e, -EINVAL, "the sequences of a batch must be of one client");
     if (s->last_append == call->client->n_appends)
         return fail(e, -EINVAL, "a batch may contain a sequence only once");
+    if (s->fetch)
+        return seq_check_no_fetch(s);
 
     s->last_append = call->client->n_appends;
     s->n_pages_before = s->n_pages;

@@ -47,6 +47,8 @@ static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_it
 
     if (!item->seq || item->seq->model->client != c)
         return fail(e, -EINVAL, "the sequences of a batch must be of one client");
+    if (item->seq->fetch)
+        return seq_check_no_fetch(item->seq);
     if (layer >= seq_n_layers(item->seq))
         return fail(e, -EINVAL, "layer %u: the model has %u layers", layer, seq_n_layers(item->seq));
 

@@ -7,8 +7,8 @@
  * Pieces do not depend on each other; partial results are merged in a second round.
  *
  * With KVC_SEQ_REPEATABLE the queries are cut at the boundaries of chunks, and a piece reads all chunks
- * before its own from pages. So a query computes the same, within rounding, however the text was appended,
- * and if its beginning was matched.
+ * before its own from pages. So a query computes the same bits however the text was appended, and if its
+ * beginning was matched.
  */
 #include <errno.h>
 
@@ -77,7 +77,7 @@ static struct attend_args seq_host_packed_args(const struct seq_attend_call *c,
         .scratch = x->scratch,
         .window = c->options.window,
         .exact_rope = c->options.exact_rope,
-        .binary32 = seq_codes_at_once(s),
+        .repeatable = seq_codes_at_once(s),
     };
 }
 
@@ -166,7 +166,7 @@ static struct seq_host_cut seq_host_cut_of(const struct seq_attend_call *c, cons
     seq_host_cut_queries(&cut, s, first, item->n_q,
                          few || c->workers->n == 1 ? 1
                                                    : seq_host_pieces_of(item->n_q, BLOCK_QUERIES_MIN, most));
-    if (c->workers->n > 1 && few && cut.n_blocks == 1)
+    if (c->workers->n > 1 && few && !seq_codes_at_once(s)) /* merging changes the last bits */
         cut.n_shares = seq_host_pieces_of(cut.n_pages, SHARE_PAGES_MIN, most);
     cut.share_pages = (cut.n_pages + cut.n_shares - 1) / cut.n_shares;
     cut.n_shares =

@@ -6,6 +6,7 @@
 #include "client/model/model_table.h"
 #include "client/model/model_tables.h"
 #include "client/sequence/seq_eval.h"
+#include "client/sequence/seq_fetch.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_options.h"
 #include "client/sequence/seq_pages.h"
@@ -77,6 +78,8 @@ void seq_free(struct kvc_seq *s)
 {
     struct kvc_model *m = s->model;
 
+    if (s->fetch)
+        seq_fetch_cancel(s->fetch);
     seq_drop_pages(s, 0);
     s->ops->deinit(s);
     client_flush(m->client);

@@ -63,7 +63,7 @@ static int seq_peek_chunks(struct kvc_model *m, const kvc_seq_options *o, const 
         return r;
 
     /* a match finds nothing while the daemon reclaims memory */
-    id = seq_pool_identity(m, digest, o->salt, o->salt_bytes);
+    id = seq_pool_identity(m, digest, o->salt, o->salt_bytes, o->flags);
     *ret_n = reclaim_extent(m) == 0 ? seq_peek_count(m, &id, tokens, n_chunks) : 0;
     return 0;
 }

@@ -8,7 +8,7 @@
 #include "base/checked.h"
 
 struct chunk_identity seq_pool_identity(const struct kvc_model *m, const uint8_t *table_digest,
-                                        const void *salt, size_t salt_bytes)
+                                        const void *salt, size_t salt_bytes, uint32_t flags)
 {
     return (struct chunk_identity){
         .table_digest = table_digest,
@@ -17,13 +17,15 @@ struct chunk_identity seq_pool_identity(const struct kvc_model *m, const uint8_t
         .n_heads = m->shard.n_heads,
         .salt = salt,
         .salt_bytes = salt_bytes,
+        .repeatable = (flags & KVC_SEQ_REPEATABLE) != 0,
     };
 }
 
 void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
                    struct chunk_key *ret_key)
 {
-    struct chunk_identity id = seq_pool_identity(s->model, s->table->table->digest, s->salt, s->salt_bytes);
+    struct chunk_identity id =
+        seq_pool_identity(s->model, s->table->table->digest, s->salt, s->salt_bytes, s->flags);
 
     chunk_key_derive(s->model->remote.index_key, &id, parent, tokens, ret_key);
 }

@@ -14,7 +14,7 @@ static inline enum page_class class_of_chunk(size_t chunk)
 
 /* What the chunk keys of sequences with these properties depend on, besides tokens. Borrows all arguments. */
 struct chunk_identity seq_pool_identity(const struct kvc_model *m, const uint8_t *table_digest,
-                                        const void *salt, size_t salt_bytes);
+                                        const void *salt, size_t salt_bytes, uint32_t flags);
 
 /* Key of the chunk of @tokens ([64]) after @parent (NULL: the first chunk) with this
  * sequence's table, model and salt. */

@@ -4,7 +4,7 @@
  * alias opens the model: its tables, its pages, its chunk keys. Clients that have a model open are not
  * affected.
  *
- * A model is not an alias, so there are no chains, and an alias has no tables: nobody could use them.
+ * A model is not an alias, so there are no chains, and an alias has no tables: no client could use them.
  *
  * With a state folder the aliases survive a restart:
  *

@@ -27,7 +27,8 @@ struct attend_packed_work {
     struct head_view head;
     struct attend_rows rows;
     struct decode decode;    /* for calls of few rows, if ops has its loops */
-    struct rope_phase frame; /* R(q_first - first position of the block) */
+    double origin;           /* rows.q are rotated by their positions minus this one */
+    struct rope_phase frame; /* R(origin - first position of the block) */
     size_t d_lanes;          /* d rounded up: first column of the packed part of an accumulator */
     const float *cos, *sin;  /* [n_rot/2][64] in-page offsets */
     float *kt;               /* [d][64] keys of the block, rotated by their in-page offsets */
@@ -280,6 +281,8 @@ static void attend_packed_block(struct attend_packed_work *w, size_t first, size
 
     size_t end = rows_end_seeing(&w->rows, first + n_keys - 1);
 
+    if (w->args->repeatable) /* not advanced from the block before, which other queries may not see */
+        rope_phase_at(g, w->origin - (double) first, &w->frame);
     for (size_t i = rows_first_seeing(&w->rows, first); i < end; i += ROWS_BATCH) {
         size_t n = end - i < ROWS_BATCH ? end - i : ROWS_BATCH;
 
@@ -360,7 +363,7 @@ static void attend_packed_check_args(const struct attend_args *a)
 /* Whether the call takes the loops in whole numbers. */
 static bool attend_packed_has_few_rows(const struct attend_packed_work *w)
 {
-    return w->ops->decode && w->rows.n <= DECODE_ROWS_MAX && !w->args->binary32;
+    return w->ops->decode && w->rows.n <= DECODE_ROWS_MAX && !w->args->repeatable;
 }
 
 /* Pages of the share that any row sees, with the loops for few rows or for many. */
@@ -371,8 +374,7 @@ static void attend_pages(struct attend_packed_work *w, size_t first_page, size_t
 
     first_page = first_page > lowest ? first_page : lowest;
     end_page = end_page < seen ? end_page : seen;
-    rope_phase_at(w->rows.geometry, (double) a->q_first - (double) attend_packed_block_first(first_page),
-                  &w->frame);
+    rope_phase_at(w->rows.geometry, w->origin - (double) attend_packed_block_first(first_page), &w->frame);
     if (attend_packed_has_few_rows(w)) {
         const struct decode_ops *ops = w->ops->decode;
 
@@ -400,8 +402,8 @@ static void attend_packed_exact(struct attend_packed_work *w)
     size_t lowest = rows_lowest_seen(&w->rows), end = a->q_first + a->n_q;
     size_t i = lowest > a->exact_first ? (lowest - a->exact_first) / CHUNK_TOKENS : 0;
 
-    rope_phase_at(w->rows.geometry,
-                  (double) a->q_first - (double) (a->exact_first + attend_packed_block_first(i)), &w->frame);
+    rope_phase_at(w->rows.geometry, w->origin - (double) (a->exact_first + attend_packed_block_first(i)),
+                  &w->frame);
     for (; attend_packed_block_first(i) < a->n_exact && a->exact_first + attend_packed_block_first(i) < end;
          i++) {
         size_t n = attend_packed_load_exact_block(w, i);
@@ -427,6 +429,8 @@ static void attend_packed_work_init(struct attend_packed_work *w, const struct a
     w->rows.n = a->n_q * w->rows.group;
     w->rows.first = a->q_first;
     w->rows.window = a->window;
+    w->rows.direct_phases = a->repeatable;
+    w->origin = (double) (a->repeatable ? a->exact_first : a->q_first);
     w->rows.acc_cols = w->d_lanes + w->head.v->r_in;
     w->decode.ops = ops;
     w->decode.args = a;
@@ -439,7 +443,7 @@ static void attend_packed_work_init(struct attend_packed_work *w, const struct a
 static void attend_packed_accumulate_share(struct attend_packed_work *w, size_t first_page, size_t end_page,
                                            bool exact)
 {
-    rows_load(&w->rows, w->args->q, w->args->q_stride, (double) w->args->q_first);
+    rows_load(&w->rows, w->args->q, w->args->q_stride, w->origin);
     attend_pages(w, first_page, end_page);
     if (exact)
         attend_packed_exact(w);

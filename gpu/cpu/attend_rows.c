@@ -25,7 +25,9 @@ void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double
     for (size_t i = 0; i < rows->n; i++) {
         float *row = rows->q + i * g->d;
 
-        if (i > 0 && i % rows->group == 0)
+        if (i > 0 && i % rows->group == 0 && rows->direct_phases)
+            rope_phase_at(g, (double) (rows->first + i / rows->group) - origin, &phase);
+        else if (i > 0 && i % rows->group == 0)
             rope_phase_advance(g, &phase, &step);
         rope_rotate(g, &phase, q + i / rows->group * q_stride + i % rows->group * g->d, row);
         for (size_t x = 0; x < g->d; x++)

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "gpu/cpu/ops.h"
@@ -16,12 +17,13 @@
 
 struct attend_rows {
     const struct geometry *geometry;
-    size_t n;      /* rows */
-    size_t group;  /* rows per token */
-    size_t first;  /* position of the token of row 0 */
-    size_t window; /* a row at position p sees n > p - window; 0 = all */
-    float *q;      /* [n, d] scaled, rotated by rows_load() */
-    float *acc;    /* [n, acc_cols] */
+    size_t n;           /* rows */
+    size_t group;       /* rows per token */
+    size_t first;       /* position of the token of row 0 */
+    size_t window;      /* a row at position p sees n > p - window; 0 = all */
+    bool direct_phases; /* the phase of a row is not advanced from the row before */
+    float *q;           /* [n, d] scaled, rotated by rows_load() */
+    float *acc;         /* [n, acc_cols] */
     size_t acc_cols;
     struct softmax_row *state; /* [n] */
 };

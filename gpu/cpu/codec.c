@@ -8,7 +8,6 @@
 #include "gpu/codec.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -60,26 +59,15 @@ static struct matrix_out codec_out(float *p)
 static bool codec_load_centred(const float *x, size_t stride, size_t n, const float *mean, size_t d,
                                float *ret)
 {
-    bool finite = true;
+    const struct ops *ops = ops_best();
+    size_t i = 0;
 
-    for (size_t i = 0; i < d; i++)
-        for (size_t t = 0; t < GROUP; t++) {
-            float v = t < n ? x[t * stride + i] - mean[i] : 0;
-
-            finite &= isfinite(v) != 0;
-            ret[i * GROUP + t] = v;
-        }
-    return finite;
-}
-
-/* levels_quantise() with the loop unrolled by bits. The tests compare the two. */
-static inline uint8_t codec_quantise(const struct levels *l, unsigned b, float z)
-{
-    unsigned code = 0;
-
-    for (unsigned bit = 1u << (b - 1); bit > 0; bit >>= 1)
-        code = z >= l->threshold[(code | bit) - 1] ? code | bit : code;
-    return (uint8_t) code;
+    for (; n == GROUP && i + GROUP <= d; i += GROUP)
+        ops->transpose(x + i, stride, ret + i * GROUP, GROUP);
+    for (; i < d; i++)
+        for (size_t t = 0; t < GROUP; t++)
+            ret[i * GROUP + t] = t < n ? x[t * stride + i] : mean[i];
+    return ops->centre(mean, d, ret);
 }
 
 void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high)
@@ -99,21 +87,17 @@ static void codec_quantise_group(const struct table *t, enum side side, const st
     for (size_t half = 0; half < c->n_half; half++) {
         unsigned b = c->bits[half];
         const struct levels *l = &t->levels[side][b];
-        const float *x = z + half * 8 * GROUP;
         uint8_t *ret = codes + half * 8 * GROUP;
-        float low, high;
+        struct quantise_limits limits;
 
         if (b == 0) {
             memset(ret, 0, 8 * GROUP);
             continue;
         }
 
-        codec_saturation_limits(l, b, &low, &high);
-        for (size_t i = 0; i < 8 * GROUP; i++) {
-            ret[i] = codec_quantise(l, b, x[i]);
-            counts->saturated += i % GROUP < n && (x[i] < low || x[i] > high);
-        }
-
+        codec_saturation_limits(l, b, &limits.low, &limits.high);
+        counts->saturated +=
+            ops_best()->quantise(l, b, limits, z + half * 8 * GROUP, (size_t) 8 * GROUP, n, ret);
         counts->coords += 8 * n;
     }
 }
@@ -133,19 +117,60 @@ static void codec_lookup_group(const struct table *t, enum side side, const stru
     }
 }
 
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+
+static inline bytes16 codec_interleave_low(bytes16 a, bytes16 b)
+{
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+
+static inline bytes16 codec_interleave_high(bytes16 a, bytes16 b)
+{
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/* @x: 128 bytes. Interleaving the first half with the last moves byte i to the place whose index has the
+ * seven bits of i rotated by one: three rounds make [16][8] of [8][16], four rounds [8][16] of [16][8]. */
+static inline void codec_interleave(bytes16 x[8], unsigned rounds)
+{
+    for (unsigned round = 0; round < rounds; round++) {
+        bytes16 y[8];
+
+        for (unsigned i = 0; i < 4; i++) {
+            y[2 * i] = codec_interleave_low(x[i], x[i + 4]);
+            y[2 * i + 1] = codec_interleave_high(x[i], x[i + 4]);
+        }
+        memcpy(x, y, sizeof(y));
+    }
+}
+
 /* Transposes codes [n, r] to [r][GROUP]; lanes from n on get code 0. */
 static void codec_load_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
 {
-    for (size_t i = 0; i < r; i++)
-        for (size_t t = 0; t < GROUP; t++)
-            ret[i * GROUP + t] = t < n ? codes[t * r + i] : 0;
+    for (size_t i = 0; i < r; i += 8) {
+        uint8_t rows[GROUP][8] = {{0}};
+        bytes16 x[8];
+
+        for (size_t t = 0; t < n; t++)
+            memcpy(rows[t], codes + t * r + i, 8);
+        memcpy(x, rows, sizeof(x));
+        codec_interleave(x, 4);
+        memcpy(ret + i * GROUP, x, sizeof(x));
+    }
 }
 
 static void codec_store_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
 {
-    for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < r; i++)
-            ret[t * r + i] = codes[i * GROUP + t];
+    for (size_t i = 0; i < r; i += 8) {
+        uint8_t rows[GROUP][8];
+        bytes16 x[8];
+
+        memcpy(x, codes + i * GROUP, sizeof(x));
+        codec_interleave(x, 3);
+        memcpy(rows, x, sizeof(rows));
+        for (size_t t = 0; t < n; t++)
+            memcpy(ret + t * r + i, rows[t], 8);
+    }
 }
 
 static void codec_look_up(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes,
@@ -255,8 +280,12 @@ static void codec_add_own(struct head_view h, enum side side, const struct codec
 
 static void codec_store_vectors(const float *sums, size_t d, size_t n, float *ret, size_t row_stride)
 {
-    for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < d; i++)
+    size_t i = 0;
+
+    for (; n == GROUP && i + GROUP <= d; i += GROUP)
+        ops_best()->transpose(sums + i * GROUP, GROUP, ret + i, row_stride);
+    for (; i < d; i++)
+        for (size_t t = 0; t < n; t++)
             ret[t * row_stride + i] = sums[i * GROUP + t];
 }
 

@@ -1,5 +1,5 @@
 /*
- * The inner loops of encoding, decoding and attention, once per instruction set. Everything around them
+ * The inner loops of encoding, decoding, conversion and attention, once per instruction set. Everything around them
  * (order of work, masks, layout) is common code, so a new instruction set is one file: ops_ref.c,
  * ops_avx2.c, ops_avx512.c; ops.c selects.
  *
@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,11 @@ struct matrix_in {
 struct matrix_out {
     float *p;
     size_t ld;
+};
+
+/* Numbers below low or above high are outside. */
+struct quantise_limits {
+    float low, high;
 };
 
 struct decode_ops;
@@ -62,6 +68,31 @@ struct ops {
      * not seen and gives 0. At least one score is finite. Returns exp(old max - new max), the
      * factor that rescales earlier sums. */
     float (*softmax)(struct softmax_row *row, float scores[CHUNK_TOKENS]);
+
+    /* ---- conversion: the same bits in every variant, except which NaN a NaN becomes ---- */
+
+    /* codes[i] = levels_quantise(l, b, z[i]) for z [n/16][16 tokens]; n a multiple of OPS_LANES. Returns how
+     * many numbers of the first @lanes tokens are outside @limits. */
+    size_t (*quantise)(const struct levels *l, unsigned b, struct quantise_limits limits, const float *z,
+                       size_t n, size_t lanes, uint8_t *codes);
+
+    /* ret [16][16] := x transposed; row strides in floats */
+    void (*transpose)(const float *x, size_t stride, float *ret, size_t ret_stride);
+
+    /* x [n][16], row i minus mean[i]. Returns false if a result is not finite. */
+    bool (*centre)(const float *mean, size_t n, float *x);
+
+    /* [n] bfloat16 of any alignment to binary32, and back, rounded to nearest even. */
+    void (*from_brain)(const void *x, size_t n, float *ret);
+    void (*to_brain)(const float *x, size_t n, void *ret);
+
+    /* [n] binary32 to binary16 of any alignment, rounded to nearest even. Returns false if a result is NaN or
+     * infinite. */
+    bool (*to_half)(const float *x, size_t n, void *ret);
+
+    /* lo, hi [n] := lo cos - hi s, hi cos + lo s, s = sign sin; every product and every sum rounded. */
+    void (*turn)(float *restrict lo, float *restrict hi, const float *restrict cos, const float *restrict sin,
+                 float sign, size_t n);
 };
 
 extern const struct ops ops_ref;

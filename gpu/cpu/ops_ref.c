@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "alloc/table.h"
 #include "base/half.h"
 #include "gpu/cpu/ops.h"
 
@@ -71,6 +72,80 @@ static float softmax_ref(struct softmax_row *row, float scores[CHUNK_TOKENS])
     return factor;
 }
 
+static size_t quantise_ref(const struct levels *l, unsigned b, struct quantise_limits limits, const float *z,
+                           size_t n, size_t lanes, uint8_t *codes)
+{
+    size_t outside = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        codes[i] = levels_quantise(l, b, z[i]);
+        outside += i % OPS_LANES < lanes && (z[i] < limits.low || z[i] > limits.high);
+    }
+    return outside;
+}
+
+static void transpose_ref(const float *x, size_t stride, float *ret, size_t ret_stride)
+{
+    for (size_t i = 0; i < OPS_LANES; i++)
+        for (size_t k = 0; k < OPS_LANES; k++)
+            ret[k * ret_stride + i] = x[i * stride + k];
+}
+
+static bool centre_ref(const float *mean, size_t n, float *x)
+{
+    bool finite = true;
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t t = 0; t < OPS_LANES; t++) {
+            x[i * OPS_LANES + t] -= mean[i];
+            finite &= isfinite(x[i * OPS_LANES + t]) != 0;
+        }
+    return finite;
+}
+
+static void from_brain_ref(const void *x, size_t n, float *ret)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h;
+
+        memcpy(&h, (const char *) x + i * sizeof(h), sizeof(h));
+        ret[i] = bf16_to_f32(h);
+    }
+}
+
+static void to_brain_ref(const float *x, size_t n, void *ret)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = f32_to_bf16(x[i]);
+
+        memcpy((char *) ret + i * sizeof(h), &h, sizeof(h));
+    }
+}
+
+static bool to_half_ref(const float *x, size_t n, void *ret)
+{
+    bool finite = true;
+
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = f32_to_f16(x[i]);
+
+        finite &= (h & 0x7c00) != 0x7c00;
+        memcpy((char *) ret + i * sizeof(h), &h, sizeof(h));
+    }
+    return finite;
+}
+
+static void turn_ref(float *restrict lo, float *restrict hi, const float *restrict cos,
+                     const float *restrict sin, float sign, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x = lo[i], y = hi[i], s = sign * sin[i];
+
+        lo[i] = x * cos[i] - y * s;
+        hi[i] = y * cos[i] + x * s;
+    }
+}
+
 /* Its plain loop already has the order that matmul_ordered demands; -ffp-contract=off prevents FMA. */
 const struct ops ops_ref = {
     .name = "reference",
@@ -80,4 +155,11 @@ const struct ops ops_ref = {
     .rotate = rotate_ref,
     .from_half = from_half_ref,
     .softmax = softmax_ref,
+    .quantise = quantise_ref,
+    .transpose = transpose_ref,
+    .centre = centre_ref,
+    .from_brain = from_brain_ref,
+    .to_brain = to_brain_ref,
+    .to_half = to_half_ref,
+    .turn = turn_ref,
 };

@@ -3,21 +3,8 @@
 
 #include <string.h>
 
-#include "base/half.h"
+#include "gpu/cpu/ops.h"
 #include "gpu/dtype.h"
-
-/* x [d] := R x. @sign 1: to after RoPE, -1: back. */
-static void vectors_rotate(const struct geometry *g, const float *cos, const float *sin, float sign, float *x)
-{
-    size_t half = g->n_rot / 2;
-
-    for (size_t i = 0; i < half; i++) {
-        float lo = x[i], hi = x[half + i], s = sign * sin[i];
-
-        x[i] = lo * cos[i] - hi * s;
-        x[half + i] = hi * cos[i] + lo * s;
-    }
-}
 
 /* Interleaved pairs to half-split ones. */
 static void vectors_split_pairs(const struct geometry *g, float *x)
@@ -44,64 +31,123 @@ static void vectors_join_pairs(const struct geometry *g, float *x)
     }
 }
 
+/* ---- number types ---- */
+
+static void vectors_from(unsigned dtype, const void *from, size_t n, float *to)
+{
+    switch (dtype) {
+    case DTYPE_F16:
+        ops_best()->from_half(from, n, to);
+        break;
+    case DTYPE_BF16:
+        ops_best()->from_brain(from, n, to);
+        break;
+    default:
+        memcpy(to, from, n * sizeof(*to));
+    }
+}
+
+static void vectors_to(unsigned dtype, const float *from, size_t n, void *to)
+{
+    switch (dtype) {
+    case DTYPE_F16:
+        (void) ops_best()->to_half(from, n, to);
+        break;
+    case DTYPE_BF16:
+        ops_best()->to_brain(from, n, to);
+        break;
+    default:
+        memcpy(to, from, n * sizeof(*from));
+    }
+}
+
+/* ---- vectors of a caller ---- */
+
 void vectors_load(const struct vector_form *f, const void *from, size_t stride, size_t n, float *to,
                   size_t to_stride)
 {
     const struct geometry *g = f->geometry;
-    size_t half = g->n_rot / 2;
+    size_t half = g->n_rot / 2, bytes = dtype_bytes(f->dtype);
 
     for (size_t t = 0; t < n; t++, to += to_stride) {
-        dtype_load(f->dtype, from, t * stride, g->d, to);
+        vectors_from(f->dtype, (const char *) from + t * stride * bytes, g->d, to);
         if (f->interleaved)
             vectors_split_pairs(g, to);
         if (f->cos)
-            vectors_rotate(g, f->cos + t * half, f->sin + t * half, -1, to);
+            ops_best()->turn(to, to + half, f->cos + t * half, f->sin + t * half, -1, half);
     }
+}
+
+/* One vector in the caller's order and number type. */
+static void vectors_convert(const struct vector_form *f, const float *from, size_t t, void *to)
+{
+    const struct geometry *g = f->geometry;
+    size_t half = g->n_rot / 2;
+    float x[GEOMETRY_DIM_MAX];
+
+    if (!f->cos && !f->interleaved) {
+        vectors_to(f->dtype, from, g->d, to);
+        return;
+    }
+
+    memcpy(x, from, g->d * sizeof(*x));
+    if (f->cos)
+        ops_best()->turn(x, x + half, f->cos + t * half, f->sin + t * half, 1, half);
+    if (f->interleaved)
+        vectors_join_pairs(g, x);
+    vectors_to(f->dtype, x, g->d, to);
+}
+
+/* Numbers of @bytes each, @step numbers apart. */
+static void vectors_scatter(const void *from, size_t bytes, size_t n, void *to, size_t step)
+{
+    const char *at = from;
+    char *ret = to;
+
+    if (bytes == 2)
+        for (size_t i = 0; i < n; i++)
+            memcpy(ret + i * step * 2, at + i * 2, 2);
+    else
+        for (size_t i = 0; i < n; i++)
+            memcpy(ret + i * step * 4, at + i * 4, 4);
 }
 
 void vectors_store(const struct vector_form *f, const float *from, size_t from_stride, size_t n, void *to,
                    size_t token_stride, size_t dim_stride)
 {
-    const struct geometry *g = f->geometry;
-    size_t half = g->n_rot / 2, bytes = dtype_bytes(f->dtype);
+    size_t bytes = dtype_bytes(f->dtype);
     float x[GEOMETRY_DIM_MAX];
 
-    for (size_t t = 0; t < n; t++, from += from_stride) {
+    for (size_t t = 0; t < n; t++) {
         char *at = (char *) to + t * token_stride * bytes;
 
-        memcpy(x, from, g->d * sizeof(*x));
-        if (f->cos)
-            vectors_rotate(g, f->cos + t * half, f->sin + t * half, 1, x);
-        if (f->interleaved)
-            vectors_join_pairs(g, x);
-        if (dim_stride == 1)
-            dtype_store(f->dtype, x, g->d, at);
-        else
-            for (size_t i = 0; i < g->d; i++)
-                dtype_store(f->dtype, &x[i], 1, at + i * dim_stride * bytes);
+        if (dim_stride == 1) {
+            vectors_convert(f, from + t * from_stride, t, at);
+        } else {
+            vectors_convert(f, from + t * from_stride, t, x);
+            vectors_scatter(x, bytes, f->geometry->d, at, dim_stride);
+        }
     }
 }
 
 size_t vectors_centre(const float *x, size_t n, size_t d, const float *mean, uint16_t *ret)
 {
-    for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < d; i++) {
-            uint16_t half = f32_to_f16(x[t * d + i] - mean[i]);
+    float centred[GEOMETRY_DIM_MAX];
 
-            ret[t * d + i] = half;
-            if ((half & 0x7c00) == 0x7c00)
-                return t;
-        }
+    for (size_t t = 0; t < n; t++) {
+        for (size_t i = 0; i < d; i++)
+            centred[i] = x[t * d + i] - mean[i];
+        if (!ops_best()->to_half(centred, d, ret + t * d))
+            return t;
+    }
     return n;
 }
 
 void vectors_add_mean(const void *x, size_t n, size_t d, const float *mean, float *ret, size_t ret_stride)
 {
-    for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < d; i++) {
-            uint16_t half;
-
-            memcpy(&half, (const char *) x + (t * d + i) * sizeof(half), sizeof(half));
-            ret[t * ret_stride + i] = mean[i] + f16_to_f32(half);
-        }
+    for (size_t t = 0; t < n; t++, ret += ret_stride) {
+        ops_best()->from_half((const char *) x + t * d * sizeof(uint16_t), d, ret);
+        for (size_t i = 0; i < d; i++)
+            ret[i] = mean[i] + ret[i];
+    }
 }

@@ -84,6 +84,17 @@ static size_t list(kvc_client *c, kvc_model_alias_info *ret)
     return n;
 }
 
+/* The geometry of @digest's active table; @n_layers 0: it has none. */
+static void geometry_is(const struct embedded *m, const uint8_t *digest, uint32_t n_layers)
+{
+    kvc_geometry g = {.struct_bytes = sizeof(g)};
+    double freq[KVC_ROPE_FREQ_MAX];
+    int r = kvc_client_get_geometry(m->client, digest, &g, freq);
+
+    CU_ASSERT_EQUAL(r, n_layers == 0 ? -ENODATA : 0);
+    CU_ASSERT_EQUAL(g.n_layers, n_layers);
+}
+
 /* A client of the alias publishes, a client of the model finds, and the other way round. */
 static void test_pages_are_shared(void)
 {
@@ -109,6 +120,7 @@ static void test_pages_are_shared(void)
     CU_ASSERT_EQUAL(match(&b), SHARED);
     CU_ASSERT_EQUAL(match(&a), SHARED);
     CU_ASSERT_EQUAL(list(a.client, &first), 1); /* on the clients' socket */
+    geometry_is(&a, alias, small().n_layers);
     embedded_free(&a);
     embedded_free(&b);
     scene_end(&sc);
@@ -131,6 +143,8 @@ static void test_end_of_an_alias(void)
     publish(&a);
     CU_ASSERT_EQUAL(match(&a), SHARED);
     CU_ASSERT_EQUAL(open_digest(&sc, alias, &late), -ENODATA);
+    geometry_is(&late, alias, 0);
+    geometry_is(&late, model, small().n_layers);
     embedded_free(&late);
     embedded_free(&a);
     scene_end(&sc);

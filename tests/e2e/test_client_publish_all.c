@@ -1,6 +1,7 @@
 /*
  * KVC_SEQ_PUBLISH_ALL and repeated matches: one process publishes every full chunk, another finds all of
  * them, finds further ones as they are published, and does so over restarts of the daemon.
+ * KVC_SEQ_REPEATABLE: a run that matched attends like the run that published.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,13 +27,18 @@ static struct geometry small(void)
     return random_table_geometry(2, 4, 2, 64);
 }
 
-static kvc_seq *sequence(const struct embedded *m)
+static kvc_seq *sequence_with(const struct embedded *m, uint32_t flags)
 {
-    const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = KVC_SEQ_PUBLISH_ALL};
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = flags};
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &o, &s), 0);
     return s;
+}
+
+static kvc_seq *sequence(const struct embedded *m)
+{
+    return sequence_with(m, KVC_SEQ_PUBLISH_ALL);
 }
 
 /* Matches the first @n tokens of text 0 with token @changed (SIZE_MAX: none) changed.
@@ -179,6 +185,79 @@ static void test_match_again(void)
     scene_end(&sc);
 }
 
+/* ---- repeatable attention ---- */
+
+/* Attention of tokens first .. of text 0 in layer 1: [length - first, query heads, d]. */
+static float *attend_from(const struct embedded *m, kvc_seq *s, size_t first)
+{
+    size_t n = kvc_seq_length(s) - first, width = (size_t) m->g.n_heads * m->g.d;
+    float *q = embedded_queries(m, 0, 1, first, n), *out = malloc(n * width * sizeof(*out));
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_attend(s, 1, q, n, out), 0);
+    free(q);
+    return out;
+}
+
+/* The chunks of sequences with the flag have other keys: their vectors come from other attention. */
+static void check_kinds(const struct embedded *m)
+{
+    static const uint32_t flags[] = {0, KVC_SEQ_PUBLISH_ALL, KVC_SEQ_REPEATABLE,
+                                     KVC_SEQ_REPEATABLE | KVC_SEQ_PUBLISH_ALL};
+    uint32_t *tokens = scene_tokens(0, PROMPT);
+
+    for (unsigned i = 0; i < 4; i++) {
+        const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = flags[i]};
+        kvc_seq *s = sequence_with(m, flags[i]);
+        size_t n = 1;
+
+        CU_ASSERT_EQUAL(match(s, PROMPT, SIZE_MAX), i < 2 ? 0 : WHOLE);
+        CU_ASSERT_EQUAL(kvc_model_peek(m->model, &o, tokens, PROMPT, &n), 0);
+        CU_ASSERT_EQUAL(n, i < 2 ? 0 : WHOLE);
+        kvc_seq_free(s);
+    }
+    free(tokens);
+}
+
+static void test_repeatable(void)
+{
+    static const size_t found[] = {64, 704, WHOLE};
+    const uint32_t flags = KVC_SEQ_REPEATABLE | KVC_SEQ_PUBLISH_ALL;
+    struct scene sc;
+    struct embedded m, other;
+    size_t width, n = 0;
+    uint32_t *tokens = scene_tokens(0, PROMPT);
+    kvc_seq *cold;
+    float *want;
+
+    scene_start(&sc, small(), 3, 1, args);
+    m = scene_client(&sc);
+    other = scene_client(&sc);
+    width = (size_t) m.g.n_heads * m.g.d;
+    cold = sequence_with(&m, flags);
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&m, cold, 0, 0, PROMPT), 0);
+    want = attend_from(&m, cold, 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(cold, tokens, PROMPT, &n), 0);
+    CU_ASSERT_EQUAL(n, WHOLE);
+    check_kinds(&other);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_set_threads(other.client, 2), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        kvc_seq *hit = sequence_with(&other, flags);
+        float *got;
+
+        CU_ASSERT_EQUAL(match(hit, found[i] + 1, SIZE_MAX), (ssize_t) found[i]);
+        CU_ASSERT_EQUAL_FATAL(embedded_append(&other, hit, 0, found[i], PROMPT - found[i]), 0);
+        got = attend_from(&other, hit, found[i]);
+        CU_ASSERT_EQUAL(memcmp(got, want + found[i] * width, (PROMPT - found[i]) * width * sizeof(*got)), 0);
+        free(got);
+        kvc_seq_free(hit);
+    }
+    free(want);
+    free(tokens);
+    embedded_free(&m);
+    embedded_free(&other);
+    scene_end(&sc);
+}
+
 /* ---- restarts ---- */
 
 /* A sequence that matched 640 tokens, and a restart after which the writer publishes up to 1280. */
@@ -229,9 +308,6 @@ static void test_restart(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_two_processes),
-    TEST(test_match_again),
-    TEST(test_restart),
-    TEST_END,
+    TEST(test_two_processes), TEST(test_match_again), TEST(test_repeatable), TEST(test_restart), TEST_END,
 };
 const char test_suite[] = "client_publish_all";

@@ -1,8 +1,7 @@
 /*
  * Writes a random table file for the tests of the Python package, and prints the digest of its model:
- * write_table PATH LAYERS HEADS KV_HEADS HEAD_DIM ROPE_BASE BPD SEED
+ * write_table PATH SEED BPD LAYERS HEADS KV_HEADS HEAD_DIM ATTN_SCALE ROPE_FREQUENCY...
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,8 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "tests/lib/random_table.h"
+
+enum { FIRST_FREQUENCY = 9 };
 
 static uint32_t number(const char *text)
 {
@@ -23,14 +24,21 @@ int main(int argc, char **argv)
     size_t n_bytes;
     int r;
 
-    if (argc != 9) {
-        fprintf(stderr, "usage: write_table PATH LAYERS HEADS KV_HEADS HEAD_DIM ROPE_BASE BPD SEED\n");
+    if (argc <= FIRST_FREQUENCY) {
+        fprintf(stderr, "usage: write_table PATH SEED BPD LAYERS HEADS KV_HEADS HEAD_DIM ATTN_SCALE "
+                        "ROPE_FREQUENCY...\n");
         return 2;
     }
-    g = random_table_geometry(number(argv[2]), number(argv[3]), number(argv[4]), number(argv[5]));
+    g = random_table_geometry(number(argv[4]), number(argv[5]), number(argv[6]), number(argv[7]));
+    g.attn_scale = strtod(argv[8], NULL);
+    g.n_rot = 2 * (uint32_t) (argc - FIRST_FREQUENCY);
+    if (g.n_rot > g.d) {
+        fprintf(stderr, "write_table: more frequencies than half of HEAD_DIM\n");
+        return 2;
+    }
     for (uint32_t i = 0; i < g.n_rot / 2; i++)
-        g.freq[i] = pow(strtod(argv[6], NULL), -2.0 * i / g.n_rot);
-    r = random_table_bytes(&g, number(argv[8]), strtod(argv[7], NULL), PREDICT_HEAD, &bytes, &n_bytes);
+        g.freq[i] = strtod(argv[FIRST_FREQUENCY + i], NULL);
+    r = random_table_bytes(&g, number(argv[2]), strtod(argv[3], NULL), PREDICT_HEAD, &bytes, &n_bytes);
     if (r == 0)
         r = atomic_file_write(argv[1], bytes, n_bytes, NULL);
     if (r < 0) {

@@ -9,7 +9,7 @@
 #include "tools/command/command.h"
 
 static const struct command *const benches[] = {
-    &bench_attend, &bench_generate, &bench_service, &bench_solve, NULL,
+    &bench_attend, &bench_engine, &bench_generate, &bench_service, &bench_solve, NULL,
 };
 
 static int cmd_bench_run(int argc, char **argv)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "alloc/moments.h"
-#include "alloc/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/progress.h"
@@ -18,10 +17,10 @@ struct calibration_pass {
     struct calibration *cal;
     struct errmsg *e;
     uint32_t n_layers;
-    uint32_t n_sink;
+    uint32_t n_sink; /* moments */
+    bool want_residual;
     double forward_share; /* of the work of a window */
     size_t n_embd;
-    float *residual; /* [window] mean squares of the residual stream; NULL: not needed */
 };
 
 static void calibration_update_progress(const struct calibration_pass *t, double share)
@@ -32,19 +31,13 @@ static void calibration_update_progress(const struct calibration_pass *t, double
                                           share * (double) corpus_length(c, t->cal->n_done));
 }
 
-static void calibration_mean_squares(const float *hidden, size_t n, size_t n_embd, float *ret)
+static int calibration_fail(const struct calibration *cal, int err, struct errmsg *e)
 {
-    for (size_t i = 0; i < n; i++) {
-        double sum = 0;
-
-        for (size_t j = 0; j < n_embd; j++)
-            sum += (double) hidden[i * n_embd + j] * (double) hidden[i * n_embd + j];
-        ret[i] = (float) (sum / (double) n_embd);
-    }
+    return fail(e, err, "%s", kvc_alloc_error(cal->alloc));
 }
 
-/* Every window starts a sequence, so the first tokens of a window are sinks. stats_add_layer() skips sinks
- * itself. */
+/* Every window starts a sequence, so the first tokens of a window are sinks. kvc_stats_add_layer() and
+ * kvc_stats_add_gradients() skip sinks themselves. */
 static int calibration_add_moments(const struct calibration_pass *t, uint32_t layer, size_t n, const float *k,
                                    const float *v)
 {
@@ -60,32 +53,51 @@ static int calibration_on_layer(void *ctx, uint32_t layer, size_t n, const float
     struct calibration_pass *t = ctx;
     struct calibration *cal = t->cal;
 
-    if (t->residual)
-        calibration_mean_squares(hidden, n, t->n_embd, t->residual);
+    kvc_stats_layer x = {
+        .struct_bytes = sizeof(x),
+        .document = cal->corpus->documents[cal->n_done],
+        .layer = layer,
+        .dtype = KVC_F32,
+        .n = n,
+        .q = q,
+        .k = k,
+        .v = v,
+        .residual = t->want_residual ? hidden : NULL,
+        .n_embd = t->n_embd,
+    };
+    int r;
+
     calibration_update_progress(t, t->forward_share * (double) (layer + 1) / t->n_layers);
     if (cal->moments)
         return calibration_add_moments(t, layer, n, k, v);
 
-    return stats_add_layer(cal->stats, cal->corpus->documents[cal->n_done], 0, layer, n, q, k, v, t->residual,
-                           t->e);
+    r = kvc_stats_add_layer(cal->stats, &x);
+    return r < 0 ? calibration_fail(cal, r, t->e) : 0;
 }
 
-/* Sinks are not measured, so their gradients are skipped. */
 static int calibration_on_gradients(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
 {
     struct calibration_pass *t = ctx;
-    const struct stats_options *o = stats_get_options(t->cal->stats);
-    size_t sinks = t->n_sink < n ? t->n_sink : n, skip = sinks * o->geometry.n_kv_heads * o->geometry.d;
-    int r = stats_add_fisher(t->cal->stats, layer, SIDE_K, n - sinks, dk + skip, t->e);
+    kvc_stats_gradients x = {.struct_bytes = sizeof(x), .layer = layer, .dtype = KVC_F32, .n = n};
+    int r;
 
     calibration_update_progress(t, 1 - (1 - t->forward_share) * (double) layer / t->n_layers);
-    return r < 0 ? r : stats_add_fisher(t->cal->stats, layer, SIDE_V, n - sinks, dv + skip, t->e);
+    x.side = KVC_K;
+    x.g = dk;
+    r = kvc_stats_add_gradients(t->cal->stats, &x);
+    if (r == 0) {
+        x.side = KVC_V;
+        x.g = dv;
+        r = kvc_stats_add_gradients(t->cal->stats, &x);
+    }
+
+    return r < 0 ? calibration_fail(t->cal, r, t->e) : 0;
 }
 
-static int calibration_set_projections(struct engine *en, struct stats *s, struct errmsg *e)
+static int calibration_set_projections(const struct calibration *cal, struct errmsg *e)
 {
-    const struct geometry *g = engine_geometry(en);
-    uint32_t n_embd = engine_info(en)->n_embd;
+    const struct geometry *g = engine_geometry(cal->en);
+    uint32_t n_embd = engine_info(cal->en)->n_embd;
     _cleanup_(freep) float *wo = malloc((size_t) n_embd * g->n_heads * g->d * sizeof(*wo));
     int r;
 
@@ -93,13 +105,16 @@ static int calibration_set_projections(struct engine *en, struct stats *s, struc
         return fail(e, -ENOMEM, "out of memory for an output projection");
 
     for (uint32_t layer = 0; layer < g->n_layers; layer++) {
-        r = engine_output_projection(en, layer, wo, e);
+        kvc_stats_projection p = {
+            .struct_bytes = sizeof(p), .layer = layer, .dtype = KVC_F32, .wo = wo, .n_embd = n_embd};
+
+        r = engine_output_projection(cal->en, layer, wo, e);
         if (r < 0)
             return r;
 
-        r = stats_set_output_projection(s, layer, wo, n_embd, e);
+        r = kvc_stats_set_output_projection(cal->stats, &p);
         if (r < 0)
-            return r;
+            return calibration_fail(cal, r, e);
     }
 
     return 0;
@@ -181,26 +196,28 @@ static int calibration_run_windows(struct calibration *cal, struct calibration_p
 
 int calibration_add_windows(struct calibration *cal, struct errmsg *e)
 {
-    const struct stats_options *o = cal->stats ? stats_get_options(cal->stats) : NULL;
-    bool output = o && o->want_output;
-    _cleanup_(freep) float *residual = output ? malloc(cal->corpus->window * sizeof(*residual)) : NULL;
     _cleanup_(calibration_memory_deinit) struct calibration_memory memory = {0};
+    kvc_stats_info info = {.struct_bytes = sizeof(info)};
     struct calibration_pass t = {
         .cal = cal,
         .e = e,
         .n_layers = engine_geometry(cal->en)->n_layers,
-        .residual = residual,
-        .n_sink = o ? o->n_sink : moments_get_options(cal->moments)->n_sink,
         .forward_share = cal->gradients ? 0.3 : 1,
         .n_embd = engine_info(cal->en)->n_embd,
     };
     int r;
 
-    if (output && !residual)
-        return fail(e, -ENOMEM, "out of memory for windows of %zu tokens", cal->corpus->window);
+    if (cal->moments) {
+        t.n_sink = moments_get_options(cal->moments)->n_sink;
+    } else {
+        r = kvc_stats_get_info(cal->stats, &info);
+        if (r < 0)
+            return calibration_fail(cal, r, e);
+    }
 
-    if (o && (o->want_attention || output)) {
-        r = calibration_set_projections(cal->en, cal->stats, e);
+    t.want_residual = info.metrics & KVC_WITH_OUTPUT;
+    if (info.metrics != 0) {
+        r = calibration_set_projections(cal, e);
         if (r < 0)
             return r;
     }
@@ -215,12 +232,10 @@ int calibration_add_windows(struct calibration *cal, struct errmsg *e)
     return r;
 }
 
-uint64_t calibration_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
-                                   bool gradients)
+uint64_t calibration_windows_bytes(const struct engine *en, size_t window, bool gradients)
 {
     const struct geometry *g = engine_geometry(en);
     uint64_t kv = 2ull * g->n_layers * g->n_kv_heads * g->d, width = engine_info(en)->n_embd;
-    uint64_t cache = sizeof(float) * window * (kv + width);
 
-    return (gradients ? backward_bytes(en, window) : cache) + stats_window_bytes(o, window);
+    return gradients ? backward_bytes(en, window) : sizeof(float) * window * (kv + width);
 }

@@ -8,18 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "alloc/kvcobra-alloc.h"
 #include "tools/calibrate/corpus.h"
 
 struct engine;
 struct errmsg;
 struct moments;
 struct progress;
-struct stats;
 
 /* One calibration and its progress; all pointers borrowed. */
 struct calibration {
     struct engine *en;
-    struct stats *stats; /* one of the two; the other is NULL */
+    kvc_alloc *alloc; /* of the statistics, or NULL */
+    kvc_stats *stats; /* one of the two; the other is NULL */
     struct moments *moments;
     const struct corpus *corpus;
     bool gradients; /* stats: also gradients of log p(y) by keys and values; about four times the work */
@@ -48,7 +49,6 @@ int calibration_add_windows(struct calibration *cal, struct errmsg *e);
 int calibration_measure_depth(struct calibration *cal, struct errmsg *e);
 
 /* Bytes of memory that calibration_measure_depth() and calibration_add_windows() need in addition to the
- * model and the statistics. */
+ * model and the statistics, without kvc_stats_estimate.window_bytes. */
 uint64_t calibration_depth_bytes(const struct engine *en, size_t window);
-uint64_t calibration_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
-                                   bool gradients);
+uint64_t calibration_windows_bytes(const struct engine *en, size_t window, bool gradients);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/api/alloc_api.h"
 #include "alloc/depth.h"
 #include "alloc/stats.h"
 #include "alloc/table.h"
@@ -261,9 +262,10 @@ int calibration_measure_depth(struct calibration *cal, struct errmsg *e)
     _cleanup_(depth_run_deinit) struct depth_run d = {0};
     const struct corpus *c = cal->corpus;
     double all_work;
-    int r = depth_run_init(&d, cal->en, cal->stats, c->window, e);
+    struct stats *sums = cal->stats->sums; /* depth weights are not in the public header */
+    int r = depth_run_init(&d, cal->en, sums, c->window, e);
 
-    if (r == 0 && stats_sort_samples(cal->stats) < 0)
+    if (r == 0 && stats_sort_samples(sums) < 0)
         r = fail(e, -ENOMEM, "out of memory for the order of samples");
     d.p = cal->progress;
     d.seed = cal->seed;
@@ -275,7 +277,7 @@ int calibration_measure_depth(struct calibration *cal, struct errmsg *e)
             double kl = d.sum_kl[layer * 2 + (uint32_t) side] / d.tokens;
             double D = d.sum_D[layer * 2 + (uint32_t) side] / d.counted;
 
-            r = stats_set_depth(cal->stats, layer, (enum side) side, kl, D);
+            r = stats_set_depth(sums, layer, (enum side) side, kl, D);
             if (r < 0)
                 return fail(e, r, "the depth weight of layer %u %c is not a number: KL %g, distortion %g",
                             layer, side == SIDE_K ? 'K' : 'V', kl, D);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/api/alloc_api.h"
 #include "alloc/moments.h"
 #include "alloc/stats.h"
 #include "base/atomic_file.h"
@@ -67,7 +68,7 @@ void checkpoint_plan(const struct calibration *cal, bool depth, uint8_t ret_plan
     checkpoint_put_u64(&sha, cal->seed);
     checkpoint_put_u64(&sha, (uint64_t) cal->gradients << 1 | depth);
     if (cal->stats) {
-        const struct stats_options *o = stats_get_options(cal->stats);
+        const struct stats_options *o = stats_get_options(cal->stats->sums);
 
         checkpoint_put_geometry(&sha, &o->geometry, o->model_digest);
         checkpoint_put_u64(&sha, o->n_sink);
@@ -106,7 +107,7 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
         .version = CHECKPOINT_VERSION,
         .moments = cal->moments != NULL,
         .n_done = cal->n_done,
-        .image_bytes = cal->stats ? stats_file_bytes(cal->stats)
+        .image_bytes = cal->stats ? stats_file_bytes(cal->stats->sums)
                                   : moments_bytes(&moments_get_options(cal->moments)->geometry),
     };
     int r = atomic_file_start(path, &f, e);
@@ -116,7 +117,7 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
 
     memcpy(h.plan, plan, sizeof(h.plan));
     atomic_file_put(&f, &h, sizeof(h));
-    r = cal->stats ? stats_put(cal->stats, &f, e) : checkpoint_put_moments(cal->moments, &f, e);
+    r = cal->stats ? stats_put(cal->stats->sums, &f, e) : checkpoint_put_moments(cal->moments, &f, e);
     return r < 0 ? r : atomic_file_commit(&f, e);
 }
 
@@ -140,8 +141,9 @@ static int checkpoint_check(const char *path, const struct checkpoint_header *h,
 }
 
 int checkpoint_load(const char *path, struct calibration *cal, const uint8_t plan[static DIGEST_BYTES],
-                    struct stats **ret_stats, struct moments **ret_moments, struct errmsg *e)
+                    kvc_stats **ret_stats, struct moments **ret_moments, struct errmsg *e)
 {
+    _cleanup_(stats_freep) struct stats *sums = NULL;
     _cleanup_(freep) uint8_t *bytes = NULL;
     struct errmsg why = {""};
     struct checkpoint_header h = {0};
@@ -159,9 +161,16 @@ int checkpoint_load(const char *path, struct calibration *cal, const uint8_t pla
         return r;
 
     r = cal->moments ? moments_parse(bytes + sizeof(h), n - sizeof(h), ret_moments, &why)
-                     : stats_parse(bytes + sizeof(h), n - sizeof(h), ret_stats, &why);
+                     : stats_parse(bytes + sizeof(h), n - sizeof(h), &sums, &why);
     if (r < 0)
         return fail(e, r, "%.120s: %.240s", path, why.text);
+    if (sums) {
+        r = alloc_api_adopt_stats(cal->alloc, sums, ret_stats);
+        if (r < 0)
+            return fail(e, r, "%s", kvc_alloc_error(cal->alloc));
+
+        sums = NULL; /* the handle owns them */
+    }
 
     cal->n_done = h.n_done;
     return 0;

@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 #include "alloc/geometry.h"
+#include "alloc/kvcobra-alloc.h"
 
 struct calibration;
 struct errmsg;
 struct moments;
-struct stats;
 
 /* "OUTPUT.partial"; malloc'ed; NULL when out of memory. */
 char *checkpoint_path(const char *output);
@@ -37,4 +37,4 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
  * Return: 0; -EINVAL: another plan; -EBADMSG: damaged; -ENOENT …; sentence in @e.
  */
 int checkpoint_load(const char *path, struct calibration *cal, const uint8_t plan[static DIGEST_BYTES],
-                    struct stats **ret_stats, struct moments **ret_moments, struct errmsg *e);
+                    kvc_stats **ret_stats, struct moments **ret_moments, struct errmsg *e);

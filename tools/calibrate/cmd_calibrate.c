@@ -31,8 +31,10 @@
 struct cmd_calibrate_run {
     const struct calibrate_arguments *a;
     struct engine *en;
-    struct stats_options so;
-    struct stats *stats; /* one of the two */
+    kvc_model_id id;
+    kvc_stats_options so;
+    kvc_alloc *alloc; /* owns the statistics */
+    kvc_stats *stats; /* one of the two */
     struct moments *moments;
     struct corpus corpus;
     struct calibration cal;
@@ -43,7 +45,7 @@ struct cmd_calibrate_run {
 static void cmd_calibrate_run_deinit(struct cmd_calibrate_run *r)
 {
     (void) engine_free(r->en);
-    (void) stats_free(r->stats);
+    (void) kvc_alloc_free(r->alloc);
     (void) moments_free(r->moments);
     corpus_deinit(&r->corpus);
     free(r->checkpoint);
@@ -66,19 +68,27 @@ static int cmd_calibrate_check_window(const struct cmd_calibrate_run *r, struct 
     return 0;
 }
 
+static int cmd_calibrate_fail(const struct cmd_calibrate_run *r, int err, struct errmsg *e)
+{
+    return fail(e, err, "%s", kvc_alloc_error(r->alloc));
+}
+
 static void cmd_calibrate_make_stats_options(struct cmd_calibrate_run *r)
 {
-    const struct engine_info *info = engine_info(r->en);
-
-    stats_options_default(&r->so, engine_geometry(r->en));
-    memcpy(r->so.model_digest, info->model_digest, sizeof(r->so.model_digest));
-    (void) snprintf(r->so.model_name, sizeof(r->so.model_name), "%s", info->name);
-    r->so.n_sink = r->a->n_sink;
-    if (r->a->n_samples > 0)
-        r->so.n_samples = r->a->n_samples;
-    r->so.want_attention = r->a->attention;
-    r->so.want_output = r->a->output_metric;
-    r->so.seed = r->a->seed;
+    engine_model_id(r->en, &r->id);
+    r->so = (kvc_stats_options){
+        .struct_bytes = sizeof(r->so),
+        .geometry = r->id.geometry,
+        .model_name = engine_info(r->en)->name,
+        .n_sink = r->a->n_sink,
+        .n_samples = r->a->n_samples,
+        .seed = r->a->seed,
+    };
+    memcpy(r->so.model_digest, r->id.model_digest, sizeof(r->so.model_digest));
+    if (r->a->attention)
+        r->so.metrics |= KVC_WITH_ATTENTION;
+    if (r->a->output_metric)
+        r->so.metrics |= KVC_WITH_OUTPUT;
 }
 
 static struct corpus_options cmd_calibrate_text_options(const struct calibrate_arguments *a)
@@ -120,35 +130,61 @@ static void cmd_calibrate_hint_at_kernels(const struct cmd_calibrate_run *r)
 #endif
 }
 
-static void cmd_calibrate_announce(const struct cmd_calibrate_run *r)
+/* What the statistics take in the end: a corpus of fewer tokens than samples fills a part of them. */
+static int cmd_calibrate_estimate(const struct cmd_calibrate_run *r, size_t tokens, kvc_stats_estimate *ret,
+                                  uint32_t *ret_n_samples, struct errmsg *e)
+{
+    kvc_stats_options so = r->so;
+    int err;
+
+    *ret = (kvc_stats_estimate){.struct_bytes = sizeof(*ret)};
+    err = kvc_stats_get_estimate(r->alloc, &so, r->a->window, ret);
+    if (err < 0)
+        return cmd_calibrate_fail(r, err, e);
+
+    *ret_n_samples = ret->n_samples;
+    if (tokens >= ret->n_samples)
+        return 0;
+
+    so.n_samples = (uint32_t) tokens;
+    err = kvc_stats_get_estimate(r->alloc, &so, r->a->window, ret);
+    return err < 0 ? cmd_calibrate_fail(r, err, e) : 0;
+}
+
+static int cmd_calibrate_announce(const struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
     const struct corpus_options model = cmd_calibrate_model_options(a);
-    uint64_t beside = calibration_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
     size_t tokens = corpus_tokens(&r->corpus) + a->n_generate;
-    struct stats_options so = r->so;
     char stats[HUMAN_BYTES], more[HUMAN_BYTES];
+    kvc_stats_estimate estimate;
+    uint64_t beside, kept;
+    uint32_t n_samples = 0;
+    int err = cmd_calibrate_estimate(r, tokens, &estimate, &n_samples, e);
 
-    if (tokens < so.n_samples) /* the corpus has fewer tokens */
-        so.n_samples = (uint32_t) tokens;
-    kept = a->moments_only ? moments_bytes(&so.geometry) : stats_bytes(&so);
+    if (err < 0)
+        return err;
+
+    beside = calibration_windows_bytes(r->en, a->window, a->fisher) + estimate.window_bytes;
+    kept = a->moments_only ? moments_bytes(engine_geometry(r->en)) : estimate.stats_bytes;
     if (!a->moments_only && a->fisher)
-        kept += stats_fisher_bytes(&so);
+        kept += estimate.gradients_bytes;
 
     if (calibrate_arguments_want_depth(a))
         beside = cmd_calibrate_larger(beside, calibration_depth_bytes(r->en, a->window));
     if (a->n_generate > 0)
         beside = cmd_calibrate_larger(beside, corpus_model_bytes(r->en, &model));
-    if (!a->moments_only && r->so.n_samples < STATS_SAMPLES_DEFAULT && a->n_samples == 0)
+    if (!a->moments_only && n_samples < KVC_SAMPLES_DEFAULT && a->n_samples == 0)
         command_note(
             &a->common,
             "the vectors of %u tokens are stored, %s; --samples %d stores as many as for smaller models",
-            r->so.n_samples, human_bytes(STATS_SAMPLES_BYTES, stats), STATS_SAMPLES_DEFAULT);
+            n_samples, human_bytes(STATS_SAMPLES_BYTES, stats), KVC_SAMPLES_DEFAULT);
     command_note(&a->common,
                  "the %s need %s of memory and about as much on disk; calibrating needs up to %s more "
                  "memory, beside the model",
                  a->moments_only ? "moments" : "statistics", human_bytes(kept, stats),
                  human_bytes(beside, more));
+    return 0;
 }
 
 /* ---- corpus ---- */
@@ -205,10 +241,11 @@ static int cmd_calibrate_make_corpus(struct cmd_calibrate_run *r, struct errmsg 
     _cleanup_(corpus_deinit) struct corpus written = {0};
     int err = r->a->n_texts > 0 ? cmd_calibrate_read_texts(r, &r->corpus, e) : 0;
 
+    if (err == 0)
+        err = cmd_calibrate_announce(r, e);
     if (err < 0)
         return err;
 
-    cmd_calibrate_announce(r);
     cmd_calibrate_hint_at_kernels(r);
     if (r->a->n_generate == 0)
         return 0;
@@ -221,27 +258,44 @@ static int cmd_calibrate_make_corpus(struct cmd_calibrate_run *r, struct errmsg 
 
 /* ---- statistics ---- */
 
-static int cmd_calibrate_new_sums(struct cmd_calibrate_run *r, struct errmsg *e)
+static int cmd_calibrate_new_stats(struct cmd_calibrate_run *r, struct errmsg *e)
 {
-    struct moments_options mo = {.geometry = r->so.geometry, .n_sink = r->so.n_sink};
-    int err;
+    int err = kvc_stats_new(r->alloc, &r->so, &r->stats);
 
-    if (!r->a->moments_only) {
-        err = stats_new(&r->so, &r->stats, e);
-        for (size_t i = 0; err == 0 && i < r->corpus.n_sources; i++)
-            err = stats_add_source(r->stats, &r->corpus.sources[i], e);
-        return err;
+    for (size_t i = 0; err == 0 && i < r->corpus.n_sources; i++) {
+        const struct stats_source *from = &r->corpus.sources[i];
+        kvc_stats_source source = {
+            .struct_bytes = sizeof(source),
+            .bytes = from->bytes,
+            .tokens = from->tokens,
+            .windows = from->windows,
+            .window = from->window,
+            .kind = from->kind,
+        };
+
+        memcpy(source.digest, from->digest, sizeof(source.digest));
+        err = kvc_stats_add_source(r->stats, &source);
     }
 
+    return err < 0 ? cmd_calibrate_fail(r, err, e) : 0;
+}
+
+static int cmd_calibrate_new_sums(struct cmd_calibrate_run *r, struct errmsg *e)
+{
+    struct moments_options mo = {.geometry = *engine_geometry(r->en), .n_sink = r->so.n_sink};
+
+    if (!r->a->moments_only)
+        return cmd_calibrate_new_stats(r, e);
+
     memcpy(mo.model_digest, r->so.model_digest, sizeof(mo.model_digest));
-    memcpy(mo.model_name, r->so.model_name, sizeof(mo.model_name));
+    (void) snprintf(mo.model_name, sizeof(mo.model_name), "%s", r->so.model_name);
     return moments_new(&mo, &r->moments, e);
 }
 
 /* Starts with empty sums, or with those of the checkpoint. */
 static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, struct errmsg *e)
 {
-    struct stats *stats = NULL;
+    kvc_stats *stats = NULL;
     struct moments *moments = NULL;
     int err = cmd_calibrate_new_sums(r, e);
 
@@ -250,6 +304,7 @@ static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, 
 
     r->cal = (struct calibration){
         .en = r->en,
+        .alloc = r->alloc,
         .stats = r->stats,
         .moments = r->moments,
         .corpus = &r->corpus,
@@ -266,7 +321,7 @@ static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, 
     if (err < 0)
         return err;
 
-    (void) stats_free(r->stats);
+    (void) kvc_stats_free(r->stats);
     (void) moments_free(r->moments);
     r->cal.stats = r->stats = stats;
     r->cal.moments = r->moments = moments;
@@ -275,8 +330,10 @@ static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, 
 
 static int cmd_calibrate_save(const struct cmd_calibrate_run *r, struct errmsg *e)
 {
-    int err = r->stats ? stats_save(r->stats, r->a->output, e) : moments_save(r->moments, r->a->output, e);
+    int err = r->stats ? kvc_stats_save(r->stats, r->a->output) : moments_save(r->moments, r->a->output, e);
 
+    if (err < 0 && r->stats)
+        return cmd_calibrate_fail(r, err, e);
     if (err == 0)
         (void) unlink(r->checkpoint); /* of an earlier, interrupted run, if any */
     return err;
@@ -324,7 +381,10 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
 static int cmd_calibrate_write_statistics(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct engine_options eo = {0};
-    int err;
+    int err = kvc_alloc_new(&r->alloc);
+
+    if (err < 0)
+        return fail(e, err, "out of memory");
 
     err = output_check(r->a->output, &r->a->model, 1, e);
     if (err < 0)
@@ -364,27 +424,30 @@ static uint64_t cmd_calibrate_peak_bytes(void)
 static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double seconds)
 {
     const struct calibrate_arguments *a = r->a;
-    uint64_t tokens = r->stats ? stats_tokens(r->stats) : moments_count(r->moments, 0, 0);
-    size_t samples = r->stats ? stats_samples(r->stats) : 0;
-    bool depth = r->stats && stats_has_depth(r->stats), gradients = r->stats && stats_has_fisher(r->stats);
+    kvc_stats_info info = {.struct_bytes = sizeof(info)};
+    uint64_t tokens;
     struct stat st = {0};
     char bytes[HUMAN_BYTES], took[HUMAN_BYTES], peak[HUMAN_BYTES];
 
+    if (r->stats && kvc_stats_get_info(r->stats, &info) < 0)
+        return command_fail("%s", kvc_alloc_error(r->alloc));
+
+    tokens = r->stats ? info.tokens : moments_count(r->moments, 0, 0);
     (void) stat(a->output, &st); /* on failure the size is 0 */
     if (a->common.json)
-        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics",
-                                     a->output, "tokens", (json_int_t) tokens, "windows",
-                                     (json_int_t) r->corpus.n_windows, "samples", (json_int_t) samples,
-                                     "bytes", (json_int_t) st.st_size, "moments", (int) a->moments_only,
-                                     "depth_weights", (int) depth, "gradients", (int) gradients, "peak_bytes",
-                                     (json_int_t) cmd_calibrate_peak_bytes(), "seconds", seconds));
+        return report_json(json_pack(
+            "{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics", a->output, "tokens",
+            (json_int_t) tokens, "windows", (json_int_t) r->corpus.n_windows, "samples",
+            (json_int_t) info.samples, "bytes", (json_int_t) st.st_size, "moments", (int) a->moments_only,
+            "depth_weights", (int) info.depth, "gradients", (int) info.gradients, "peak_bytes",
+            (json_int_t) cmd_calibrate_peak_bytes(), "seconds", seconds));
 
     printf("%s: %ju tokens of %zu windows, ", a->output, (uintmax_t) tokens, r->corpus.n_windows);
     if (a->moments_only)
         printf("moments only");
     else
-        printf("vectors of %zu%s%s", samples, depth ? ", depth weights measured" : "",
-               gradients ? ", gradients" : "");
+        printf("vectors of %ju%s%s", (uintmax_t) info.samples, info.depth ? ", depth weights measured" : "",
+               info.gradients ? ", gradients" : "");
     printf("; %s\n%s, peak memory %s with the pages of the model\n",
            human_bytes((uint64_t) st.st_size, bytes), human_seconds(seconds, took),
            human_bytes(cmd_calibrate_peak_bytes(), peak));

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "alloc/geometry.h"
-#include "alloc/stats.h"
+#include "alloc/solve_names.h"
+#include "alloc/solve_paper.h"
+#include "tools/calibrate/solve_input.h"
 
 enum {
     OPT_BPD = 1,
@@ -115,30 +117,69 @@ static const struct argp_option options[] = {
 
 void solve_arguments_default(struct solve_arguments *a)
 {
-    *a = (struct solve_arguments){.ceil_bpd = TABLE_BITS_MAX, .step = 1};
-    paper_options_default(&a->paper, 0);
+    struct paper_options paper;
+
+    paper_options_default(&paper, 0);
+    *a = (struct solve_arguments){
+        .ceil_bpd = TABLE_BITS_MAX,
+        .step = 1,
+        .paper =
+            {
+                .struct_bytes = sizeof(a->paper),
+                .b_min_budget = paper.B_min,
+                .eta = paper.eta,
+                .rounds = paper.rounds,
+                .rank_step = paper.rank_step,
+                .b_min = paper.b_min,
+                .b_max = paper.b_max,
+            },
+    };
 }
 
+/* The public enumerators are the internal ones plus 1, except methods: 0 is the default. */
 static void solve_arguments_take_name(struct solve_arguments *a, int key, const char *name,
                                       const struct argp_state *state)
 {
-    if (key == OPT_METHOD && solve_method_from_name(name, &a->method) < 0)
-        argp_error(state, "--method %s: the methods are bands, paper-kl, paper-mse and dp", name);
-    if (key == OPT_METRIC && solve_metric_from_name(name, &a->metric) < 0)
-        argp_error(state, "--metric %s: the metrics are output, attention, query, mse and fisher", name);
-    if (key == OPT_CURVE && solve_curve_from_name(name, &a->curve) < 0)
-        argp_error(state, "--curve %s: the curves are measured, gaussian and bennett", name);
-    if (key == OPT_QUANTISER && solve_quantiser_from_name(name, &a->quantiser) < 0)
-        argp_error(state, "--quantiser %s: the quantisers are lloyd-max, uniform and uniform-midtread", name);
-    if (key == OPT_PREDICT && solve_prediction_from_name(name, &a->predict) < 0)
-        argp_error(state, "--predict %s: values are predicted from none, head or layer", name);
-    a->has_predict |= key == OPT_PREDICT;
-    if (key == OPT_DECODER && solve_decoder_from_name(name, &a->decoder) < 0)
-        argp_error(state, "--decoder %s: the decoders are inverse and least-squares", name);
-    a->has_decoder |= key == OPT_DECODER;
-    a->has_metric |= key == OPT_METRIC;
-    a->has_curve |= key == OPT_CURVE;
-    a->has_quantiser |= key == OPT_QUANTISER;
+    enum method method = METHOD_BANDS;
+    enum metric metric = METRIC_MSE;
+    enum curve curve = CURVE_MEASURED;
+    enum quantiser quantiser = QUANT_LLOYD_MAX;
+    enum prediction predict = PREDICT_NONE;
+    enum decoder decoder = DECODER_INVERSE;
+
+    switch (key) {
+    case OPT_METHOD:
+        if (solve_method_from_name(name, &method) < 0)
+            argp_error(state, "--method %s: the methods are bands, paper-kl, paper-mse and dp", name);
+        a->method = method;
+        return;
+    case OPT_METRIC:
+        if (solve_metric_from_name(name, &metric) < 0)
+            argp_error(state, "--metric %s: the metrics are output, attention, query, mse and fisher", name);
+        a->metric = metric + 1;
+        return;
+    case OPT_CURVE:
+        if (solve_curve_from_name(name, &curve) < 0)
+            argp_error(state, "--curve %s: the curves are measured, gaussian and bennett", name);
+        a->curve = curve + 1;
+        return;
+    case OPT_QUANTISER:
+        if (solve_quantiser_from_name(name, &quantiser) < 0)
+            argp_error(state, "--quantiser %s: the quantisers are lloyd-max, uniform and uniform-midtread",
+                       name);
+        a->quantiser = quantiser + 1;
+        return;
+    case OPT_PREDICT:
+        if (solve_prediction_from_name(name, &predict) < 0)
+            argp_error(state, "--predict %s: values are predicted from none, head or layer", name);
+        a->predict = predict + 1;
+        return;
+    default:
+        if (solve_decoder_from_name(name, &decoder) < 0)
+            argp_error(state, "--decoder %s: the decoders are inverse and least-squares", name);
+        a->decoder = decoder + 1;
+        return;
+    }
 }
 
 /* "2:8" */
@@ -157,11 +198,11 @@ static void solve_arguments_take_range(struct solve_arguments *a, char *arg, con
 static bool solve_arguments_take_paper(struct solve_arguments *a, int key, char *arg,
                                        const struct argp_state *state)
 {
-    struct paper_options *p = &a->paper;
+    kvc_paper_options *p = &a->paper;
 
     switch (key) {
     case OPT_B_MIN_BUDGET:
-        p->B_min = option_double(state, "--b-min-budget", arg, 0, GEOMETRY_DIM_MAX * TABLE_BITS_MAX);
+        p->b_min_budget = option_double(state, "--b-min-budget", arg, 0, GEOMETRY_DIM_MAX * TABLE_BITS_MAX);
         a->paper_option = "--b-min-budget";
         return true;
     case OPT_RANK_STEP:
@@ -212,7 +253,7 @@ static bool solve_arguments_take_budget(struct solve_arguments *a, int key, cons
         a->floor_bpd = option_double(state, "--floor", arg, 0, TABLE_BITS_MAX);
         return true;
     case OPT_CEILING:
-        a->ceil_bpd = option_double(state, "--ceiling", arg, 0, TABLE_BITS_MAX);
+        a->ceil_bpd = option_double(state, "--ceiling", arg, 0.01, TABLE_BITS_MAX);
         return true;
     }
 
@@ -256,9 +297,9 @@ static void solve_arguments_check(struct solve_arguments *a, const struct argp_s
         argp_error(state, "--sweep: a total of %g cannot be split in steps of %g", a->total_bpd, a->step);
     if (a->step != 1 && !a->sweep)
         argp_error(state, "--step needs --sweep");
-    if (a->paper_option && a->method == METHOD_BANDS)
+    if (a->paper_option && a->method == KVC_METHOD_BANDS)
         argp_error(state, "%s is for the methods paper-kl, paper-mse and dp", a->paper_option);
-    if (a->c2_option && a->method == METHOD_DP)
+    if (a->c2_option && a->method == KVC_METHOD_DP)
         argp_error(state, "%s is for C2, which method dp replaces", a->c2_option);
 }
 
@@ -325,39 +366,30 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
 
 const struct argp solve_argp = {options, solve_arguments_parse, "STATS", doc, common_children, NULL, NULL};
 
-void solve_arguments_apply(const struct solve_arguments *a, const struct stats *s, struct solve_options *ret)
+void solve_arguments_apply(const struct solve_arguments *a, const struct solve_input *in,
+                           kvc_solve_options *ret)
 {
-    solve_options_for(ret, a->method, a->bpd);
-    ret->k_bpd = a->k_bpd;
-    ret->v_bpd = a->v_bpd;
-    ret->floor_bpd = a->floor_bpd;
-    ret->ceil_bpd = a->ceil_bpd;
-    ret->seed = a->seed;
-    ret->paper = a->paper;
-    if (a->has_metric)
-        ret->metric = a->metric;
-    else if (a->method == METHOD_BANDS && stats_has_fisher(s))
-        ret->metric = METRIC_FISHER; /* alloc/README.md, "What tables cost" */
-    else if (a->method == METHOD_BANDS && stats_get_options(s)->want_output)
-        ret->metric = METRIC_OUTPUT;
-    else if (a->method == METHOD_BANDS && !stats_get_options(s)->want_attention)
-        ret->metric = METRIC_MSE; /* the caller prints a note */
-    ret->temper = a->temper;
-    if (stats_is_moments(s) && ret->curve == CURVE_MEASURED)
-        ret->curve = CURVE_GAUSSIAN;
-    if (a->has_curve)
-        ret->curve = a->curve;
-    if (a->has_quantiser) {
-        ret->quantiser = a->quantiser;
-        ret->fit_levels = ret->fit_levels && a->quantiser == QUANT_LLOYD_MAX;
-    }
-
-    ret->fit_levels = ret->fit_levels && !a->no_levels && !a->levels_from && !stats_is_moments(s);
-    if (a->has_predict)
-        ret->v_from = a->predict;
-    if (stats_is_moments(s))
-        ret->decoder = DECODER_INVERSE;
-    if (a->has_decoder)
-        ret->decoder = a->decoder;
-    ret->depth_weights = ret->depth_weights && !a->no_depth;
+    *ret = (kvc_solve_options){
+        .struct_bytes = sizeof(*ret),
+        .bpd = a->bpd,
+        .k_bpd = a->k_bpd,
+        .v_bpd = a->v_bpd,
+        .method = a->method,
+        .metric = a->metric,
+        .curve = a->curve,
+        .quantiser = a->quantiser,
+        .predict = a->predict,
+        .decoder = a->decoder,
+        .temper = a->temper,
+        .floor_bpd = a->floor_bpd,
+        .ceil_bpd = a->ceil_bpd,
+        .seed = a->seed,
+        .levels_from = in->levels,
+        .levels_from_bytes = in->n_levels,
+        .paper = a->method == KVC_METHOD_BANDS ? NULL : &a->paper,
+    };
+    if (a->no_levels)
+        ret->flags |= KVC_SOLVE_NORMAL_LEVELS;
+    if (a->no_depth)
+        ret->flags |= KVC_SOLVE_NO_DEPTH_WEIGHTS;
 }

@@ -1,27 +1,23 @@
 /*
- * The input files of `kvcobra solve` and `kvcobra inspect`: statistics, or moments with the statistics of a
- * metric; and a table whose quantiser levels are reused.
+ * The input files of `kvcobra solve`: statistics, or moments with the statistics of a metric; and a table
+ * whose quantiser levels are reused.
  */
 #pragma once
 
+#include <stddef.h>
+
+#include "alloc/kvcobra-alloc.h"
+
 struct errmsg;
 struct solve_arguments;
-struct stats;
-struct table;
 
 struct solve_input {
-    struct stats *stats;  /* derived from moments if the file holds moments */
-    struct table *levels; /* NULL: not given */
+    kvc_alloc *alloc;
+    kvc_stats *stats; /* derived from moments if the file holds moments */
+    kvc_stats_info info;
+    void *levels; /* [n_levels] contents of a table; NULL: not given */
+    size_t n_levels;
 };
-
-/**
- * solve_input_load_statistics() - load statistics, or derive them from a file of moments
- * @metric_from: for moments: statistics of the same model with their metric; or NULL
- *
- * Return: 0; -EINVAL, -EBADMSG, -ENOENT … with a sentence that names the file.
- */
-int solve_input_load_statistics(const char *path, const char *metric_from, struct stats **ret_stats,
-                                struct errmsg *e);
 
 /**
  * solve_input_load() - load the files that the arguments name

@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "alloc/solve.h"
-#include "alloc/stats.h"
+#include "alloc/solve_names.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/calibrate/solve_arguments.h"
+#include "tools/calibrate/solve_input.h"
 #include "tools/command/command.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
@@ -23,22 +23,29 @@ enum { SPLITS_MAX = 1 + 16 * 20 }; /* --total-bpd up to 16, --step from 0.05 */
 struct solve_sweep_split {
     bool free; /* one budget over both sides */
     double k_bpd, v_bpd;
-    struct solve_report report;
+    kvc_solve_report report;
     char name[48];
 };
 
 /* Whether the distortions of keys and values may be added: both are then in nats of the whole model. */
-static bool solve_sweep_one_scale(const struct solve_options *o, const struct stats *s)
+static int solve_sweep_one_scale(const struct solve_input *in, const kvc_solve_options *o, bool *ret)
 {
-    return o->metric == METRIC_FISHER ||
-           (o->metric == METRIC_ATTENTION && o->depth_weights && stats_has_depth(s));
+    uint32_t metric;
+    int r = kvc_solve_get_metric(in->stats, o, &metric);
+
+    if (r < 0)
+        return r;
+
+    *ret = metric == KVC_METRIC_FISHER ||
+           (metric == KVC_METRIC_ATTENTION && !(o->flags & KVC_SOLVE_NO_DEPTH_WEIGHTS) && in->info.depth);
+    return 0;
 }
 
 static size_t solve_sweep_list_splits(const struct solve_arguments *a, struct solve_sweep_split *ret)
 {
     size_t n = 0;
 
-    if (a->method == METHOD_BANDS) {
+    if (a->method == KVC_METHOD_BANDS) {
         ret[n] = (struct solve_sweep_split){.free = true};
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "free");
         n++;
@@ -60,11 +67,11 @@ static size_t solve_sweep_list_splits(const struct solve_arguments *a, struct so
     return n;
 }
 
-static int solve_sweep_split(const struct solve_arguments *a, const struct stats *s,
-                             const struct solve_options *o, struct solve_sweep_split *x, struct errmsg *e)
+static int solve_sweep_split(const struct solve_arguments *a, const struct solve_input *in,
+                             const kvc_solve_options *o, struct solve_sweep_split *x, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
-    struct solve_options own = *o;
+    kvc_solve_options own = *o;
     char path[4096];
     size_t n_bytes;
     int r;
@@ -72,9 +79,12 @@ static int solve_sweep_split(const struct solve_arguments *a, const struct stats
     own.bpd = a->total_bpd / 2;
     own.k_bpd = x->k_bpd; /* 0 for the free split */
     own.v_bpd = x->v_bpd;
-    r = solve_table(s, &own, &bytes, &n_bytes, &x->report, e);
-    if (r < 0 || !a->output)
-        return r;
+    x->report.struct_bytes = sizeof(x->report);
+    r = kvc_solve(in->stats, &own, &bytes, &n_bytes, &x->report);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_alloc_error(in->alloc));
+    if (!a->output)
+        return 0;
     if (snprintf(path, sizeof(path), "%s/%s.table", a->output, x->name) >= (int) sizeof(path))
         return fail(e, -ENAMETOOLONG, "the name of the directory %.40s... is too long", a->output);
 
@@ -89,7 +99,7 @@ static int solve_sweep_print_text(const struct solve_arguments *a, const struct 
                          : "<split\t>K bpd\t>V bpd\t>distortion K\t>distortion V");
 
     for (size_t i = 0; i < n; i++) {
-        const struct solve_report *x = &splits[i].report;
+        const kvc_solve_report *x = &splits[i].report;
 
         if (added)
             report_row(r, "%s\t%.3f\t%.3f\t%.5g\t%.5g\t%.5g", splits[i].name, x->k_bpd, x->v_bpd,
@@ -113,7 +123,7 @@ static int solve_sweep_print_json(const struct solve_arguments *a, const struct 
     json_t *all = json_array();
 
     for (size_t i = 0; i < n; i++) {
-        const struct solve_report *x = &splits[i].report;
+        const kvc_solve_report *x = &splits[i].report;
         json_t *one =
             json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f}", "split", splits[i].name, "free",
                       (int) splits[i].free, "k_bpd", x->k_bpd, "v_bpd", x->v_bpd, "bpd_code", x->bpd_code,
@@ -128,19 +138,21 @@ static int solve_sweep_print_json(const struct solve_arguments *a, const struct 
     }
 
     return report_json(json_pack("{s:f, s:s, s:o}", "total_bpd", a->total_bpd, "method",
-                                 solve_method_name(a->method), "splits", all));
+                                 solve_method_name((enum method) a->method), "splits", all));
 }
 
-int solve_sweep(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
+int solve_sweep(const struct solve_arguments *a, const struct solve_input *in, const kvc_solve_options *o,
                 struct progress *p)
 {
     _cleanup_(freep) struct solve_sweep_split *splits = calloc(SPLITS_MAX, sizeof(*splits));
-    bool added = solve_sweep_one_scale(o, s);
+    bool added;
     struct errmsg e = {""};
     size_t n;
 
     if (!splits)
         return command_fail("out of memory");
+    if (solve_sweep_one_scale(in, o, &added) < 0)
+        return command_fail("%s", kvc_alloc_error(in->alloc));
     if (a->output && mkdir(a->output, 0777) < 0 && errno != EEXIST)
         return command_fail("cannot make the directory %s: %s", a->output, strerror(errno));
 
@@ -150,7 +162,7 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
                             a->total_bpd, a->step, TABLE_BITS_MAX);
 
     for (size_t i = 0; i < n; i++)
-        if (solve_sweep_split(a, s, o, &splits[i], &e) < 0) {
+        if (solve_sweep_split(a, in, o, &splits[i], &e) < 0) {
             progress_end(p);
             return command_fail("split %s: %s", splits[i].name, e.text);
         }

@@ -1,10 +1,11 @@
 /* kvcobra solve --sweep: solves every split of a total budget between keys and values. */
 #pragma once
 
+#include "alloc/kvcobra-alloc.h"
+
 struct progress;
 struct solve_arguments;
-struct solve_options;
-struct stats;
+struct solve_input;
 
 /**
  * solve_sweep() - solve at every split and print the distortions
@@ -16,5 +17,5 @@ struct stats;
  *
  * Return: an exit code of command.h.
  */
-int solve_sweep(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
+int solve_sweep(const struct solve_arguments *a, const struct solve_input *in, const kvc_solve_options *o,
                 struct progress *p);

@@ -57,8 +57,8 @@ struct command {
 };
 
 extern const struct command cmd_bench, cmd_calibrate, cmd_compare, cmd_demo, cmd_drain, cmd_eval, cmd_evict,
-    cmd_generate, cmd_inspect, cmd_merge, cmd_model, cmd_quota, cmd_recalibrate, cmd_solve, cmd_status,
-    cmd_table, cmd_top;
+    cmd_generate, cmd_inspect, cmd_merge, cmd_model, cmd_model_id, cmd_quota, cmd_recalibrate, cmd_solve,
+    cmd_status, cmd_table, cmd_top;
 
 /* ---- options ---- */
 

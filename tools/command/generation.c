@@ -60,6 +60,7 @@ static void generation_publish(struct generation_state *r)
 /* Matches published tokens of the prompt, then computes and publishes the rest piece by piece. */
 static int generation_read_prompt(struct generation_state *r, struct errmsg *e)
 {
+    size_t most = r->o->piece_tokens > 0 ? r->o->piece_tokens : PIECE_TOKENS;
     int err;
 
     if (r->s) {
@@ -69,7 +70,7 @@ static int generation_read_prompt(struct generation_state *r, struct errmsg *e)
     }
 
     for (r->n = r->result.n_matched; r->n < r->n_prompt;) {
-        size_t left = r->n_prompt - r->n, piece = left < PIECE_TOKENS ? left : PIECE_TOKENS;
+        size_t left = r->n_prompt - r->n, piece = left < most ? left : most;
 
         err = engine_forward(r->en, r->cache, r->tokens + r->n, piece, piece == left ? r->logits : NULL, e);
         if (err < 0)

@@ -22,6 +22,9 @@ struct generation_options {
     float temperature; /* 0: the likeliest token */
     uint64_t seed;
     bool ignore_eos; /* continue after the end-of-text token */
+    /* Prompt tokens that are computed at once; 0: 512. With KVC_CHUNK_TOKENS a prompt is computed in the same
+     * pieces if its beginning was matched. */
+    size_t piece_tokens;
     /* Receives each new token. A non-zero return stops the generation with that value. */
     int (*emit)(void *ctx, uint32_t token);
     /* Prompt tokens computed so far; may be NULL. */

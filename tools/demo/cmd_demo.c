@@ -63,9 +63,6 @@ static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
     struct demo_options *o = state->input;
 
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &o->demo.common;
-        return 0;
     case OPT_TEXT:
         o->demo.text[0] = arg;
         return 0;
@@ -83,16 +80,12 @@ static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
         o->demo.model = arg;
         return 0;
-    case ARGP_KEY_END:
-        if (o->demo.common.json)
-            argp_error(state, "kvcobra demo prints text only; --json is not available");
-        return 0;
     }
 
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, cmd_demo_parse, "[MODEL]", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_demo_parse, "[MODEL]", doc, NULL, NULL, NULL};
 
 /* ---- texts and model ---- */
 

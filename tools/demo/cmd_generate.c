@@ -26,6 +26,7 @@ enum {
     OPT_PROMPT_FILE,
     OPT_TABLE,
     OPT_SOCKET,
+    OPT_REPEATABLE,
     OPT_EXACT,
     OPT_TOKENS,
     OPT_TEMPERATURE,
@@ -41,7 +42,7 @@ enum { DEFAULT_TOKENS = 128 };
 struct generate_options {
     struct common_options common;
     const char *model, *prompt, *prompt_file, *table, *socket, *label;
-    bool exact, ignore_eos, moments;
+    bool exact, repeatable, ignore_eos, moments;
     double report; /* percent of new chunks */
     size_t n_tokens;
     float temperature;
@@ -62,6 +63,11 @@ static const char doc[] =
     "computed again, and tokens computed here are published. The summary on standard error has the time to "
     "the first token (with opening the cache, without loading the model), tokens per second, prompt tokens "
     "found, and bytes shared.\n\n"
+    "A run that finds tokens of its prompt may print another text than one that computes all of them: the "
+    "latter reads the keys and values of the piece that it computes exactly, the former reads decoded ones, "
+    "so the two differ by the error of the codes. With --repeatable both print the same text: every token "
+    "reads its own chunk of 64 tokens exactly and all earlier ones from codes. Runs with --repeatable find "
+    "only tokens that such runs published. kvcobra eval --hits measures the difference.\n\n"
     "Examples:\n\n"
     "  kvcobra generate model.gguf --prompt 'The capital of France is'\n"
     "  kvcobra generate model.gguf --prompt-file manual.txt --table model-3.table";
@@ -75,6 +81,9 @@ static const struct argp_option options[] = {
     {"table", OPT_TABLE, "TABLE", 0, "Compress with this table file, without a daemon", 2},
     {"socket", OPT_SOCKET, "PATH", 0,
      "Compress with the active table of the daemon at this socket, and share pages", 2},
+    {"repeatable", OPT_REPEATABLE, NULL, 0,
+     "With --table or --socket: print the same text whether or not tokens of the prompt are found; slower",
+     2},
     {"report", OPT_REPORT, "PERCENT", 0,
      "With --socket: measure the error on this share of new chunks and report sums of errors to the daemon "
      "(no text and no vectors)",
@@ -98,6 +107,8 @@ static void cmd_generate_check(const struct generate_options *o, const struct ar
         argp_error(state, "either --prompt or --prompt-file is needed");
     if ((o->table != NULL) + (o->socket != NULL) + o->exact > 1)
         argp_error(state, "--table, --socket and --exact exclude each other");
+    if (o->repeatable && !o->table && !o->socket)
+        argp_error(state, "--repeatable needs --table or --socket");
     if (o->report > 0 && !o->socket)
         argp_error(state, "--report needs --socket");
     if (o->moments && o->report <= 0)
@@ -123,6 +134,9 @@ static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_SOCKET:
         o->socket = arg;
+        return 0;
+    case OPT_REPEATABLE:
+        o->repeatable = true;
         return 0;
     case OPT_EXACT:
         o->exact = true;
@@ -278,6 +292,7 @@ static int cmd_generate_run_compressed(struct engine *en, const struct document 
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(kvc_seq_freep) kvc_seq *s = NULL; /* freed before its client */
     double start = clock_seconds();
+    const kvc_seq_options so = {.struct_bytes = sizeof(so), .flags = o->repeatable ? KVC_SEQ_REPEATABLE : 0};
     kvc_usage usage = {.struct_bytes = sizeof(usage)};
     struct generation g;
     struct kv_cache cache;
@@ -296,7 +311,7 @@ static int cmd_generate_run_compressed(struct engine *en, const struct document 
     if (r < 0)
         return r;
 
-    r = kvc_seq_new(m, NULL, 0, &s);
+    r = kvc_seq_new_with(m, &so, &s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
 
@@ -363,6 +378,7 @@ static int cmd_generate_and_print(struct engine *en, const struct document *prom
         .temperature = o->temperature,
         .seed = o->seed,
         .ignore_eos = o->ignore_eos,
+        .piece_tokens = o->repeatable ? KVC_CHUNK_TOKENS : 0,
         .emit = cmd_generate_emit,
         .progress = cmd_generate_prompt_progress,
         .ctx = out,

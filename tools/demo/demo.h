@@ -20,7 +20,6 @@ enum { DEMO_BUDGETS = 3 };
 extern const char *const demo_budgets[DEMO_BUDGETS];
 
 struct demo {
-    struct common_options common;
     const char *model;       /* a GGUF file */
     const char *text[2];     /* to calibrate on, to evaluate on; plain, or compressed by gzip */
     bool is_default_text[2]; /* a Debian document, whose table of contents is skipped */

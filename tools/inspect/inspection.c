@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/api/alloc_api.h"
 #include "alloc/metric.h"
 #include "alloc/sort.h"
 #include "alloc/spectrum.h"
 #include "base/cleanup.h"
-#include "tools/calibrate/solve_input.h"
 #include "tools/command/client_model.h"
 #include "tools/command/progress.h"
 
@@ -80,11 +80,17 @@ static int inspection_open_stats(struct inspection *x, struct errmsg *e)
 {
     const struct stats_options *o;
     uint8_t a[DIGEST_BYTES], b[DIGEST_BYTES];
-    int r = solve_input_load_statistics(x->request.stats_path, NULL, &x->stats, e);
+    kvc_stats *handle;
+    int r = kvc_alloc_new(&x->alloc);
 
     if (r < 0)
-        return r;
+        return fail(e, r, "out of memory for statistics");
 
+    r = kvc_stats_load(x->alloc, x->request.stats_path, NULL, &handle);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_alloc_error(x->alloc));
+
+    x->stats = handle->sums; /* spectra, shapes and curves are not in the public header */
     r = stats_digest(x->stats, x->stats_digest, e);
     if (r < 0)
         return r;
@@ -135,7 +141,7 @@ int inspection_open(struct inspection *x, const struct inspect_request *request,
 void inspection_close(struct inspection *x)
 {
     (void) table_unref(x->table);
-    (void) stats_free(x->stats);
+    (void) kvc_alloc_free(x->alloc);
     free(x->lambda);
     free(x->shapes);
     free(x->pools);

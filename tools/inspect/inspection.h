@@ -11,6 +11,7 @@
 
 #include "alloc/shape.h"
 #include "alloc/solve.h"
+#include "alloc/kvcobra-alloc.h"
 #include "alloc/stats.h"
 #include "alloc/table.h"
 #include "base/errmsg.h"
@@ -78,7 +79,8 @@ struct inspection {
     struct solve_options solved;
     uint8_t solved_from[DIGEST_BYTES];
 
-    struct stats *stats; /* or NULL */
+    kvc_alloc *alloc;          /* owns the statistics */
+    const struct stats *stats; /* or NULL */
     uint8_t stats_digest[DIGEST_BYTES];
     enum metric metric; /* of distortion and spectra: the best that the statistics have */
     double power;

@@ -14,6 +14,7 @@
 #include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_compare.h"
 #include "tools/lab/eval_generate.h"
+#include "tools/lab/eval_hits.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/eval_retrieval.h"
@@ -35,16 +36,19 @@ enum {
     OPT_STATS,
     OPT_RETRIEVAL,
     OPT_GENERATE,
+    OPT_HITS,
     OPT_SEED
 };
 
-/* Defaults of reading a text, of --generate (16 prompts), and of --retrieval. */
+/* Defaults of reading a text, of --generate (16 prompts), of --retrieval, and of --hits. */
 enum {
     DEFAULT_TOKENS = 8192,
     DEFAULT_WINDOW = 2048,
     DEFAULT_PROMPTS_TOKENS = 4096,
     DEFAULT_PROMPT = 256,
-    DEFAULT_RETRIEVAL_WINDOW = 3072
+    DEFAULT_RETRIEVAL_WINDOW = 3072,
+    DEFAULT_HITS_WINDOW = 1500,
+    HITS_WINDOW_MIN = 192 /* two chunks to find, and newer tokens */
 };
 enum { KEYS_MAX = 100000, GENERATE_MAX = 1 << 20 };
 
@@ -69,22 +73,29 @@ static const char doc[] =
     "depths, in turn. The exact model is measured too; shares have a 95 % interval (Wilson). --generate "
     "continues prompts from the text greedily and reports how many tokens agree with the exact model's, and "
     "the exact model's perplexity on the generated text.\n\n"
-    "Examples: the hardest case; keys alone; other formats; retrieval; generation:\n\n"
+    "--hits compares a run whose first tokens are found in shared pages with a run that computes all tokens. "
+    "By default both differ by the error of the codes, because the cold run reads the keys of its own piece "
+    "exactly. With repeatable attention only the engine's rounding differs, which can flip codes of later "
+    "chunks; if both runs also compute chunk by chunk, as in kvcobra generate --repeatable, nothing "
+    "differs.\n\n"
+    "Examples: the hardest case; keys alone; other formats; retrieval; generation; hits:\n\n"
     "  kvcobra eval model.gguf --text book.txt --table 2.table --recent 0\n"
     "  kvcobra eval model.gguf --text book.txt --table k-1.table --side k\n"
     "  kvcobra eval model.gguf --text book.txt --table 3.table --comparator q4_0\n"
     "  kvcobra eval model.gguf --text book.txt --table 3.table --retrieval 100\n"
-    "  kvcobra eval model.gguf --text book.txt --table 3.table --generate 256";
+    "  kvcobra eval model.gguf --text book.txt --table 3.table --generate 256\n"
+    "  kvcobra eval model.gguf --text book.txt --table 3.table --hits";
 
 static const struct argp_option options[] = {
     {"table", OPT_TABLE, "TABLE", 0, "An allocation table; may be repeated", 1},
     {"comparator", OPT_COMPARATOR, "NAME,...", 0, "Other formats to compare with; all: all formats", 1},
     {"stats", OPT_STATS, "STATS", 0, "Statistics for the calibrated formats kvquant, svdq and kqsvd", 1},
     {"text", OPT_TEXT, "FILE", 0, "The text, UTF-8 (required)", 1},
-    {"tokens", OPT_TOKENS, "N", 0, "Tokens of the text to use (default 8192; with --generate 4096)", 2},
+    {"tokens", OPT_TOKENS, "N", 0,
+     "Tokens of the text to use (default 8192; with --generate 4096, with --hits one window)", 2},
     {"window", OPT_WINDOW, "N", 0,
      "Tokens of a window (default 2048); with --generate, of a prompt (default 256); with --retrieval, of "
-     "the longest text (default 3072)",
+     "the longest text (default 3072); with --hits, of a prompt (default 1500)",
      2},
     {"recent", OPT_RECENT, "N", 0, "Newest tokens that a query sees exactly (default: as in the product)", 2},
     {"sinks", OPT_SINKS, "N", 0, "First tokens that stay exact (default: as the table has)", 2},
@@ -103,6 +114,7 @@ static const struct argp_option options[] = {
     {"seed", OPT_SEED, "N", 0, "Seed of the keys and of the beginnings of texts (default 0)", 4},
     {"generate", OPT_GENERATE, "N", 0,
      "Instead: generate N tokens after each prompt, and compare with the exact model's", 4},
+    {"hits", OPT_HITS, NULL, 0, "Instead: compare runs that find their first tokens with cold runs", 4},
     {0},
 };
 
@@ -153,10 +165,10 @@ static void cmd_eval_take_comparators(struct eval_options *o, char *arg, const s
 /* Options that exclude each other. */
 static void cmd_eval_check_measurement(const struct eval_options *o, const struct argp_state *state)
 {
-    bool other = o->n_keys > 0 || o->n_generated > 0;
+    bool other = o->n_keys > 0 || o->n_generated > 0 || o->hits;
 
-    if (o->n_keys > 0 && o->n_generated > 0)
-        argp_error(state, "--retrieval and --generate exclude each other");
+    if ((o->n_keys > 0) + (o->n_generated > 0) + o->hits > 1)
+        argp_error(state, "--retrieval, --generate and --hits exclude each other");
     if (o->n_keys > 0 && o->n_tokens > 0)
         argp_error(state,
                    "--retrieval and --tokens exclude each other: --window sets the length of its texts");
@@ -166,7 +178,19 @@ static void cmd_eval_check_measurement(const struct eval_options *o, const struc
         argp_error(state, "--quartiles and --layers exclude each other");
     if ((o->quartiles || o->post_rope) && (o->n_tables != 1 || o->n_comparators > 0 || other))
         argp_error(state, "--quartiles and --post-rope take exactly one --table and no --comparator, "
-                          "--retrieval or --generate");
+                          "--retrieval, --generate or --hits");
+}
+
+/* --hits measures the product, which has no such choices. */
+static void cmd_eval_check_hits(const struct eval_options *o, const struct argp_state *state)
+{
+    if (o->n_tables != 1 || o->n_comparators > 0 || o->sides || o->n_layers > 0 || o->n_recent >= 0 ||
+        o->n_sink != EVAL_SINKS_OF_TABLE)
+        argp_error(state,
+                   "--hits takes exactly one --table and no --comparator, --side, --layers, --recent or "
+                   "--sinks");
+    if (o->window < HITS_WINDOW_MIN)
+        argp_error(state, "--hits needs a --window of at least %d tokens", HITS_WINDOW_MIN);
 }
 
 static void cmd_eval_set_default(struct eval_options *o, size_t n_tokens, size_t window)
@@ -194,8 +218,12 @@ static void cmd_eval_check_arguments(struct eval_options *o, const struct argp_s
         cmd_eval_set_default(o, 0, DEFAULT_RETRIEVAL_WINDOW);
     else if (o->n_generated > 0)
         cmd_eval_set_default(o, DEFAULT_PROMPTS_TOKENS, DEFAULT_PROMPT);
+    else if (o->hits)
+        cmd_eval_set_default(o, o->window > 0 ? o->window : DEFAULT_HITS_WINDOW, DEFAULT_HITS_WINDOW);
     else
         cmd_eval_set_default(o, DEFAULT_TOKENS, DEFAULT_WINDOW);
+    if (o->hits)
+        cmd_eval_check_hits(o, state);
 }
 
 /* Options of numbers. False: @key is none of them. */
@@ -258,6 +286,9 @@ static error_t cmd_eval_parse(int key, char *arg, struct argp_state *state)
     case OPT_LAYERS:
         cmd_eval_take_layers(o, arg, state);
         return 0;
+    case OPT_HITS:
+        o->hits = true;
+        return 0;
     case OPT_QUARTILES:
         o->quartiles = true;
         o->quartile_statistics = arg;
@@ -316,6 +347,8 @@ static int cmd_eval_run(int argc, char **argv)
         return eval_retrieval(en, &o, &text);
     if (o.n_generated > 0)
         return eval_generate(en, &o, &text);
+    if (o.hits)
+        return eval_hits(en, &o, &text);
 
     return o.n_tables == 1 && o.n_comparators == 0 ? eval_table(en, &o, &text) : eval_compare(en, &o, &text);
 }

@@ -29,7 +29,8 @@ struct eval_options {
     bool quartiles;
     const char *quartile_statistics; /* of the solve of the table, for its distortion; or NULL */
     size_t n_keys;                   /* of --retrieval; 0: not given */
-    size_t n_generated;              /* tokens of --generate; 0: not given */
+    bool hits;
+    size_t n_generated; /* tokens of --generate; 0: not given */
     uint64_t seed;
     bool seed_given;
 };

@@ -158,7 +158,7 @@ static int cmd_model_unalias(kvc_client *c, const struct model_options *o)
 
     (void) digest_hex(alias, alias_hex);
     if (!operator_confirm(&o->operator,
-                          "Model %.12s is no alias any more: clients that open it need a table of its own. "
+                          "Model %.12s is no longer an alias: clients that open it need a table of its own. "
                           "Clients that have it open keep the model that they opened.",
                           alias_hex))
         return COMMAND_FAILED;
@@ -170,7 +170,7 @@ static int cmd_model_unalias(kvc_client *c, const struct model_options *o)
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:s}", "unaliased", alias_hex, "model", model_hex));
 
-    printf("%s is no alias of %s any more\n", alias_hex, model_hex);
+    printf("%s is no longer an alias of %s\n", alias_hex, model_hex);
     return COMMAND_OK;
 }
 

@@ -34,10 +34,11 @@ def program(variable):
     return path
 
 
-def write_table(path, seed=1, bpd=4.0, shape=(N_LAYERS, N_HEADS, N_KV_HEADS, HEAD_DIM), base=10000.0):
-    """Writes a random table file for a model of @shape. Returns the model's digest."""
-    arguments = [path, *map(str, shape), str(base), str(bpd), str(seed)]
-    done = subprocess.run([program("KVC_WRITE_TABLE"), *arguments], check=True, capture_output=True, text=True)
+def write_table(path, g=None, seed=1, bpd=4.0):
+    """Writes a random table file for a model of geometry @g. Returns the model's digest, which is the same for all."""
+    g = g or geometry()
+    arguments = [path, seed, bpd, g.n_layers, g.n_heads, g.n_kv_heads, g.head_dim, repr(g.attn_scale), *map(repr, g.rope_freq)]
+    done = subprocess.run([program("KVC_WRITE_TABLE"), *map(str, arguments)], check=True, capture_output=True, text=True)
     return bytes.fromhex(done.stdout.strip())
 
 
@@ -85,7 +86,7 @@ class Daemon:
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(
                 [program("KVC_KVCOBRAD"), f"--socket={self.socket}", f"--operator-socket={self.operator_socket}",
-                 f"--ready-fd={write}", *(self.options or ("--pool-bytes=64M",))], pass_fds=(write,), stderr=log)
+                 f"--ready-fd={write}", *(self.options or ("--pool-bytes=64M", "--arena-bytes=8M"))], pass_fds=(write,), stderr=log)
         os.close(write)
         try:
             if not select.select([ready], [], [], TIMEOUT_S)[0] or os.read(ready, 1) == b"":

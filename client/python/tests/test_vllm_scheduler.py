@@ -1,8 +1,7 @@
 """The scheduler's side of KvCobraConnector: promises, their limit, and what the workers are sent. Without vLLM and kvcobrad."""
-import types
 import unittest
 
-import vllm_standin
+import support
 from vllm_standin import FakeDaemon, FakePool, output, request
 
 from kvcobra.vllm.counters import Counters
@@ -163,4 +162,4 @@ class Steps(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    vllm_standin.main()
+    support.main()

@@ -50,6 +50,11 @@ def run(plan):
     for prompts in plan["prompts"]:
         result["calls"].append(generate(llm, prompts, plan.get("max_tokens", 1)))
     before = time.process_time()
+    time.sleep(plan.get("rest", 0))
+    result["rest_cpu"] = time.process_time() - before
+    llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)  # a step brings the counts of the threads
+    result["metrics"] = {m.name: m.value for m in llm.get_metrics() if m.name.startswith("vllm:kvcobra")}
+    before = time.process_time()
     if has_kv_transfer_group():
         get_kv_transfer_group().shutdown()
     result["shutdown_cpu"] = time.process_time() - before

@@ -1,13 +1,7 @@
-"""Stand-ins for kvcrobad's client and for vLLM's objects, with the members that the connector uses."""
-import os
-import sys
+"""Stand-ins for kvcobrad's client and for vLLM's objects, with the members that the connector uses."""
 import types
-import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
-
-import kvcobra  # noqa: E402
+import kvcobra
 
 
 class FakePool:
@@ -81,7 +75,3 @@ def output(new=(), cached=(), blocks=None):
                                                     num_computed_tokens=[first for _, first, _ in cached]),
         num_scheduled_tokens=n_tokens, total_num_scheduled_tokens=sum(n_tokens.values()),
         kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda request_id: (list(blocks[request_id]),)))
-
-
-def main():
-    unittest.main(verbosity=1)

@@ -81,6 +81,14 @@ expect "moments without a report" 2 "$KVCOBRA" generate "$model" --prompt x --so
 expect "the next reader" 0 generate
 expect_true "finds all pages" "j['matched_tokens'] == 22 * 64"
 
+expect "a cold reader with --repeatable" 0 generate --repeatable
+expect_true "finds no pages of other attention" "(j['matched_tokens'], j['published_tokens']) == (0, 22 * 64)"
+cp "$dir/out" "$dir/cold.json"
+expect "a reader with --repeatable that finds pages" 0 generate --repeatable
+expect_true "finds all pages" "j['matched_tokens'] == 22 * 64"
+expect_true "and prints the same text" "j['text'] == json.load(open('$dir/cold.json'))['text']"
+expect "--repeatable without a compressed cache" 2 "$KVCOBRA" generate "$model" --prompt x --repeatable
+
 kill -TERM "$daemon_pid"
 got=0
 wait "$daemon_pid" || got=$?

@@ -36,7 +36,7 @@ model alias "$alias" "$digest" </dev/null >"$dir/out" 2>"$dir/err" && not_ok "wi
 expect "an alias, the model by six digits" 0 model alias "$alias" "$(echo "$digest" | cut -c 1-6)" --yes --json
 expect_true "both digests" "j['alias'] == '$alias' and j['model'] == '$digest' and not j['already']"
 expect "again" 0 model alias "$alias" "$digest" --yes --json
-expect_true "it is so already" "j['already']"
+expect_true "nothing changed" "j['already']"
 expect_sentence_after_question() { # the question of --yes is the first line on stderr
     name=$1 word=$2
     shift 2

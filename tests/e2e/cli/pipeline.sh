@@ -106,6 +106,23 @@ expect_true "four prompts, and the exact model agrees with itself" \
 expect_true "quartiles are in order" \
     "all(r['alike_lower_quartile'] <= r['alike_median'] <= r['alike_upper_quartile'] <= 40 for r in j['rows'])"
 
+hits() {
+    "$KVCOBRA" eval "$model" --text "$dir/b.txt" --table "$dir/2.table" --hits --window 400 --tokens 900 "$@"
+}
+expect "eval of hits" 0 hits
+narrow "hits"
+expect "the same as JSON" 0 hits --json
+expect_json "eval --hits --json" rows windows window
+expect_true "two windows, half and all of what is published" \
+    "(j['windows'], [r['found'] for r in j['rows']]) == (2, [128, 320] * 3)"
+expect_true "all later positions are compared" "[r['compared'] for r in j['rows']] == [2 * 272, 2 * 80] * 3"
+expect_true "by default a hit differs from a cold run" "all(r['kl'] > 1e-6 for r in j['rows'] if r['attention'] == 'default')"
+expect_true "repeatable, by chunks, it does not" \
+    "[(r['kl'], r['kl_largest'], r['same_next']) for r in j['rows'][4:]] == [(0, 0, 2 * 272), (0, 0, 2 * 80)]"
+expect "hits of a window without chunks" 2 hits --window 100
+expect "hits with a comparator" 2 hits --comparator q8_0
+expect_sentence "hits of a short text" "$dir/b.txt" hits --window 4050
+
 expect "generate exactly" 0 "$KVCOBRA" generate "$model" --prompt "To be" --tokens 16 --ignore-eos
 cp "$dir/out" "$dir/exact.txt"
 expect "generate exactly again" 0 "$KVCOBRA" generate "$model" --prompt "To be" --tokens 16 --ignore-eos --exact

@@ -7,7 +7,7 @@ KVCOBRA=$1
 expect "help" 0 "$KVCOBRA" --help
 grep -q '^Usage: kvcobra COMMAND' "$dir/out" && ok "help is on stdout" || not_ok "help is on stdout"
 sed -n 's/^  \([a-z][a-z-]*\)  .*/\1/p' "$dir/out" >"$dir/commands"
-for command in calibrate solve inspect eval generate table status bench demo; do
+for command in calibrate solve inspect eval generate table model model-id status bench demo; do
     grep -qx "$command" "$dir/commands" && ok "help lists $command" || not_ok "help lists $command"
 done
 expect "help without a command is help" 0 "$KVCOBRA" help
@@ -80,6 +80,8 @@ expect "table list of something" 2 "$KVCOBRA" table list x --socket x
 expect "status of something" 2 "$KVCOBRA" status x
 expect "top as JSON" 2 "$KVCOBRA" top --json
 expect "demo as JSON" 2 "$KVCOBRA" demo --json
+expect "help of demo" 0 "$KVCOBRA" demo --help
+grep -qE -- '--(json|quiet)' "$dir/out" && not_ok "demo offers what it does not do" || ok "demo offers what it does"
 expect "demo of two models" 2 "$KVCOBRA" demo a b
 
 finish

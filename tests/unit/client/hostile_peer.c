@@ -335,7 +335,8 @@ void peer_init(struct peer *p, const struct embedded *m, enum wrong_reply wrong)
     p->n_table = m->n_bytes;
     memcpy(p->digest, info.table_digest, sizeof(p->digest));
     p->page_bytes = info.first_page_bytes;
-    chunk_key_derive(index_key, &(struct chunk_identity){p->digest, random_table_model_digest, 0, 1, NULL, 0},
+    chunk_key_derive(index_key,
+                     &(struct chunk_identity){p->digest, random_table_model_digest, 0, 1, NULL, 0, false},
                      NULL, peer_tokens, &p->key);
 }
 

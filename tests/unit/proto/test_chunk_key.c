@@ -31,7 +31,7 @@ static size_t put(uint8_t *p, uint32_t v)
 
 static void test_encoding(void)
 {
-    struct chunk_identity id = {table, model, 2, 5, "salt", 4};
+    struct chunk_identity id = {table, model, 2, 5, "salt", 4, false};
     struct chunk_key parent = {{9, 8, 7}}, want, got = derive(&id, &parent, 42);
     uint8_t b[512];
     size_t n = 0;
@@ -48,6 +48,11 @@ static void test_encoding(void)
         n += put(b + n, 42 + i * 1000);
     CU_ASSERT_EQUAL_FATAL(crypto_generichash(want.bytes, 16, b, n, index_key, 32), 0);
     CU_ASSERT_EQUAL(memcmp(&want, &got, 16), 0);
+    n += put(b + n, 1);
+    id.repeatable = true;
+    got = derive(&id, &parent, 42);
+    CU_ASSERT_EQUAL_FATAL(crypto_generichash(want.bytes, 16, b, n, index_key, 32), 0);
+    CU_ASSERT_EQUAL(memcmp(&want, &got, 16), 0);
 }
 
 static bool same(struct chunk_key a, struct chunk_key b)
@@ -57,7 +62,7 @@ static bool same(struct chunk_key a, struct chunk_key b)
 
 static void test_every_field_matters(void)
 {
-    const struct chunk_identity id = {table, model, 0, 3, NULL, 0};
+    const struct chunk_identity id = {table, model, 0, 3, NULL, 0, false};
     struct chunk_identity other = id;
     struct chunk_key base = derive(&id, NULL, 1), zero = {{0}};
     uint8_t other_key[32] = {1, 2, 4};
@@ -75,6 +80,8 @@ static void test_every_field_matters(void)
     other = id, other.first_head = 3, other.n_heads = 0;
     CU_ASSERT(!same(base, derive(&other, NULL, 1)));
     other = id, other.salt = "", other.salt_bytes = 1;
+    CU_ASSERT(!same(base, derive(&other, NULL, 1)));
+    other = id, other.repeatable = true;
     CU_ASSERT(!same(base, derive(&other, NULL, 1)));
     chunk_key_derive(index_key, &id, NULL, tokens, &a);
     chunk_key_derive(other_key, &id, NULL, tokens, &b);

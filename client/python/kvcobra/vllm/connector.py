@@ -5,12 +5,12 @@ vLLM makes one object with the role of the scheduler, and one per worker, in dif
 from __future__ import annotations
 
 import atexit
+import logging
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
                                                                 SupportsHMA)
-from vllm.logger import init_logger
 
 from . import geometry, model_id, options, requirements, salt
 from .counters import Counters
@@ -20,7 +20,7 @@ from .scheduler import Scheduler
 from .stats import PromMetrics, Stats
 from .worker import Worker
 
-LOG = init_logger("vllm.kvcobra")
+LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
 KVConnectorMetadata.register(Step)
 
 

@@ -5,13 +5,13 @@ fails reports its blocks, and vLLM computes their tokens.
 """
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from typing import Callable, List, Optional, Set, Tuple
 
 import torch
-from vllm.logger import init_logger
 
 import kvcobra
 
@@ -20,7 +20,7 @@ from .daemon import Daemon
 from .metadata import Load
 from .recording import slots
 
-LOG = init_logger("vllm.kvcobra")
+LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
 
 PIECE_TOKENS = 2048  # bounds the memory between decoding and storing
 STOP_SECONDS = 10.0

@@ -55,7 +55,9 @@ class Worker:
                 layer.impl.do_kv_cache_update = self._wrapped(index, self._stores[index])
         cache = by_index[0].kv_cache
         dtype = by_index[0].kv_cache_torch_dtype
-        self._loader = Loader(self._new_daemon("load", self._threads), self._store, self._n_layers, self._block_tokens, dtype,
+        daemon = self._new_daemon("load", self._threads)
+        daemon.models()  # with the table that is active now: a load may need it after another one was activated
+        self._loader = Loader(daemon, self._store, self._n_layers, self._block_tokens, dtype,
                               cache.device, self._counters)
         if self._async_load:
             self._load_thread = LoadThread(self._loader)

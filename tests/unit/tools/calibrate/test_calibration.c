@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/api/alloc_api.h"
 #include "alloc/depth.h"
 #include "alloc/moments.h"
 #include "alloc/solve.h"
@@ -26,6 +27,31 @@
 #include "tools/engine/backward.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
+
+static void kvc_alloc_freep(kvc_alloc **a)
+{
+    *a = kvc_alloc_free(*a);
+}
+
+static kvc_alloc *new_alloc(void)
+{
+    kvc_alloc *a = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_alloc_new(&a), 0);
+    return a;
+}
+
+/* Statistics that belong to @a. */
+static kvc_stats *new_stats(kvc_alloc *a, const struct stats_options *o)
+{
+    struct stats *sums = NULL;
+    kvc_stats *s = NULL;
+    struct errmsg e = {""};
+
+    CU_ASSERT_EQUAL_FATAL(stats_new(o, &sums, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(alloc_api_adopt_stats(a, sums, &s), 0);
+    return s;
+}
 
 /* Sequences in lock step give the same attention as each alone in an exact cache. */
 static void test_batch_cache(void)
@@ -194,9 +220,10 @@ static void test_calibrate(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
     _cleanup_(corpus_deinit) struct corpus c = {0};
-    _cleanup_(stats_freep) struct stats *s = NULL;
+    _cleanup_(kvc_alloc_freep) kvc_alloc *alloc = new_alloc();
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(freep) void *bytes = NULL, *layer_bytes = NULL;
+    struct stats *s;
     struct progress p = silent();
     struct stats_options so;
     struct solve_options o;
@@ -205,14 +232,14 @@ static void test_calibrate(void)
     size_t n_bytes, n = 0;
     double kl, got_kl = 0, D = 0;
     struct corpus_options co = {.n_tokens = 1024, .window = 512, .want_held = true, .seed = 1};
-    struct calibration cal = {.en = en, .corpus = &c, .seed = 3, .progress = &p};
+    struct calibration cal = {.en = en, .alloc = alloc, .corpus = &c, .seed = 3, .progress = &p};
 
     CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
     stats_options_default(&so, engine_geometry(en));
     so.n_samples = 512;
     memcpy(so.model_digest, engine_info(en)->model_digest, sizeof(so.model_digest));
-    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
-    cal.stats = s;
+    cal.stats = new_stats(alloc, &so);
+    s = cal.stats->sums;
     CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(stats_tokens(s), 2 * (512 - 4));
     CU_ASSERT(!stats_has_depth(s));
@@ -256,25 +283,27 @@ static void test_calibrate_gradients(void)
     enum { WINDOW = 100 };
     _cleanup_(engine_freep) struct engine *en = open_tiny();
     _cleanup_(corpus_deinit) struct corpus c = {0};
-    _cleanup_(stats_freep) struct stats *plain = NULL, *s = NULL;
+    _cleanup_(kvc_alloc_freep) kvc_alloc *alloc = new_alloc();
     _cleanup_(backward_freep) struct backward *b = NULL;
     uint32_t hs = head_side_index(engine_geometry(en), 1, 0, SIDE_K), labels[WINDOW];
     double want[32 * 32] = {0}, trace = 0;
     struct progress p = silent();
     struct corpus_options co = {.n_tokens = 3 * WINDOW, .window = WINDOW, .seed = 1};
-    struct calibration cal = {.en = en, .corpus = &c, .progress = &p};
+    struct calibration cal = {.en = en, .alloc = alloc, .corpus = &c, .progress = &p};
+    struct stats *plain, *s;
     struct stats_options so;
     struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
     stats_options_default(&so, engine_geometry(en));
     so.want_attention = false;
-    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &plain, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
-    cal.stats = plain;
+    cal.stats = new_stats(alloc, &so);
+    plain = cal.stats->sums;
     CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     cal = (struct calibration){
-        .en = en, .stats = s, .corpus = &c, .gradients = true, .seed = 7, .progress = &p};
+        .en = en, .alloc = alloc, .corpus = &c, .gradients = true, .seed = 7, .progress = &p};
+    cal.stats = new_stats(alloc, &so);
+    s = cal.stats->sums;
     CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     CU_ASSERT(!stats_has_fisher(plain));
     CU_ASSERT(stats_has_fisher(s));
@@ -321,7 +350,7 @@ static void expect_same_bytes(const struct stats *a, const struct stats *b)
 static void refuse_other_checkpoints(const char *path, struct calibration *cal,
                                      const uint8_t plan[static DIGEST_BYTES])
 {
-    _cleanup_(stats_freep) struct stats *s = NULL;
+    kvc_stats *s = NULL;
     struct moments *none = NULL;
     uint8_t other[DIGEST_BYTES];
     struct errmsg e = {""};
@@ -343,7 +372,8 @@ static void test_resume(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
     _cleanup_(corpus_deinit) struct corpus c = {0};
-    _cleanup_(stats_freep) struct stats *whole = NULL, *part = NULL, *s = NULL;
+    _cleanup_(kvc_alloc_freep) kvc_alloc *alloc = new_alloc();
+    kvc_stats *whole, *part, *s = NULL;
     struct corpus_options co = {.n_tokens = 5 * 64, .window = 64, .want_held = true, .seed = 1};
     char path[] = "/tmp/kvc-test-resume-XXXXXX";
     uint8_t plan[DIGEST_BYTES];
@@ -360,10 +390,10 @@ static void test_resume(void)
     stats_options_default(&so, engine_geometry(en));
     so.n_samples = 150; /* of 300 */
     so.want_output = true;
-    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &whole, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &part, &e), 0);
+    whole = new_stats(alloc, &so);
+    part = new_stats(alloc, &so);
     cal = (struct calibration){
-        .en = en, .stats = whole, .corpus = &c, .gradients = true, .seed = 9, .progress = &p};
+        .en = en, .alloc = alloc, .stats = whole, .corpus = &c, .gradients = true, .seed = 9, .progress = &p};
     CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(calibration_measure_depth(&cal, &e), 0);
 
@@ -385,16 +415,16 @@ static void test_resume(void)
     stop_after = 6; /* three more windows, and three measurements */
     CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(calibration_measure_depth(&cal, &e), CALIBRATION_STOPPED);
-    CU_ASSERT(!stats_has_depth(s));
+    CU_ASSERT(!stats_has_depth(s->sums));
     CU_ASSERT_EQUAL_FATAL(checkpoint_save(path, &cal, plan, &e), 0);
-    part = stats_free(part);
+    part = kvc_stats_free(part);
     CU_ASSERT_EQUAL_FATAL(checkpoint_load(path, &cal, plan, &part, &none, &e), 0);
     CU_ASSERT_EQUAL(cal.n_done, 5);
     cal.stats = part;
     cal.stop = NULL;
     CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(calibration_measure_depth(&cal, &e), 0);
-    expect_same_bytes(part, whole);
+    expect_same_bytes(part->sums, whole->sums);
 
     refuse_other_checkpoints(path, &cal, plan);
     (void) unlink(path);
@@ -405,12 +435,13 @@ static void test_moments_only(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
     _cleanup_(corpus_deinit) struct corpus c = {0};
-    _cleanup_(stats_freep) struct stats *s = NULL;
+    _cleanup_(kvc_alloc_freep) kvc_alloc *alloc = new_alloc();
     _cleanup_(moments_freep) struct moments *m = NULL;
     struct corpus_options co = {.n_tokens = 3 * 64, .window = 64, .seed = 1};
     struct moments_options mo = {.geometry = *engine_geometry(en), .n_sink = 4};
     struct progress p = silent();
-    struct calibration cal = {.en = en, .corpus = &c, .progress = &p};
+    struct calibration cal = {.en = en, .alloc = alloc, .corpus = &c, .progress = &p};
+    struct stats *s;
     struct stats_options so;
     struct errmsg e = {""};
     uint32_t hs = head_side_index(engine_geometry(en), 2, 1, SIDE_V);
@@ -418,9 +449,9 @@ static void test_moments_only(void)
     CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
     stats_options_default(&so, engine_geometry(en));
     so.want_attention = false;
-    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
     CU_ASSERT_EQUAL_FATAL(moments_new(&mo, &m, &e), 0);
-    cal.stats = s;
+    cal.stats = new_stats(alloc, &so);
+    s = cal.stats->sums;
     CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);
     cal = (struct calibration){.en = en, .moments = m, .corpus = &c, .progress = &p};
     CU_ASSERT_EQUAL(calibration_add_windows(&cal, &e), 0);

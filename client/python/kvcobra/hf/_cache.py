@@ -1,0 +1,293 @@
+"""KvCobraCache: a Cache of transformers whose layers keep keys and values in sequences of libkvcobra."""
+from __future__ import annotations
+
+import errno
+import math
+import weakref
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
+
+from .. import Client, Error, Model, Sequence, append_batch, attend_batch
+from .._client import Digest
+from . import _attention, _geometry
+from ._rows import Part, Rows
+
+# errors of a daemon that is absent, has no table for the model, or cannot serve it now
+WITHOUT = (errno.ENOENT, errno.ECONNREFUSED, errno.EACCES, errno.ENOTCONN, errno.ENODATA, errno.ESHUTDOWN, errno.EAGAIN,
+           errno.EDQUOT, errno.EMFILE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EPIPE)
+# arguments of attention that change it; None or False: not used
+UNSUPPORTED = ("output_attentions", "softcap", "s_aux", "sliding_window", "position_bias", "cu_seq_lens_q")
+
+
+class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer. Keys and values go to the sequences in attend(), which knows the plan of the forward pass."""
+
+    is_sliding = False
+    is_croppable = True
+    is_compileable = False
+
+    def __init__(self, rows: Rows, index: int, config: Any) -> None:
+        super().__init__()
+        self._rows, self._index, self._config = rows, index, config
+        self._dynamic: Any = None
+        self.columns = 0
+        self.is_initialized = True
+
+    @property
+    def plain(self) -> Any:
+        """The layer of a cache that continues without libkvcobra."""
+        if self._dynamic is None:
+            self._dynamic = DynamicLayer()
+            dense = self._rows.dense.pop(self._index, None)
+            if dense is not None:
+                self._dynamic.update(*dense)
+        return self._dynamic
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Sequences are created when the number of rows is known."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any,
+               **kwargs: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+        rows = self._rows
+        if rows.is_plain:
+            states: Tuple[torch.Tensor, torch.Tensor] = self.plain.update(key_states, value_states)
+            return states
+        if self._config._attn_implementation != _attention.NAME:
+            raise RuntimeError(f"the model's attention is '{self._config._attn_implementation}': with a KvCobraCache it must be "
+                               f"'{_attention.NAME}'; call model.set_attn_implementation('{_attention.NAME}')")
+        if rows.plan is None or rows.plan.before != self.columns or rows.plan.n_columns != key_states.shape[2]:
+            raise RuntimeError("the cache does not know the input of this forward pass, or the last one was interrupted. It works "
+                               "with the model that it was made from; after an interruption call reset()")
+        if rows.pending is not None:
+            raise RuntimeError("the model changed its keys between cache and attention, which a KvCobraCache does not support")
+        rows.pending = self._index
+        setattr(key_states, _attention.TAG, self)
+        return key_states, value_states
+
+    def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: Optional[float],
+               dropout: float, kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, torch.Tensor, Optional[torch.Tensor]]:
+        """Appends the new tokens and attends to all. Returns all keys and values, and no result, if the cache became plain."""
+        rows, plan = self._rows, self._rows.plan
+        assert rows.model is not None and plan is not None
+        self._check(module, scaling, dropout, kwargs)
+        k, v, q = (x.detach().transpose(1, 2) for x in (key, value, query))  # [rows, tokens, heads, head_dim]
+        if rows.factor != 1.0:
+            k, q = k / rows.factor, q / rows.factor
+        parts = [p for p in plan.parts if p.first < plan.n_columns]
+        if not self._append(parts, k, v):
+            rows.go_plain(plan.before)
+            return (*self.plain.update(key, value), None)
+        rows.pending = None
+        self.columns += plan.n_columns
+        out = torch.zeros(q.shape, dtype=q.dtype)
+        if parts:
+            attend_batch(self._index, [p.row.sequence for p in parts], [q[p.number, p.first:] for p in parts],
+                         [out[p.number, p.first:] for p in parts])
+        return key, value, out
+
+    def _append(self, parts: List[Part], k: torch.Tensor, v: torch.Tensor) -> bool:
+        """False, without a change, if the arena has no room for this piece."""
+        new = [(p, p.first + p.n_stored) for p in parts if p.first + p.n_stored < k.shape[1]]
+        arguments = ([p.row.sequence for p, _ in new], [k[p.number, at:] for p, at in new], [v[p.number, at:] for p, at in new])
+        for attempt in range(2):
+            try:
+                if new:
+                    append_batch(self._index, *arguments)
+                return True
+            except Error as e:
+                # the first layer of a pass claims the room for all of them; publishing whole chunks frees the arena
+                if e.errno != errno.ENOSPC or self._index != 0:
+                    raise
+                if attempt == 0:
+                    self._rows.commit()
+                else:
+                    self._rows.say("full", "the cache continues without kvcobra, because a piece of the prompt is larger than the "
+                                   f"client's arena (generate() has prefill_chunk_size): {e.strerror}")
+        return False
+
+    def _check(self, module: Any, scaling: Optional[float], dropout: float, kwargs: Dict[str, Any]) -> None:
+        """Raises if this is not the attention that libkvcobra computes."""
+        assert self._rows.model is not None
+        if torch.compiler.is_compiling():
+            raise RuntimeError("torch.compile() cannot trace calls of libkvcobra")
+        if module.training or dropout:
+            raise ValueError("the model is being trained: a KvCobraCache has no gradients and no dropout; call model.eval()")
+        for name in UNSUPPORTED:
+            if kwargs.get(name) not in (None, False):
+                raise ValueError(f"attention with {name} is not supported")
+        if not getattr(module, "is_causal", True) or kwargs.get("is_causal") is False:
+            raise ValueError("attention that is not causal is not supported")
+        expected = self._rows.model.geometry.attn_scale / self._rows.factor**2
+        if scaling is None or not math.isclose(scaling, expected, rel_tol=_geometry.FREQUENCY_TOLERANCE):
+            raise ValueError(f"the layer's scale of attention is {scaling}; expected {expected}, that of the first layer")
+
+    # ---- what transformers asks a layer ----
+
+    def get_seq_length(self) -> int:
+        return int(self.plain.get_seq_length()) if self._rows.is_plain else self.columns
+
+    def get_mask_sizes(self, query_length: Any) -> Tuple[int, int]:
+        """@query_length: a number, or before transformers 5.4 the tensor of positions."""
+        n = query_length if isinstance(query_length, int) else query_length.shape[0]
+        return self.get_seq_length() + n, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+    def get_max_cache_shape(self) -> int:
+        return -1
+
+    @property
+    def batch_size(self) -> int:
+        return len(self._rows.rows) or -1
+
+
+class KvCobraCache(Cache):  # type: ignore[misc]
+    """A cache for one model: past_key_values of its forward() and generate().
+
+    client: a client, or None: kvcobrad at the default path. model_id: the model's digest (`kvcobra model-id`).
+    table: bytes or path of a table file, for an embedded client.
+    salt: anything besides tokens and model that changes keys and values, such as an adapter.
+    repeatable: attention depends neither on how a prompt was cut nor on a match.
+    table_digest: the table to use; None is the active one.
+
+    Sets the model's attention to "kvcobra", which is "sdpa" for other caches. Raises ValueError, with the reason, if the model
+    cannot be used or differs from the table. Without a daemon, or if it has no table for the model, the cache is a plain one:
+    one line of the log says why.
+    """
+
+    def __init__(self, model: Any, client: Optional[Client] = None, model_id: Optional[Digest] = None,
+                 table: Union[bytes, str, None] = None, salt: bytes = b"", repeatable: bool = False,
+                 table_digest: Optional[Digest] = None) -> None:
+        geometry = _geometry.model_geometry(model)
+        self._own_client: Optional[Client] = None
+        bound, reason = self._bind(client, model_id, table, geometry)
+        factor = _geometry.rope_factor(model)
+        self._rows = Rows(bound, factor, salt, repeatable, table_digest, model.dtype)
+        if bound is None:
+            self._rows.say("daemon", f"the cache works without kvcobra: {reason}")
+        super().__init__(layers=[KvCobraLayer(self._rows, i, model.config) for i in range(geometry.n_layers)])
+        model.set_attn_implementation(_attention.NAME)
+        watch(_geometry.find_decoder(model))
+
+    @classmethod
+    def from_model(cls, model: Any, client: Optional[Client] = None, **options: Any) -> "KvCobraCache":
+        """The cache of @model; @options as in the constructor."""
+        return cls(model, client, **options)
+
+    def _bind(self, client: Optional[Client], model_id: Optional[Digest], table: Union[bytes, str, None],
+              geometry: Any) -> Tuple[Optional[Model], str]:
+        try:
+            if client is None:
+                client = self._own_client = Client(False if table is not None else None)
+            bound = Model(client, model_id, table=table)
+        except Error as e:
+            if e.errno not in WITHOUT:
+                raise
+            return None, str(e.strerror)
+        _geometry.compare(geometry, bound.geometry)
+        return bound, ""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the cache works without libkvcobra."""
+        return self._rows.is_plain
+
+    @property
+    def sequences(self) -> List[Sequence]:
+        """The sequences of the rows, for usage and inspection."""
+        return [row.sequence for row in self._rows.rows]
+
+    # ---- sharing ----
+
+    def match(self, input_ids: torch.Tensor, attention_mask: Optional[torch.Tensor] = None) -> int:
+        """Starts an empty cache from published chunks of the [rows, columns] ids. Returns the number of columns that the model
+        need not compute; generate() with the same input computes the rest. Other texts than these are refused afterwards."""
+        if self.get_seq_length():
+            raise ValueError("the cache is not empty: call reset() before match()")
+        if self._rows.is_plain:
+            return 0
+        paddings = [0] * len(input_ids)
+        if attention_mask is not None:
+            paddings = self._rows.paddings([], attention_mask, input_ids.shape[1])
+        self._rows.close()
+        columns = self._rows.match([ids[padding:].tolist() for ids, padding in zip(input_ids, paddings)], paddings)
+        for layer in self.layers:
+            layer.columns = columns
+        return columns
+
+    def commit(self) -> List[int]:
+        """Publishes the whole chunks of the cache. Returns the number of published tokens of each row."""
+        return self._rows.commit()
+
+    def close(self) -> None:
+        """Frees the sequences. The cache is empty afterwards."""
+        self.reset()
+        if self._own_client is not None:
+            self._own_client.close()
+            self._rows.model, self._rows.is_plain, self._own_client = None, True, None
+
+    # ---- what transformers asks a cache ----
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Removes -@tokens_to_remove columns; a positive number is the number of columns to keep."""
+        columns = min(layer.get_seq_length() for layer in self.layers)
+        keep = tokens_to_remove if tokens_to_remove > 0 else columns + tokens_to_remove
+        if self._rows.is_plain:
+            if keep < columns:
+                for layer in self.layers:
+                    layer.plain.crop(keep - columns)
+            return
+        keep = max(0, min(keep, columns))
+        self._rows.crop(keep)
+        for layer in self.layers:
+            layer.columns = keep
+
+    def reset(self) -> None:
+        self._rows.reset()
+        for layer in self.layers:
+            layer.columns, layer._dynamic = 0, None
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        self._select(beam_idx, "reorder_cache", beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self._select([i for i in range(len(self._rows.rows)) for _ in range(repeats)], "batch_repeat_interleave", repeats)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        numbers = indices.nonzero().flatten() if indices.dtype == torch.bool else indices
+        self._select(numbers, "batch_select_indices", indices)
+
+    def _select(self, indices: Any, method: str, argument: Any) -> None:
+        if not self._rows.is_plain:
+            self._rows.select(indices if isinstance(indices, list) else indices.tolist())
+            return
+        for layer in self.layers:
+            getattr(layer.plain, method)(argument)
+
+
+# ---- the input of forward passes ----
+
+WATCHED: "weakref.WeakSet[Any]" = weakref.WeakSet()
+NAMES = ("input_ids", "attention_mask", "position_ids", "past_key_values", "inputs_embeds")
+
+
+def watch(decoder: Any) -> None:
+    """Calls prepare() of a KvCobraCache before each forward pass of @decoder: a cache's update() gets no token ids and no
+    padding."""
+    if decoder not in WATCHED:
+        decoder.register_forward_pre_hook(_before_forward, with_kwargs=True)
+        WATCHED.add(decoder)
+
+
+def _before_forward(decoder: Any, arguments: Tuple[Any, ...], named: Dict[str, Any]) -> None:
+    values = {**dict(zip(NAMES, arguments)), **named}
+    cache = values.get("past_key_values")
+    if not isinstance(cache, KvCobraCache) or cache.is_plain:
+        return
+    ids: Any = values.get("input_ids")
+    embeddings: Any = values.get("inputs_embeds")
+    shape = ids.shape if ids is not None else embeddings.shape[:2]
+    cache._rows.prepare(cache.get_seq_length(), ids, shape, values.get("attention_mask"), values.get("position_ids"))

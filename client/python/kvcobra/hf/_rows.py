@@ -1,0 +1,257 @@
+"""The rows of a batch: one sequence of libkvcobra each, without the padding, and the plan of a forward pass.
+
+A column is a position in the batch's tensors, padding included. Row r's token i is in column padding + i.
+"""
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Dict, List, NamedTuple, Optional, Set, Tuple
+
+import torch
+
+from .. import Error, Model, Sequence
+from .._client import Digest
+
+log = logging.getLogger("kvcobra")
+CHUNK = 64
+RECENT = 64
+
+
+class Row:
+    """One text. @tokens: the ids of all tokens of the sequence; None: some came as embeddings, so it cannot be published."""
+
+    def __init__(self, sequence: Sequence, tokens: Optional[List[int]] = None, padding: Optional[int] = None) -> None:
+        self.sequence = sequence
+        self.tokens: Optional[List[int]] = [] if tokens is None else tokens
+        self.padding = padding  # columns before the first token; None: not known yet
+        self.n_matched = 0
+
+    def fork(self) -> "Row":
+        row = Row(self.sequence.fork(), None, self.padding)
+        row.tokens, row.n_matched = None if self.tokens is None else list(self.tokens), self.n_matched
+        return row
+
+    def truncate(self, n: int) -> None:
+        """Keeps exactly @n tokens, or raises and changes nothing."""
+        length = self.sequence.length
+        if n == length:
+            return
+        if n < self.n_matched or n < length - RECENT:  # position n may be in a page: whole chunks only
+            fork = self.sequence.fork()
+            if fork.truncate(n) != n:
+                kept = fork.length
+                fork.close()
+                raise ValueError(f"the cache cannot be cropped to {n} tokens: tokens behind the newest {RECENT} are packed in "
+                                 f"chunks of {CHUNK}, so {kept} would be left")
+            self.sequence.close()
+            self.sequence = fork
+        else:
+            self.sequence.truncate(n)
+        self.tokens = None if self.tokens is None else self.tokens[:n]
+        self.n_matched = min(self.n_matched, n)
+
+
+class Part(NamedTuple):
+    """What a forward pass does with a row: columns @first .. of the piece are tokens, the first @n_stored of them are in the
+    sequence already."""
+
+    row: Row
+    number: int
+    first: int
+    n_stored: int
+
+
+class Plan(NamedTuple):
+    """A forward pass of @n_columns columns that begins at column @before."""
+
+    before: int
+    n_columns: int
+    parts: List[Part]
+
+
+class Rows:
+    """The rows of a cache, or none: then the cache is a plain one (is_plain)."""
+
+    def __init__(self, model: Optional[Model], factor: float, salt: bytes, repeatable: bool, table: Optional[Digest],
+                 dtype: torch.dtype) -> None:
+        self.model, self.factor, self.dtype = model, factor, dtype
+        self.salt, self.repeatable, self.table = salt, repeatable, table
+        self.rows: List[Row] = []
+        self.plan: Optional[Plan] = None
+        self.pending: Optional[int] = None  # layer whose keys are on their way to attention()
+        self.is_plain = model is None
+        self.dense: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}  # by layer, of a cache that became plain
+        self._said: Set[str] = set()
+
+    def say(self, kind: str, sentence: str) -> None:
+        """Logs one line per kind of event."""
+        if kind not in self._said:
+            self._said.add(kind)
+            log.warning("%s", sentence)
+
+    def new_row(self) -> Row:
+        assert self.model is not None
+        return Row(Sequence(self.model, salt=self.salt, keys="after", repeatable=self.repeatable, table=self.table))
+
+    def close(self) -> None:
+        for row in self.rows:
+            row.sequence.close()
+        self.rows, self.plan, self.pending = [], None, None
+
+    def reset(self) -> None:
+        self.close()
+        self.dense.clear()
+        self.is_plain = self.model is None
+
+    def crop(self, columns: int) -> None:
+        for row in self.rows:
+            row.truncate(max(0, columns - (row.padding or 0)))
+        self.plan = self.pending = None
+
+    def go_plain(self, columns: int) -> None:
+        """Decodes the first @columns columns of all layers into tensors [rows, heads, columns, head_dim], and frees the rows."""
+        assert self.model is not None
+        g = self.model.geometry
+        shape = (len(self.rows), columns, self.model.n_kv_heads, g.head_dim)
+        sides = [[torch.zeros(shape, dtype=self.dtype) for _ in range(g.n_layers)] for _ in "kv"]
+        for i, row in enumerate(self.rows):
+            padding = min(row.padding or 0, columns)
+            if columns > padding:
+                row.sequence.read_blocks(0, columns - padding, *([x[i, padding:] for x in side] for side in sides))
+        self.dense = {i: ((k * self.factor).transpose(1, 2), v.transpose(1, 2)) for i, (k, v) in enumerate(zip(*sides))}
+        self.close()
+        self.is_plain = True
+
+    # ---- forward passes ----
+
+    def prepare(self, before: int, input_ids: Optional[torch.Tensor], shape: "torch.Size", mask: Optional[torch.Tensor],
+                position_ids: Optional[torch.Tensor]) -> None:
+        """Plans a pass of a [rows, columns] = @shape piece. Raises ValueError, without a change, if it cannot be done."""
+        self.plan, self.pending = None, None
+        n_rows, n_columns = shape[0], shape[1]
+        if self.rows and len(self.rows) != n_rows:
+            raise ValueError(f"the cache has {len(self.rows)} rows and the input {n_rows}: for beams or several results call "
+                             "batch_repeat_interleave() first, else reset()")
+        rows = self.rows or [self.new_row() for _ in range(n_rows)]
+        paddings = self.paddings(rows, mask, before + n_columns)
+        positions = None if position_ids is None else position_ids.expand(n_rows, -1) if position_ids.ndim == 2 else position_ids
+        parts = []
+        for i, (row, padding) in enumerate(zip(rows, paddings)):
+            first = min(max(0, padding - before), n_columns)
+            token = before + first - padding
+            self._check_positions(i, None if positions is None else positions[i, first:] if positions.ndim == 2 else positions,
+                                  token, n_columns - first, padding)
+            part = Part(row, i, first, min(row.sequence.length - token, n_columns - first))
+            if part.n_stored < 0:
+                raise ValueError(f"row {i} has {row.sequence.length} tokens; expected {token}: a forward pass was interrupted. Call "
+                                 "reset()")
+            if row.sequence.length > token + n_columns - first:
+                raise ValueError(f"row {i} was matched beyond this piece of the prompt: pieces after match() of a batch must have "
+                                 f"at least {CHUNK} tokens")
+            self._note_tokens(part, token, None if input_ids is None else input_ids[i, first:])
+            parts.append(part)
+        for row, padding in zip(rows, paddings):
+            row.padding = padding if padding < before + n_columns else row.padding
+        self.rows, self.plan = rows, Plan(before, n_columns, parts)
+
+    @staticmethod
+    def paddings(rows: List[Row], mask: Optional[torch.Tensor], n_columns: int) -> List[int]:
+        """Columns before the first token of each row. @rows: those that exist; theirs must not change."""
+        if mask is None:
+            return [row.padding or 0 for row in rows]
+        if mask.ndim != 2:
+            raise ValueError(f"the attention mask has {mask.ndim} dimensions; expected 2: other masks cannot be expressed")
+        if mask.shape[1] != n_columns:
+            raise ValueError(f"the attention mask has {mask.shape[1]} columns; expected {n_columns}, those of the cache included")
+        real = mask.bool()
+        leading = (real.long().cumsum(1) == 0).sum(1)
+        if not bool((leading + real.sum(1) == n_columns).all()):
+            raise ValueError("the attention mask has 0 behind a 1: padding must be on the left (tokenizer.padding_side = 'left')")
+        paddings: List[int] = leading.tolist()
+        for i, (row, padding) in enumerate(zip(rows, paddings)):
+            if row.padding is not None and row.padding != padding:
+                raise ValueError(f"row {i} had {row.padding} columns of padding and now has {padding}")
+        return paddings
+
+    @staticmethod
+    def _check_positions(i: int, positions: Optional[torch.Tensor], token: int, n: int, padding: int) -> None:
+        """Keys are stored as they are before RoPE, for position = index of the token: other positions would be undone wrongly."""
+        if positions is not None and positions.ndim != 1:
+            raise ValueError("position_ids have more than 2 dimensions (M-RoPE), which is not supported")
+        if positions is None:
+            if padding and n:
+                raise ValueError(f"row {i} has padding, so position_ids are needed: they are 0 at its first token, as generate() "
+                                 "makes them")
+        elif positions.tolist() != list(range(token, token + n)):
+            raise ValueError(f"row {i} has positions {positions[:3].tolist()}...; expected {token}, {token + 1}, ...: the index of "
+                             "each token, counted from the first one that is not padding")
+
+    @staticmethod
+    def _note_tokens(part: Part, token: int, ids: Optional[torch.Tensor]) -> None:
+        row, new = part.row, None if ids is None else ids.tolist()
+        if row.tokens is None or new is None:
+            row.tokens = None
+        elif row.tokens[token:token + part.n_stored] != new[:part.n_stored]:
+            raise ValueError(f"row {part.number} has other tokens than match() was called with")
+        else:
+            row.tokens = row.tokens[:token] + new
+
+    # ---- sharing ----
+
+    def match(self, texts: List[List[int]], paddings: List[int]) -> int:
+        """Starts the rows from published chunks. Returns the number of columns that need not be computed."""
+        rows = [self.new_row() for _ in texts]
+        for row, text, padding in zip(rows, texts, paddings):
+            row.padding = padding
+            try:
+                row.n_matched = row.sequence.match(text)
+            except Error as e:
+                self.say("match", f"kvcobrad's pages are not used: {e.strerror}")
+                row.n_matched = row.sequence.length
+        columns = min(padding + row.n_matched for row, padding in zip(rows, paddings))
+        if not any(row.n_matched for row in rows):
+            columns = 0
+        for row, text, padding in zip(rows, texts, paddings):
+            needed = max(0, columns - padding)
+            row.n_matched = row.sequence.truncate(min(row.n_matched, -(-needed // CHUNK) * CHUNK))
+            row.tokens = text[:row.n_matched]
+        self.rows = rows
+        return columns
+
+    def commit(self) -> List[int]:
+        """Publishes the whole chunks of every row. Returns the number of published tokens of each."""
+        published = []
+        for i, row in enumerate(self.rows):
+            published.append(0)
+            if row.tokens is None:
+                self.say("embeddings", "a text whose input came as embeddings is not published: its token ids are not known")
+                continue
+            try:
+                published[i] = row.sequence.commit(row.tokens[:row.sequence.length])
+            except Error as e:
+                if e.errno == errno.EINVAL:
+                    raise
+                self.say("commit", f"keys and values stay private: {e.strerror}")
+        return published
+
+    def select(self, indices: List[int]) -> None:
+        """Row i becomes a copy of row @indices[i]. On failure nothing has changed."""
+        taken, rows = set(), []
+        made: List[Row] = []
+        try:
+            for i in indices:
+                if i in taken:
+                    made.append(self.rows[i].fork())
+                    rows.append(made[-1])
+                else:
+                    rows.append(self.rows[i])
+                taken.add(i)
+        except BaseException:
+            for row in made:
+                row.sequence.close()
+            raise
+        for i, row in enumerate(self.rows):
+            if i not in taken:
+                row.sequence.close()
+        self.rows, self.plan = rows, None

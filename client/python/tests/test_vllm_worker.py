@@ -1,0 +1,262 @@
+"""Recording, publishing and loading as a worker of vLLM does them, against a real kvcobrad. Needs torch, and no vLLM."""
+import os
+import sys
+import types
+import unittest
+
+import support
+
+try:
+    import torch
+except ImportError:
+    print("skipped: the Python module torch is missing")
+    sys.exit(support.SKIPPED)
+
+import kvcobra
+from kvcobra.vllm import geometry
+from kvcobra.vllm.counters import Counters
+from kvcobra.vllm.daemon import Daemon, Refused, Service
+from kvcobra.vllm.loader import Loader, LoadThread
+from kvcobra.vllm.metadata import Load, Rows, Text
+from kvcobra.vllm.publisher import Publisher
+from kvcobra.vllm.recording import Recorder, find_row, slots
+
+L, H, D = support.N_LAYERS, support.N_KV_HEADS, support.HEAD_DIM
+BLOCK = 32
+
+
+class Log:
+    def __init__(self):
+        self.lines = []
+
+    def warning(self, text, *arguments):
+        self.lines.append(text % arguments)
+
+    info = warning
+
+
+def new_daemon(socket, model_id, log=None, base=10000.0, clock=None):
+    g = geometry.Geometry(**support.geometry(base=base)._asdict())
+    extra = {} if clock is None else {"clock": clock}
+    return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or Log(), "test"), **extra)
+
+
+def prompt(seed, n):
+    """Keys after RoPE and values of a text: [layers, 2, n, heads, d]."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn((L, 2, n, H, D), generator=generator).to(torch.bfloat16)
+
+
+class Recording(unittest.TestCase):
+    def setUp(self):
+        self.counters = Counters()
+        self.allowed = True
+        self.recorder = Recorder(BLOCK, L, lambda n, like: torch.empty(n, dtype=like.dtype) if self.allowed else None,
+                                 self.counters)
+
+    def step(self, rows, text, mapping=None):
+        """A step with @rows of one request in the middle of a batch. Returns its copies."""
+        self.recorder.expect(rows)
+        for layer in range(L):
+            for r in rows:
+                mine = slots(r.blocks, BLOCK, r.first, r.n)
+                batch = torch.cat([torch.tensor([5000, 5001]), mine, torch.tensor([6000])]) if mapping is None else mapping
+                padded = [torch.cat([torch.zeros(2, H, D), text[layer, side, r.first:r.first + r.n].float(),
+                                     torch.ones(1, H, D)]).to(text.dtype) for side in range(2)]
+                if self.recorder.active:
+                    self.recorder.take(layer, *padded, batch)
+        return self.recorder.end()
+
+    def test_slots(self):
+        self.assertEqual(slots((7, 3), 32, 30, 4).tolist(), [254, 255, 96, 97])
+        mapping = torch.tensor([9, 254, 255, 96, 97, 8])
+        self.assertEqual(find_row(mapping, torch.tensor([254, 255, 96])), 1)
+        self.assertIsNone(find_row(mapping, torch.tensor([254, 255, 97])))
+        self.assertIsNone(find_row(mapping, torch.tensor([8, 9])), "the rows end too early")
+        self.assertIsNone(find_row(mapping, torch.tensor([1])))
+
+    def test_chunks_of_a_prompt_in_order(self):
+        text = prompt(1, 160)
+        self.recorder.start("a", Text(tuple(range(128)), b"", b"t"), 0)
+        first, = self.step([Rows("a", 0, 100, (4, 5, 6, 7))], text)
+        self.assertTrue(torch.equal(first.vectors, text[:, :, :100]))
+        again = self.step([Rows("a", 0, 50, (4, 5))], text)
+        self.assertEqual(again, [], "positions that were recorded are skipped")
+        second, = self.step([Rows("a", 90, 70, (9, 8, 7, 6, 5))], text)
+        self.assertEqual((second.first, second.n), (100, 28))
+        self.assertTrue(torch.equal(second.vectors, text[:, :, 100:128]))
+        self.assertEqual(self.step([Rows("a", 128, 1, (4, 5, 6, 7, 8))], text), [], "the whole chunks are recorded")
+        self.assertIsNone(self.recorder.finish("a"))
+
+    def test_gap(self):
+        text = prompt(2, 256)
+        self.recorder.start("a", Text(tuple(range(256)), b"", b"t"), 64)
+        self.assertEqual(self.step([Rows("a", 128, 64, tuple(range(6)))], text), [])
+        copy, = self.step([Rows("a", 64, 64, tuple(range(4)))], text)
+        self.assertEqual((copy.first, copy.n), (64, 64))
+
+    def test_rows_of_failed_loads_are_ignored(self):
+        text = prompt(3, 128)
+        self.recorder.start("a", Text(tuple(range(128)), b"", b"t"), 0)
+        self.recorder.expect([Rows("a", 0, 64, (4, 5))])
+        self.recorder.ignore({5})
+        self.assertFalse(self.recorder.active)
+        self.assertEqual(self.recorder.end(), [])
+        copy, = self.step([Rows("a", 0, 128, (1, 2, 3, 4))], text)
+        self.assertEqual(copy.n, 128)
+
+    def test_step_without_all_layers(self):
+        text = prompt(4, 64)
+        self.recorder.start("a", Text(tuple(range(64)), b"", b"t"), 0)
+        self.recorder.expect([Rows("a", 0, 64, (0, 1))])
+        self.recorder.take(0, text[0, 0], text[0, 1], slots((0, 1), BLOCK, 0, 64))
+        copy, = self.recorder.end()
+        self.assertTrue(copy.recording.dropped)
+        self.assertIsNone(self.recorder.finish("a"))
+
+    def test_full_queue(self):
+        self.allowed = False
+        self.recorder.start("a", Text(tuple(range(64)), b"", b"t"), 0)
+        self.assertEqual(self.step([Rows("a", 0, 64, (0, 1))], prompt(5, 64)), [])
+        self.assertEqual(self.counters.take(), {"prompts_queue_full": 1})
+
+    def test_other_slots_than_announced(self):
+        self.recorder.start("a", Text(tuple(range(64)), b"", b"t"), 0)
+        self.assertEqual(self.step([Rows("a", 0, 64, (0, 1))], prompt(5, 64), torch.arange(100, 167)), [])
+
+
+class WithDaemon(support.Case):
+    def setUp(self):
+        super().setUp()
+        self.daemon = support.Daemon("--pool-bytes=512M")  # every client has an arena
+        self.daemon.__enter__()
+        self.addCleanup(self.daemon.__exit__, None, None, None)
+        self.daemon.activate(self.table)
+        self.counters = Counters()
+        self.log = Log()
+
+    def text(self, n, salt=b""):
+        _, model = self.connected(self.daemon)
+        return Text(tuple(range(1, n + 1)), salt, model.info.table_digest)
+
+    def publish(self, text, vectors, pieces, n_published=0):
+        publisher = Publisher(new_daemon(self.daemon.socket, self.model_id, self.log), 1 << 24, self.counters)
+        recorder = Recorder(BLOCK, L, publisher.reserve, self.counters)
+        recorder.start("a", text, n_published)
+        at = n_published
+        blocks = tuple(range(100, 100 + len(text.tokens) // BLOCK))
+        for n in pieces:
+            recorder.expect([Rows("a", at, n, blocks)])
+            for layer in range(L):
+                recorder.take(layer, vectors[layer, 0, at:at + n], vectors[layer, 1, at:at + n], slots(blocks, BLOCK, at, n))
+            publisher.put(recorder.end(), L)
+            at += n
+        publisher.close()
+        return self.counters.take()
+
+    def load(self, text, first, end, thread=False, daemon=None):
+        """Returns what was stored by slot, and the failed blocks."""
+        cache = torch.zeros((L, 2, 400, H, D), dtype=torch.bfloat16)
+
+        def store(layer, key, value, where):
+            cache[layer, 0, where], cache[layer, 1, where] = key, value
+
+        daemon = daemon or new_daemon(self.daemon.socket, self.model_id, self.log)
+        loader = Loader(daemon, store, L, BLOCK, torch.bfloat16, torch.device("cpu"), self.counters)
+        load = Load("a", text, first, end, tuple(range(1, 1 + -(-end // BLOCK))))
+        if not thread:
+            failed = loader.load(load)
+            loader.close()
+            return cache, failed
+        loads = LoadThread(loader)
+        loads.put([load])
+        finished, failed = set(), set()
+        while not finished:
+            finished, failed = loads.finished(support.TIMEOUT_S)
+        self.assertEqual(finished, {"a"})
+        loads.close()
+        return cache, failed
+
+    def test_publish_and_load(self):
+        text, vectors = self.text(256), prompt(6, 256)
+        counts = self.publish(text, vectors, [100, 1, 155])
+        self.assertEqual(counts["published_tokens"], 256)
+        longer = Text(text.tokens + (7,), b"", text.table)
+        _, model = self.connected(self.daemon)
+        with kvcobra.Sequence(model, keys="after", publish_all=True) as sequence:
+            self.assertEqual(sequence.match(longer.tokens), 256)
+            decoded = torch.stack([torch.stack([torch.from_numpy(sequence.read(layer, side, 64, 192)) for side in "kv"])
+                                   for layer in range(L)])
+        for thread in (False, True):
+            cache, failed = self.load(longer, 64, 256, thread)
+            self.assertEqual(failed, set())
+            self.assertTrue(torch.equal(cache[:, :, 96:288], decoded.to(torch.bfloat16)))
+            self.assertEqual(int(cache[:, :, :96].abs().sum() + cache[:, :, 288:].abs().sum()), 0)
+        # a vector of another position has the error 2; the random table of this test has 0.3
+        self.assertLess(((decoded - vectors[:, :, 64:256].float()) ** 2).mean(), 0.6)
+        self.assertEqual(self.counters.take()["loaded_tokens"], 2 * 192)
+
+    def test_continue_what_is_published(self):
+        text, vectors = self.text(256), prompt(7, 256)
+        self.publish(Text(text.tokens[:128], b"", text.table), vectors, [128])
+        counts = self.publish(text, vectors, [128], n_published=128)
+        self.assertEqual(counts["published_tokens"], 128)
+        counts = self.publish(Text(text.tokens, b"other salt", text.table), vectors, [128], n_published=128)
+        self.assertEqual((counts.get("published_tokens"), counts["publish_failures"]), (None, 1))
+
+    def test_pages_that_are_gone(self):
+        text = self.text(256)
+        for thread in (False, True):
+            _, failed = self.load(Text(text.tokens + (7,), b"", text.table), 64, 256, thread)
+            self.assertEqual(failed, {3, 4, 5, 6, 7, 8})
+        _, failed = self.load(Text(text.tokens + (7,), b"", bytes(32)), 64, 256)
+        self.assertEqual(failed, {3, 4, 5, 6, 7, 8}, "a table that the daemon does not have")
+        self.assertEqual(self.counters.take()["load_failures"], 3)
+
+    def test_swap_between_promise_and_load(self):
+        text, vectors = self.text(128), prompt(8, 128)
+        self.publish(text, vectors, [128])
+        daemon = new_daemon(self.daemon.socket, self.model_id, self.log)
+        self.assertTrue(daemon.open())
+        other = os.path.join(self.folder, "other.table")
+        self.assertEqual(support.write_table(other, seed=2), self.model_id)
+        self.daemon.activate(other)
+        _, failed = self.load(Text(text.tokens + (7,), b"", text.table), 0, 128, daemon=daemon)
+        self.assertEqual(failed, set(), self.log.lines)
+
+    def test_daemon_that_ends(self):
+        text, vectors = self.text(128), prompt(9, 128)
+        self.publish(text, vectors, [128])
+        daemon = new_daemon(self.daemon.socket, self.model_id, self.log)
+        self.assertTrue(daemon.open())
+        self.daemon.kill()
+        self.log.lines.clear()
+        _, failed = self.load(Text(text.tokens + (7,), b"", text.table), 0, 128, daemon=daemon)
+        self.assertEqual(failed, {1, 2, 3, 4})
+        self.assertEqual(len(self.log.lines), 1, self.log.lines)
+
+    def test_no_daemon_at_first(self):
+        now = [0.0]
+        missing = new_daemon(os.path.join(self.folder, "missing"), self.model_id, self.log, clock=lambda: now[0])
+        self.assertFalse(missing.open())
+        for now[0] in (5.0, 11.0, 22.0):
+            self.assertEqual(missing.models(), [])
+        self.assertEqual(len(self.log.lines), 1, "one line per outage")
+        os.symlink(self.daemon.socket, os.path.join(self.folder, "missing"))
+        now[0] = 33.0
+        self.assertEqual(len(missing.models()), 1)
+        self.assertIn("shared again", self.log.lines[1])
+
+    def test_other_geometry_is_refused(self):
+        daemon = new_daemon(self.daemon.socket, self.model_id, self.log, base=20000.0)
+        with self.assertRaises(Refused):
+            daemon.open()
+
+    def test_model_without_table(self):
+        daemon = new_daemon(self.daemon.socket, bytes(32), self.log)
+        self.assertFalse(daemon.open())
+        self.assertEqual(len(self.log.lines), 1)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,74 @@
+#!/bin/sh
+# The examples, built in the tree and again against an installed tree with pkg-config: embedded with a table file, shared
+# with a real daemon. Arguments after the usual four: BUILD_ROOT MESON SANITIZE TABLE EXAMPLE...
+KVCOBRA=$1 KVCOBRAD=$2 ROOT=$4 BUILD=$5 MESON=$6 SANITIZE=$7 TABLE=$8
+shift 8
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# runs EMBEDDED SHARED: both examples with a daemon of their own
+runs() {
+    embedded=$1 shared=$2
+    expect "embedded" 0 "$embedded" "$TABLE"
+    grep -q '^2048 tokens' "$dir/out" && ok "embedded: tokens" || not_ok "embedded: tokens"
+    # random tables leave a tenth of the error of these vectors; no codec, or a wrong layout, leaves all of it
+    python3 - "$dir/out" <<'PY' && ok "embedded: error and bits" || not_ok "embedded: error and bits"
+import re, sys
+text = open(sys.argv[1]).read()
+errors = [float(x) for x in re.findall(r"error of keys ([0-9.]+), of values ([0-9.]+)", text)[0]]
+bits = [float(x) for x in re.findall(r"true bits per number: ([0-9.]+) \(codes ([0-9.]+), padding and headers ([0-9.]+), "
+                                     r"exact tokens ([0-9.]+)\)", text)[0]]
+sys.exit(not (all(0 < e < 0.3 for e in errors) and 2 < bits[1] < 3.1 and abs(bits[0] - sum(bits[1:])) < 0.002))
+PY
+    expect "embedded without a table" 2 "$embedded"
+    expect "embedded with another file" 1 "$embedded" "$ROOT/LICENSE"
+    grep -q 'allocation table' "$dir/err" && ok "embedded: the sentence" || not_ok "embedded: the sentence"
+
+    mkfifo "$dir/ready"
+    "$KVCOBRAD" --socket "$dir/kvcobra.sock" --operator-socket "$dir/operator.sock" --pool-bytes 64M --arena-bytes 8M \
+        --log-level 4 --ready-fd 3 3>"$dir/ready" 2>"$dir/daemon.log" &
+    daemon_pid=$!
+    [ "$(wc -c <"$dir/ready")" -gt 0 ] && ok "the daemon is ready" || not_ok "the daemon is ready"
+    "$KVCOBRA" table stage "$TABLE" --socket "$dir/operator.sock" >/dev/null
+    digest=$("$KVCOBRA" table list --socket "$dir/operator.sock" --json | python3 -c 'import json, sys
+print(json.load(sys.stdin)[0]["model"])')
+    expect "shared without an active table" 1 "$shared" find "$digest" "$dir/kvcobra.sock"
+    table=$("$KVCOBRA" table list --socket "$dir/operator.sock" --json | python3 -c 'import json, sys
+print(json.load(sys.stdin)[0]["digest"])')
+    "$KVCOBRA" table activate "$table" --socket "$dir/operator.sock" >/dev/null
+    expect "shared finds nothing" 0 "$shared" find "$digest" "$dir/kvcobra.sock"
+    grep -qx 'found 0 of 512 tokens' "$dir/out" && ok "shared: nothing" || not_ok "shared: nothing"
+    expect "shared publishes" 0 "$shared" publish "$digest" "$dir/kvcobra.sock"
+    grep -qx 'published 512 of 512 tokens' "$dir/out" && ok "shared: published" || not_ok "shared: published"
+    expect "shared finds" 0 "$shared" find "$digest" "$dir/kvcobra.sock"
+    grep -qx 'found 448 of 512 tokens' "$dir/out" && ok "shared: found" || not_ok "shared: found"
+    grep -qE '^their error is 0\.[012][0-9]*; the engine computes the other 64$' "$dir/out" && ok "shared: error" ||
+        not_ok "shared: error"
+    expect "shared with a short digest" 2 "$shared" find 1234 "$dir/kvcobra.sock"
+    kill -TERM "$daemon_pid"
+    wait "$daemon_pid" && ok "the daemon ends" || not_ok "the daemon ends"
+    daemon_pid=
+    expect "shared without a daemon" 1 "$shared" find "$digest" "$dir/kvcobra.sock"
+    rm -f "$dir/ready"
+}
+
+runs "$1" "$2"
+
+command -v pkg-config >/dev/null || { skip "pkg-config is not here"; finish; }
+expect "meson install" 0 "$MESON" install -C "$BUILD" --no-rebuild --destdir "$dir/root"
+pc=$(find "$dir/root" -name kvcobra.pc)
+installed=$(find "$dir/root" -type d -path '*/doc/kvcobra/examples')
+[ -n "$pc" ] && [ -n "$installed" ] && ok "pkg-config file and examples are installed" ||
+    not_ok "pkg-config file and examples are installed"
+PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$dir/root
+export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+library=$(dirname "$(find "$dir/root" -name libkvcobra.so)")
+[ "$SANITIZE" = none ] && flags= || flags=-fsanitize=$SANITIZE
+mkdir "$dir/bin"
+for name in embedded shared; do
+    # shellcheck disable=SC2046,SC2086
+    expect "cc $name.c" 0 cc -std=c99 -Wall -Wextra -Werror -pedantic $flags -o "$dir/bin/$name" "$installed/$name.c" \
+        $(pkg-config --cflags --libs kvcobra) -Wl,-rpath,"$library"
+done
+runs "$dir/bin/embedded" "$dir/bin/shared"
+finish

@@ -1,0 +1,107 @@
+#!/bin/sh
+# kvcobra model-id: the digest of a folder by a second implementation of the rule, what changes it, what is refused.
+KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+script=$(dirname "$0")/model_folder.py
+folder() {
+    PYTHONDONTWRITEBYTECODE=1 python3 "$script" make "$1" "$dir/$1"
+}
+id() {
+    "$KVCOBRA" model-id "$dir/$1" 2>"$dir/err" || cat "$dir/err"
+}
+
+folder plain
+vector=88269170c9e2958f43988147e37069036376fc5063ecddd33d885f31d495df4e
+[ "$(id plain)" = "$vector" ] && ok "the test vector" || not_ok "the test vector: $(id plain)"
+for kind in plain metadata order left-out numbers sharded weight shape type name theta null; do
+    [ "$kind" = plain ] || folder "$kind"
+    want=$(python3 "$script" digest "$dir/$kind")
+    [ "$(id "$kind")" = "$want" ] && ok "the rule: $kind" || not_ok "the rule: $kind: $(id "$kind") instead of $want"
+done
+for kind in metadata order left-out numbers sharded; do
+    [ "$(id "$kind")" = "$vector" ] && ok "the same model: $kind" || not_ok "the same model: $kind"
+done
+for kind in weight shape type name theta null; do
+    [ "$(id "$kind")" != "$vector" ] && ok "another model: $kind" || not_ok "another model: $kind"
+done
+
+mkdir "$dir/links"
+for file in config.json model.safetensors; do
+    ln -s "../plain/$file" "$dir/links/$file"
+done
+[ "$(id links)" = "$vector" ] && ok "links to files" || not_ok "links to files: $(id links)"
+mkdir "$dir/renamed"
+cp "$dir/plain/config.json" "$dir/renamed"
+cp "$dir/plain/model.safetensors" "$dir/renamed/weights.safetensors"
+[ "$(id renamed)" = "$vector" ] && ok "the only file, by any name" || not_ok "the only file, by any name: $(id renamed)"
+
+expect "as JSON" 0 "$KVCOBRA" model-id "$dir/plain" --json
+expect_true "digest, format and tensors" "j == {'digest': '$vector', 'format': 'safetensors', 'tensors': 6}"
+
+while read -r kind word; do
+    folder "bad-$kind"
+    expect_sentence "refused: $kind" "$word" "$KVCOBRA" model-id "$dir/bad-$kind"
+done <<'EOF'
+offsets incomplete
+overlap overlap
+hole no tensor
+tail no tensor
+shape its type and shape
+type Q7
+negative does not have exactly
+product its type and shape
+entry does not have exactly
+duplicate not a JSON object
+json not a JSON object
+list not a JSON object
+metadata __metadata__
+length not a safetensors file
+huge not a safetensors file
+traversal not the name
+absolute not the name
+map not the name
+missing names tensors
+unnamed does not name it
+absent No such file
+twice is in
+many more than 512
+config model_type
+EOF
+
+mkdir "$dir/pickle" "$dir/none" "$dir/no-config" "$dir/two" "$dir/both" "$dir/pipe" "$dir/short"
+for kind in pickle none two both pipe short; do
+    cp "$dir/plain/config.json" "$dir/$kind"
+done
+echo x >"$dir/pickle/pytorch_model.bin"
+cp "$dir/plain/model.safetensors" "$dir/no-config"
+cp "$dir/plain/model.safetensors" "$dir/two/a.safetensors"
+cp "$dir/plain/model.safetensors" "$dir/two/b.safetensors"
+cp "$dir/plain/model.safetensors" "$dir/both"
+echo '{}' >"$dir/both/model.safetensors.index.json"
+mkfifo "$dir/pipe/model.safetensors"
+head -c 20 "$dir/plain/model.safetensors" >"$dir/short/model.safetensors"
+expect_sentence "pickles" "pickles only" "$KVCOBRA" model-id "$dir/pickle"
+expect_sentence "no weights" "no .safetensors file" "$KVCOBRA" model-id "$dir/none"
+expect_sentence "no config.json" "config.json" "$KVCOBRA" model-id "$dir/no-config"
+expect_sentence "two files without an index" "2 .safetensors files" "$KVCOBRA" model-id "$dir/two"
+expect_sentence "one file and an index" "move away" "$KVCOBRA" model-id "$dir/both"
+expect_sentence "a pipe" "not a regular file" "$KVCOBRA" model-id "$dir/pipe"
+expect_sentence "a file that ends in its header" "incomplete" "$KVCOBRA" model-id "$dir/short"
+expect_sentence "one file of a folder" "name the folder" "$KVCOBRA" model-id "$dir/plain/model.safetensors"
+expect_sentence "no such path" "nowhere" "$KVCOBRA" model-id "$dir/nowhere"
+expect_sentence "neither format" "config.json" "$KVCOBRA" model-id "$dir/plain/config.json"
+
+"$TINY_MODEL" "$dir/model.gguf"
+expect "a GGUF file" 0 "$KVCOBRA" model-id "$dir/model.gguf" --json
+expect_true "its digest" "len(j['digest']) == 64 and j['format'] == 'gguf' and j['tensors'] > 0"
+gguf=$(id model.gguf)
+"$KVCOBRA" calibrate "$dir/model.gguf" --text "$ROOT/LICENSE" --tokens 1024 --window 256 -o "$dir/m.stats" --quiet >/dev/null
+"$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/3.table" >/dev/null
+expect "inspect its table" 0 "$KVCOBRA" inspect "$dir/3.table" --json
+grep -q "$gguf" "$dir/out" && ok "the digest is that in a table" || not_ok "the digest is that in a table"
+
+expect "no path" 2 "$KVCOBRA" model-id
+expect "two paths" 2 "$KVCOBRA" model-id a b
+finish
