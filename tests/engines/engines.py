@@ -6,6 +6,7 @@ KVC_TINY_MODEL, which makes small random models. A case whose variable is not se
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -34,3 +35,12 @@ def table_model(table):
     """Digest of the model that a table file is for."""
     done = subprocess.run([need("KVC_KVCOBRA"), "inspect", table, "--json"], check=True, capture_output=True, text=True)
     return json.loads(done.stdout)["model_digest"]
+
+
+def llama_share(case, daemon, digest, gguf, text, *options):
+    """Numbers that the example prints, by name."""
+    done = subprocess.run([need("KVC_LLAMA_SHARE"), "--socket", daemon.socket, *options, gguf, digest, text],
+                          capture_output=True, text=True, timeout=TIMEOUT_S)
+    case.assertEqual(done.returncode, 0, done.stderr)
+    found = re.findall(r"^([^:\n]+): ([-+.e0-9]+)", done.stdout, re.MULTILINE)
+    return {name: float(value) for name, value in found}

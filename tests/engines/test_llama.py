@@ -5,7 +5,6 @@ those that llama.cpp computes alone. Measured: 0.09 to 0.40 nats with SmolLM2 an
 models and 6 bits. With the other order of pairs it was 3.5 to 4.4, and 0.37 to 0.54. Each limit lies between.
 """
 import os
-import re
 import subprocess
 import tempfile
 import unittest
@@ -43,16 +42,8 @@ class Sharing(unittest.TestCase):
             to.writelines(file.readlines()[first:])
         return path
 
-    def run_share(self, text, *options):
-        return subprocess.run([self.program, "--socket", self.daemon.socket, "--tokens", str(TOKENS), *options, self.gguf,
-                               self.digest, text], capture_output=True, text=True, timeout=engines.TIMEOUT_S)
-
     def share(self, text, *options):
-        """Numbers that llama_share prints, by name."""
-        done = self.run_share(text, *options)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        found = re.findall(r"^([^:\n]+): ([-+.e0-9]+)", done.stdout, re.MULTILINE)
-        return {name: float(value) for name, value in found}
+        return engines.llama_share(self, self.daemon, self.digest, self.gguf, text, "--tokens", str(TOKENS), *options)
 
     def publish(self, text, *options):
         got = self.share(text, *options)
@@ -94,7 +85,8 @@ class Llama(Sharing):
         self.assertEqual(self.share(other)["found"], 0)
 
     def test_quantised_cache_is_refused(self):
-        done = self.run_share(self.text(0), "--type", "q8_0")
+        arguments = [self.program, "--socket", self.daemon.socket, "--type", "q8_0", self.gguf, self.digest, self.text(0)]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=engines.TIMEOUT_S)
         self.assertEqual(done.returncode, 1)
         self.assertIn("keys of type q8_0, which llama.cpp rotates and quantises", done.stderr)
 
