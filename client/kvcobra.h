@@ -343,8 +343,7 @@ KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
  * no message, except one after the daemon has built a larger index or another control page, which is rare.
  * Never connects: without a connection *ret_n is 0, as for a table_digest that is unknown.
  *
- * Return: 0; -EINVAL; -EOPNOTSUPP: see kvc_seq_new_with(); -EPROTO, -EBADMSG: the daemon's memory or reply is
- * not valid.
+ * Return: 0; -EINVAL; -EOPNOTSUPP: see kvc_seq_new_with(); -EPROTO, -EBADMSG: the daemon's reply is invalid.
  */
 KVC_EXPORT int kvc_model_peek(kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens, size_t n_tokens,
                               size_t *ret_n);
@@ -373,10 +372,9 @@ typedef struct kvc_fetch kvc_fetch;
  * @tokens:  [n_tokens] borrowed during the call
  * @n_leave: tokens at the end that stay for the caller to compute; kvc_seq_match() leaves 1, and 0 is allowed
  *
- * The client stays usable for other sequences, and may run any number of fetches. The call never connects
- * again: without a connection the fetch finds nothing. It waits for one exchange with the daemon after that
- * has built a larger index, and kvc_fetch_result() does where pages lie in memory that this client has not
- * mapped yet (64 MiB each by default).
+ * The client stays usable for other sequences, and may run any number of fetches. Without a connection the
+ * fetch finds nothing. The call waits for one exchange with the daemon if that has built a larger index, and
+ * kvc_fetch_result() does for each extent (64 MiB by default) that this client has not mapped yet.
  *
  * Return: 0; -EBUSY: the sequence has a fetch that was not freed; -EINVAL, -EMFILE, -ENOMEM, -ESTALE: see
  * kvc_seq_match(), nothing was started.
@@ -385,7 +383,7 @@ KVC_EXPORT int kvc_fetch_start(kvc_seq *s, const uint32_t *tokens, size_t n_toke
                                kvc_fetch **ret_fetch);
 
 /* A descriptor for poll(): readable when kvc_fetch_result() should be called, and from the end of the fetch
- * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: at least 0; -EINVAL: @f is NULL. */
+ * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: at least 0; -EINVAL. */
 KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
 /* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection

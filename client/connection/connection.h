@@ -30,8 +30,8 @@ enum post_state { POST_QUEUED, POST_SENT, POST_DONE };
 
 struct connection_post {
     Kvcobra__Reply__BodyCase body; /* set by the caller: the body that success must have */
-    /* Set by the caller: called once, when the state becomes POST_DONE. After that the connection does not use
-     * the post, so this may free it; it must not use the connection. */
+    /* Set by the caller: called once, when the state becomes POST_DONE. After that the connection does not
+     * use the post, so this may free it; it must not use the connection. */
     void (*on_done)(struct connection_post *p);
 
     enum post_state state;
