@@ -501,8 +501,7 @@ KVC_EXPORT int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint
                                     const kvc_attend_options *o);
 
 /* Decodes the vectors of positions first .. first + n - 1 into @out: [n, KV heads of the shard, head_dim]
- * binary32; keys before RoPE, or as kvc_seq_options say. On a GPU @out is a device pointer.
- * Return: as kvc_seq_attend(). */
+ * binary32; keys as kvc_seq_options say. On a GPU @out is a device pointer. Return: as kvc_seq_attend(). */
 KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
                             float *out);
 
