@@ -125,11 +125,10 @@ typedef struct kvc_executor {
  *
  * kvc_client_set_threads() needs no code of the caller. The library divides attention into tasks by KV head,
  * by sequence of a batch and by range of pages of a long sequence, and merges their results in a fixed order;
- * it divides packing and kvc_seq_read_blocks() by layer and head. A different number of workers may change
- * the last bits of a result of attention. No task runs after the call that started it has returned.
+ * it divides packing by chunk and head, and reading by layer and chunk. The number of workers may change the
+ * last bits of attention. No task runs after the call that started it has returned.
  *
- * Return: 0; -EINVAL: n_workers is out of range, or run is NULL; -EOPNOTSUPP: this client is on a GPU, where
- * attention does not use threads.
+ * Return: 0; -EINVAL: n_workers is out of range, or run is NULL; -EOPNOTSUPP: this client is on a GPU.
  */
 KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
 
@@ -169,11 +168,12 @@ typedef struct kvc_geometry {
 typedef struct kvc_model_id {
     size_t struct_bytes; /* sizeof(kvc_model_id) */
     kvc_geometry geometry;
-    uint8_t model_digest[KVC_DIGEST_BYTES]; /* of all inputs that determine K and V: weights, RoPE, adapter */
-    uint32_t first_kv_head;                 /* first KV head of this shard */
-    uint32_t n_kv_heads_here;               /* KV heads of this shard; 0 = all heads */
-    uint32_t n_positions;                   /* longest sequence; 0 = 65536 */
-    uint32_t unused;                        /* 0 */
+    /* of all inputs that determine K and V: weights, RoPE, adapter; with a daemon also an alias of it */
+    uint8_t model_digest[KVC_DIGEST_BYTES];
+    uint32_t first_kv_head;   /* first KV head of this shard */
+    uint32_t n_kv_heads_here; /* KV heads of this shard; 0 = all heads */
+    uint32_t n_positions;     /* longest sequence; 0 = 65536 */
+    uint32_t unused;          /* 0 */
 } kvc_model_id;
 
 /**
@@ -386,13 +386,13 @@ KVC_EXPORT int kvc_fetch_start(kvc_seq *s, const uint32_t *tokens, size_t n_toke
                                kvc_fetch **ret_fetch);
 
 /* A descriptor for poll(): readable when kvc_fetch_result() should be called, and from the end of the fetch
- * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: at least 0; -EINVAL. */
+ * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: it; -EINVAL. */
 KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
 /* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection
  * is lost before the end, or a reply does not come within 12 s, nothing is found.
  * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; -ECANCELED: the sequence was freed;
- * errors of kvc_seq_match(). */
+ * errors of kvc_seq_match(); on a GPU -EBUSY: the stream is being captured, call again later. */
 KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
 
 /* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before. What
@@ -412,11 +412,11 @@ KVC_EXPORT kvc_fetch *kvc_fetch_free(kvc_fetch *f);
  * does. The sequence keeps its length until it is freed, or cut to a length at which its input was finite.
  *
  * Return: 0, or
- *   -EINVAL  layer or dtype is not valid, or the input has NaN or infinity; the sentence names the cause
+ *   -EINVAL  layer, dtype or strides are not valid, or the input has NaN or infinity
  *   -ENOSPC  the arena is full and nothing changed: commit, then append again
  *   -ESTALE  a restarted daemon no longer has pages of this sequence: truncate it. Append, attend, read,
  *            commit and fork return this
- *   -EFBIG   GPU: more than 2^31 tokens
+ *   -EFBIG   GPU: more than 2^31 tokens; -EOPNOTSUPP: strides
  */
 KVC_EXPORT int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                               size_t n_new);
@@ -494,9 +494,9 @@ typedef struct kvc_attend_item {
  *
  * Return: 0, or
  *   an error of kvc_seq_attend() for one of the sequences
- *   -EINVAL  the sequences are of several clients
+ *   -EINVAL  the sequences are of several clients, or dtype or strides are not valid
  *   -EINVAL  without a sentence: the first item has no valid struct_bytes or no sequence
- *   -ENOMEM  out of memory
+ *   -ENOMEM  out of memory; -EOPNOTSUPP: GPU: strides, or another dtype than KVC_F32
  */
 KVC_EXPORT int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer,
                                     const kvc_attend_options *o);
@@ -525,9 +525,10 @@ typedef struct kvc_blocks {
  * @to:        borrowed during the call. Position p goes to block b = blocks[p / block_tokens], there to
  *             token p % block_tokens; without blocks, position @first goes to token 0
  *
- * Keys are before or after RoPE, and their pairs are ordered, as kvc_seq_options say.
+ * Keys are as kvc_seq_options say. Bases are aligned to the number type. Contents of a block that is named
+ * twice are undefined: one unused block can take all positions that are not needed.
  *
- * Return: 0; -EINVAL; -ENOMEM; -ESTALE: see kvc_seq_append(); -EOPNOTSUPP: this client is on a GPU.
+ * Return: 0; -EINVAL: nothing is written; -ENOMEM; -ESTALE: see kvc_seq_append(); -EOPNOTSUPP: on a GPU.
  */
 KVC_EXPORT int kvc_seq_read_blocks(kvc_seq *s, size_t first, size_t n, const kvc_blocks *to);
 
