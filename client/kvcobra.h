@@ -318,11 +318,10 @@ typedef struct kvc_seq_options {
  * then attend reads it exactly. Without this flag the newest 64 tokens stay private.
  *
  * KVC_SEQ_REPEATABLE: a query reads the sinks and its own chunk exactly, and all earlier chunks from codes.
- * Its attention has the same bits however the text was appended, and if its beginning was matched. Attend
- * before the next append or commit, else -EINVAL. Such sequences match only chunks of such sequences. Without
- * the flag the queries of an append read all its keys exactly, as an engine's own attention does: a cold run
- * and a run with a match differ by the error of the codes. With it they differ by the caller's arithmetic
- * only, and not at all if the caller computes chunk by chunk.
+ * Its attention has the same bits however the text was appended, and after a match, which finds chunks of
+ * such sequences only. Attend before the next append or commit, else -EINVAL. Without the flag an append's
+ * queries read all its keys exactly, like an engine's own attention: a run with a match and a cold one differ
+ * by the error of the codes. With it the caller's arithmetic may differ; chunk by chunk it does not.
  *
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid
