@@ -1,13 +1,13 @@
 /*
- * From activations to a table, without the kvcobra command: a small made-up transformer computes windows of
- * text; the program adds what every layer computes to statistics, writes them to a file, solves a table of 3 bits
- * per number, opens it in this process, and prints the error and the bits of new text.
+ * From activations to a table, without the kvcobra command. A small made-up transformer computes windows of
+ * text. The program adds what every layer computes to statistics, writes them to a file, solves a table of 3
+ * bits per number, opens it in this process, and prints the error and the bits of new text.
  *
  *     cc -o calibrate calibrate.c $(pkg-config --cflags --libs kvcobra kvcobra-alloc) -lm
  *     ./calibrate made-up.stats
  *
- * A program with a real model has its activations in place of calibrate_model_run(): queries and keys, before or
- * after RoPE, values, and the residual stream after attention. BRING-YOUR-OWN-MODEL.md describes them.
+ * A program with a real model has its activations in place of calibrate_model_run(): queries and keys, before
+ * or after RoPE, values, and the residual stream after attention. alloc/BRING-YOUR-OWN-MODEL.md describes them.
  */
 #include <math.h>
 #include <stdio.h>
