@@ -7,7 +7,7 @@
  *     ./calibrate made-up.stats
  *
  * A program with a real model has its activations in place of calibrate_model_run(): queries and keys, before
- * or after RoPE, values, and the residual stream after attention. alloc/BRING-YOUR-OWN-MODEL.md describes them.
+ * or after RoPE, values, and the residual stream after attention: alloc/BRING-YOUR-OWN-MODEL.md.
  */
 #include <math.h>
 #include <stdio.h>
