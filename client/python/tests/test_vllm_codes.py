@@ -1,6 +1,5 @@
 """Attention on codes as vLLM's backend calls it, against a real kvcobrad. Needs torch, and no vLLM."""
 import sys
-import unittest
 
 import support
 

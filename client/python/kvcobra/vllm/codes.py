@@ -16,9 +16,8 @@ import kvcobra
 
 from .counters import Counters
 from .daemon import Daemon
-from .metadata import Load, Row, Step
+from .metadata import CHUNK, Load, Row, Step
 
-CHUNK = 64
 SALT_BYTES = 32
 NUMBER_BYTES = 4  # of the largest number type that vLLM may view its cache as
 
@@ -114,7 +113,8 @@ class Codes:
                 kept.sequence.truncate(n_computed)
         if kept is None or kept.sequence.length != n_computed:
             length = "no sequence" if kept is None else f"a sequence of {kept.sequence.length} tokens"
-            raise RuntimeError(f"KvCobraConnector: vLLM counts {n_computed} tokens of request {row.request_id}, which has {length}")
+            raise RuntimeError(f"KvCobraConnector: vLLM counts {n_computed} tokens of request {row.request_id}, which has "
+                               f"{length}")
         return kept
 
     def _begin(self, row: Row) -> Kept:
