@@ -157,8 +157,8 @@ class Attention(support.Case):
             self.daemon, first = small, self.daemon
             codes = self.new_codes()
             self.daemon = first
-            a = Request("a", 1, 6000, self.model)
-            for at in range(0, 6000, 500):
+            a = Request("a", 1, 3500, self.model)
+            for at in range(0, 3500, 500):
                 out, _ = self.step([(a, at, at + 500)], salt=None, codes=codes)
                 self.assert_close(out, self.expected(a, at, at + 500))
             codes.close()
