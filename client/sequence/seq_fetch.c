@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "client/sequence/seq_match.h"
+#include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"
 
 /* A LEASE on its way. It outlives its fetch if that is cancelled. */
@@ -308,8 +309,13 @@ int kvc_fetch_result(kvc_fetch *f, size_t *ret_n)
 
     if (f->request)
         connection_collect(&f->client->connection);
-    if (f->request && f->request->post.state == POST_DONE)
+    if (f->request && f->request->post.state == POST_DONE) {
+        r = f->seq->ops->check_idle(f->seq);
+        if (r < 0)
+            return r;
+
         seq_fetch_take_reply(f);
+    }
     if (f->request) {
         if (f->request->post.state != POST_DONE)
             seq_fetch_arm_deadline(f);

@@ -1,7 +1,7 @@
 /*
- * The inner loops of encoding, decoding, conversion and attention, once per instruction set. All around them
- * (order of work, masks, layout) is common code, so a new instruction set is one file: ops_ref.c,
- * ops_avx2.c, ops_avx512.c; ops.c selects.
+ * The inner loops of encoding, decoding and attention, and of conversions, once per instruction set.
+ * Everything around them (order of work, masks, layout) is common code, so a new instruction set is one file:
+ * ops_ref.c, ops_avx2.c, ops_avx512.c; ops.c selects.
  *
  * Matrices are row-major binary32 with a row stride in floats (lda, ldb, ldc). No operation allocates, and
  * none needs more alignment than a float has.

@@ -136,6 +136,14 @@ static int attend_many(const struct embedded *m, kvc_seq *s)
     return kvc_seq_attend(s, 0, q, 70, out);
 }
 
+static int measure(const struct embedded *m, kvc_seq *s)
+{
+    const kvc_report_options o = {.struct_bytes = sizeof(o), .share_ppm = 1000000};
+
+    (void) s;
+    return kvc_model_report(m->model, &o);
+}
+
 static int new_and_free(const struct embedded *m, kvc_seq *s)
 {
     kvc_seq *t = NULL;
@@ -165,13 +173,15 @@ static int eval_piece(const struct embedded *m, kvc_seq *s)
     return r;
 }
 
-static void test_sequences(void)
+/* @flags: of the sequence. Its chunks are packed at different times. */
+static void sweep_sequence(uint32_t flags)
 {
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = flags};
     struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
     kvc_seq *s = NULL;
     float *k, *v;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m.model, &o, &s), 0);
     CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, 0, 100), 0);
     k = embedded_input(&m, 0, 0, KVC_K, 100, 400);
     v = embedded_input(&m, 0, 0, KVC_V, 100, 400);
@@ -180,11 +190,20 @@ static void test_sequences(void)
     free(k);
     free(v);
     sweep(&m, s, 100, attend_many);
+    sweep(&m, s, 100, measure);
     sweep(&m, s, 100, new_and_free);
     sweep(&m, s, 100, eval_piece);
     sweep(&m, s, 100, fork_and_free);
     sweep(&m, s, 100, append_layer);
+    CU_ASSERT_EQUAL(s->n_pages, flags ? 500 / 64 : 500 / 64 - 1);
     embedded_free(&m);
+}
+
+static void test_sequences(void)
+{
+    sweep_sequence(0);
+    sweep_sequence(KVC_SEQ_PUBLISH_ALL);
+    sweep_sequence(KVC_SEQ_REPEATABLE);
 }
 
 /* The same for a batch: no sequence changes, whichever allocation fails. */

@@ -1,7 +1,7 @@
 """Tiny folders with a model for model_id.sh, and the digest by the rule of tools/README.md.
 
-    model_folder.py make KIND FOLDER    writes one of the folders below
-    model_folder.py digest FOLDER       prints the digest
+    model_folder.py make ROOT KIND...     writes folders ROOT/KIND
+    model_folder.py digest ROOT KIND...   prints a line "KIND DIGEST" for each
 """
 import hashlib
 import json
@@ -229,7 +229,9 @@ def digest(folder):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "make":
-        make(sys.argv[2], sys.argv[3])
-    else:
-        print(digest(sys.argv[2]))
+    for arg in sys.argv[3:]:
+        where = os.path.join(sys.argv[2], arg)
+        if sys.argv[1] == "make":
+            make(arg, where)
+        else:
+            print(arg, digest(where))

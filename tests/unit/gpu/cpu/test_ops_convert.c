@@ -50,8 +50,9 @@ static void check_quantise(const struct ops *ops, unsigned b, size_t lanes)
     for (size_t i = 1; i <= N_CODES; i++) {
         float at = l.threshold[test_rand_below((1u << b) - 1)];
 
-        z[i] = i % 4 == 0 ? at : nextafterf(at, i % 4 == 1 ? 9 : -9);
-        z[i] = i % 4 == 3 ? (float) test_rand_normal() : z[i];
+        const float choices[] = {at, nextafterf(at, 9), nextafterf(at, -9), (float) test_rand_normal()};
+
+        z[i] = choices[i % 4];
     }
     z[3] = NAN;
     z[17] = INFINITY;
