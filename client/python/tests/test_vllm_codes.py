@@ -136,6 +136,15 @@ class Attention(support.Case):
         self.assertEqual(int(out.abs().sum()), 0)
         out, _ = self.step([(a, 0, 300)])
         self.assert_close(out, self.expected(a, 0, 300))
+        self.assertEqual(self.counters.take(), {"load_failures": 1, "published_tokens": 192})
+        _, model = self.connected(self.daemon)
+        self.assertEqual(kvcobra.Sequence(model).match(a.tokens), 192, "published under the request's tokens")
+
+    def test_tokens_with_a_gap_are_an_error(self):
+        a = Request("a", 1, 300, self.model)
+        a.sent = 5
+        with self.assertRaisesRegex(RuntimeError, "from 5 on, after 0"):
+            self.step([(a, 0, 100)])
 
     def test_preempted_request(self):
         a = Request("a", 1, 300, self.model)
