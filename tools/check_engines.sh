@@ -135,13 +135,8 @@ logged setup meson setup "$@" "$folder" || {
     die "meson could not set up $folder"
 }
 # of the tests only the two programs that the tests with engines call
-run ninja -C "$folder" --quiet daemon/kvcobrad tools/kvcobra tests/python/write_table tests/e2e/cli/tiny_model \
+run ninja -C "$folder" --quiet daemon/kvcobrad tools/kvcobra python-package tests/python/write_table tests/e2e/cli/tiny_model \
     ${llama:+client/llama_share} || die "the build failed"
-# the whole package: the build folder has only what needs no engine
-rm -rf "$folder/package"
-mkdir "$folder/package"
-cp -R client/python/kvcobra "$folder/package/"
-python3 -B client/python/generate_declarations.py "$folder/package/kvcobra/_declarations.py" client/kvcobra.h
 
 kvcobra=$folder/tools/kvcobra
 table=$folder/smollm2.table
@@ -169,5 +164,5 @@ export KVC_KVCOBRAD="$root/$folder/daemon/kvcobrad" KVC_KVCOBRA="$root/$kvcobra"
 export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_MODELS="$models"
 export KVC_WRITE_TABLE="$root/$folder/tests/python/write_table" KVC_HF_MODEL="${models:+$models/f32}" KVC_HF_TABLE="$root/$table"
 export KVC_VLLM_MODEL="${models:+$models/bf16}" KVC_VLLM_TABLE="$root/$table" KVC_VLLM_TEXT=/usr/share/common-licenses/GPL-3
-export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/package"
+export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
 run "$python" -B tests/engines/run.py tests/engines/test_*.py client/python/tests/test_hf*.py client/python/tests/test_vllm_*.py
