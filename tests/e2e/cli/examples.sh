@@ -67,7 +67,7 @@ library=$(dirname "$(find "$dir/root" -name libkvcobra.so)")
 mkdir "$dir/bin"
 for name in embedded shared; do
     # shellcheck disable=SC2046,SC2086
-    expect "cc $name.c" 0 cc -std=c99 -Wall -Wextra -Werror -pedantic $flags -o "$dir/bin/$name" "$installed/$name.c" \
+    expect "cc $name.c" 0 "${CC:-cc}" -std=c99 -Wall -Wextra -Werror -pedantic $flags -o "$dir/bin/$name" "$installed/$name.c" \
         $(pkg-config --cflags --libs kvcobra) -Wl,-rpath,"$library"
 done
 runs "$dir/bin/embedded" "$dir/bin/shared"
