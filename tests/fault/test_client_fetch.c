@@ -1,7 +1,7 @@
 /*
- * Every allocation of a fetch or a match fails once: an errno and a sentence or an end of the fetch, and a sequence that
- * can be used. The daemon is tests/unit/client/hostile_peer.c with correct replies and one chunk. A build
- * with AddressSanitizer finds leaks.
+ * Every allocation of a fetch or a match fails once: an errno and a sentence or an end of the call, and a
+ * sequence that can be used. The daemon is tests/unit/client/hostile_peer.c with correct replies and one
+ * chunk. A build with AddressSanitizer finds leaks.
  */
 #include <errno.h>
 #include <poll.h>
