@@ -321,7 +321,7 @@ typedef struct kvc_seq_options {
  * Its attention has the same bits however the text was appended, and after a match, which finds chunks of
  * such sequences only. Attend before the next append or commit, else -EINVAL. Without the flag an append's
  * queries read all its keys exactly, like an engine's own attention: a run with a match and a cold one differ
- * by the error of the codes. With it the caller's arithmetic may differ; chunk by chunk it does not.
+ * by the error of the codes. With it they are the same for a caller that computes chunk by chunk.
  *
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid
