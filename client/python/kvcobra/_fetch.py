@@ -4,15 +4,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import select
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generator, Optional, Type
 
 from . import _arrays
 from ._client import Handle
+from ._errors import Error
 from ._library import ffi, library
 
 if TYPE_CHECKING:
     from ._sequence import Sequence
+
+EAGAIN_ATTEMPTS = 4  # replies to other requests of the client make the descriptor readable too
 
 
 class Fetch(Handle):
@@ -36,20 +40,43 @@ class Fetch(Handle):
 
     def done(self) -> bool:
         """True if result() would not wait."""
-        return self._wait(0)
+        try:
+            return self._poll() is not None
+        except Error:
+            return True
 
     def result(self, timeout: Optional[float] = None) -> int:
         """The length of the sequence after the match. Raises TimeoutError after @timeout seconds; None waits for ever."""
-        ret = ffi.new("size_t *")
-        if not self._wait(timeout):
-            raise TimeoutError(errno.ETIMEDOUT, "the match has not finished")
-        self._client.call("kvc_fetch_result", self.handle, ret)
-        return int(ret[0])
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            n = self._poll()
+            if n is not None:
+                return n
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError(errno.ETIMEDOUT, "the match has not finished")
+            self._wait(left)
 
     def _wait(self, timeout: Optional[float]) -> bool:
+        """True if the descriptor is readable: then the match may have finished."""
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
         return bool(poll.poll(None if timeout is None else timeout * 1000))
+
+    def _poll(self) -> Optional[int]:
+        """The result, None if the match has not finished. EAGAIN means that too, but is an error of a match that has finished
+        if the descriptor, which the call resets, stays readable."""
+        ret = ffi.new("size_t *")
+        for attempt in range(EAGAIN_ATTEMPTS):
+            try:
+                self._client.call("kvc_fetch_result", self.handle, ret)
+                return int(ret[0])
+            except Error as e:
+                if e.errno != errno.EAGAIN or attempt + 1 == EAGAIN_ATTEMPTS:
+                    raise
+            if not self._wait(0):
+                return None
+        return None
 
     def cancel(self) -> None:
         """Ends the match. The sequence keeps what it had before, if the match has not finished."""
@@ -63,15 +90,17 @@ class Fetch(Handle):
         return self._result_async().__await__()
 
     async def _result_async(self) -> int:
-        loop, descriptor = asyncio.get_running_loop(), self.fileno()
-        if not self.done():
-            finished = asyncio.Event()
-            loop.add_reader(descriptor, finished.set)
-            try:
-                await finished.wait()
-            finally:
-                loop.remove_reader(descriptor)
-        return self.result(0)
+        loop, descriptor, readable = asyncio.get_running_loop(), self.fileno(), asyncio.Event()
+        loop.add_reader(descriptor, readable.set)
+        try:
+            while True:
+                n = self._poll()
+                if n is not None:
+                    return n
+                readable.clear()
+                await readable.wait()
+        finally:
+            loop.remove_reader(descriptor)
 
     def __enter__(self) -> "Fetch":
         return self

@@ -12,7 +12,7 @@ try:
     import transformers
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 except ImportError as e:
-    print(f"skipped: the Python module {e.name} is missing")
+    print(f"skipped: torch and transformers are needed: {e}")
     sys.exit(support.SKIPPED)
 
 import kvcobra
@@ -21,7 +21,7 @@ from kvcobra.hf import KvCobraCache, model_geometry
 COMMON = dict(vocab_size=128, hidden_size=64, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
               num_key_value_heads=2, head_dim=64, max_position_embeddings=4096, pad_token_id=0, bos_token_id=1, eos_token_id=None)
 PER_TYPE = {"granite": dict(attention_multiplier=0.1), "mistral": dict(sliding_window=None)}
-torch.manual_seed(1)
+WRONG_POSITIONS = transformers.__version__.startswith("5.2.")  # its prefill in pieces changes the answer of any cache
 
 
 def make_model(kind="llama", dtype=torch.float32, **changes):
@@ -190,6 +190,8 @@ class Generation(HfCase):
         self.assertEqual(len(cache.sequences), 8)
 
     def test_prefill_in_pieces(self):
+        if WRONG_POSITIONS:
+            self.skipTest("generate() of this version of transformers gives wrong positions with prefill_chunk_size")
         self.text, self.mask = self.text[:1], self.mask[:1]
         self.same(prefill_chunk_size=16)
 
@@ -197,8 +199,16 @@ class Generation(HfCase):
         """The assistant proposes tokens, and the cache is cropped where they are refused."""
         self.text, self.mask = self.text[:1], self.mask[:1]
         assistant = make_model(num_hidden_layers=1)
-        self.same(assistant_model=assistant)
-        self.same(prompt_lookup_num_tokens=3)
+        self.same(assistant_model=assistant, eos_token_id=127)
+        self.same(prompt_lookup_num_tokens=3, eos_token_id=127)
+
+    def test_assisted_across_chunks(self):
+        """A repeatable cache packs every full chunk, so that refused tokens may be in a page."""
+        self.text, self.mask = ids(60)
+        cache = self.cache(self.model, repeatable=True)
+        want = self.generate(self.cache(self.model, repeatable=True), max_new_tokens=20, eos_token_id=127)
+        got = self.generate(cache, max_new_tokens=20, eos_token_id=127, assistant_model=make_model(num_hidden_layers=1))
+        self.assertEqual(got.tolist(), want.tolist())
 
     def test_a_long_text_is_packed(self):
         self.text, self.mask = ids(300, 170)
@@ -254,14 +264,32 @@ class Rows(HfCase):
         self.filled.crop(-20)
         self.assertEqual(self.filled.get_seq_length(), 0)
 
-    def test_crop_into_a_page_is_refused(self):
-        self.step(self.filled, ids(195, 195)[0])
-        self.step(self.filled, ids(5, 5)[0])  # 250 tokens, of which 128 or more are packed
+    def test_crop_into_a_page(self):
+        """The rest of a chunk is computed again, for rows whose chunks end in different columns."""
+        text, mask = ids(250, 220)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        cache, fresh = self.cache(self.model), self.cache(self.model)
+        for a, b in ((0, 240), (240, 250)):  # the second pass packs chunks
+            self.run_model(self.model, cache, input_ids=text[:, a:b], attention_mask=mask[:, :b], position_ids=positions[:, a:b])
+        cache.crop(110)
+        self.assertEqual(([s.length for s in cache.sequences], cache.get_seq_length()), ([110, 80], 110))
+        last = dict(input_ids=text[:, 110:115], attention_mask=mask[:, :115], position_ids=positions[:, 110:115])
+        self.run_model(self.model, fresh, input_ids=text[:, :110], attention_mask=mask[:, :110], position_ids=positions[:, :110])
+        self.assertLess(mean_kl(self.run_model(self.model, fresh, **last), self.run_model(self.model, cache, **last)), 0.05)
+        cache.crop(64)
+        self.assertEqual([s.length for s in cache.sequences], [64, 34])
+        self.assertEqual([row.tokens for row in cache._rows.rows], [text[0, :64].tolist(), text[1, 30:64].tolist()])
+
+    def test_crop_into_a_page_of_unknown_tokens_is_refused(self):
+        cache = self.cache(self.model)
+        embeddings = self.model.get_input_embeddings()(ids(250)[0])
+        for a, b in ((0, 240), (240, 250)):
+            self.run_model(self.model, cache, inputs_embeds=embeddings[:, a:b])
         with self.assertRaisesRegex(ValueError, "cannot be cropped to 70"):
-            self.filled.crop(70)
-        self.assertEqual([s.length for s in self.filled.sequences], [250, 250])
-        self.filled.crop(64)
-        self.assertEqual([s.length for s in self.filled.sequences], [64, 64])
+            cache.crop(70)
+        self.assertEqual((cache.sequences[0].length, cache.get_seq_length()), (250, 250))
+        cache.crop(64)
+        self.assertEqual(cache.sequences[0].length, 64)
 
     def test_select(self):
         self.filled.batch_repeat_interleave(2)

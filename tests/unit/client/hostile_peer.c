@@ -118,6 +118,9 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
     open.index_bytes = extent_bytes(index);
     open.session_bytes = extent_bytes(session);
     open.arena_bytes = extent_bytes(arena);
+    if (p->wrong == OPEN_SHORT_MODEL || p->wrong == OPEN_OTHER_MODEL)
+        open.model_digest =
+            (ProtobufCBinaryData){p->wrong == OPEN_SHORT_MODEL ? 31 : 32, (uint8_t *) index_key};
     reply->body_case = KVCOBRA__REPLY__BODY_OPEN_MODEL;
     reply->open_model = &open;
     fds[0] = extent_fd(control);

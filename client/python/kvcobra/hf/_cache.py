@@ -129,7 +129,7 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
         return int(self.plain.get_seq_length()) if self._rows.is_plain else self.columns
 
     def get_mask_sizes(self, query_length: Any) -> Tuple[int, int]:
-        """@query_length: a number, or before transformers 5.4 the tensor of positions."""
+        """@query_length: a number; transformers 5.2 passes the tensor of positions."""
         n = query_length if isinstance(query_length, int) else query_length.shape[0]
         return self.get_seq_length() + n, 0
 
@@ -170,7 +170,8 @@ class KvCobraCache(Cache):  # type: ignore[misc]
             self._rows.say("daemon", f"the cache works without kvcobra: {reason}")
         super().__init__(layers=[KvCobraLayer(self._rows, i, model.config) for i in range(geometry.n_layers)])
         model.set_attn_implementation(_attention.NAME)
-        watch(_geometry.find_decoder(model))
+        self._decoder = _geometry.find_decoder(model)
+        watch(self._decoder)
 
     @classmethod
     def from_model(cls, model: Any, client: Optional[Client] = None, **options: Any) -> "KvCobraCache":
@@ -241,9 +242,12 @@ class KvCobraCache(Cache):  # type: ignore[misc]
                     layer.plain.crop(keep - columns)
             return
         keep = max(0, min(keep, columns))
-        self._rows.crop(keep)
+        columns = self._rows.crop(keep)
         for layer in self.layers:
-            layer.columns = keep
+            layer.columns = columns
+        if columns < keep:  # the start of a chunk that was packed, at most 127 columns
+            with torch.no_grad():
+                self._decoder(past_key_values=self, **self._rows.input(columns, keep))
 
     def reset(self) -> None:
         self._rows.reset()

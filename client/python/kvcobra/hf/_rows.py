@@ -15,7 +15,6 @@ from .._client import Digest
 
 log = logging.getLogger("kvcobra")
 CHUNK = 64
-RECENT = 64
 
 
 class Row:
@@ -32,24 +31,18 @@ class Row:
         row.tokens, row.n_matched = None if self.tokens is None else list(self.tokens), self.n_matched
         return row
 
-    def truncate(self, n: int) -> None:
-        """Keeps exactly @n tokens, or raises and changes nothing."""
-        length = self.sequence.length
-        if n == length:
-            return
-        if n < self.n_matched or n < length - RECENT:  # position n may be in a page: whole chunks only
-            fork = self.sequence.fork()
-            if fork.truncate(n) != n:
-                kept = fork.length
-                fork.close()
-                raise ValueError(f"the cache cannot be cropped to {n} tokens: tokens behind the newest {RECENT} are packed in "
-                                 f"chunks of {CHUNK}, so {kept} would be left")
-            self.sequence.close()
-            self.sequence = fork
-        else:
-            self.sequence.truncate(n)
+    def truncate(self, n: int) -> int:
+        """Keeps @n tokens, or fewer: position @n may be in a page, which goes as a whole. Then @tokens stay, from which they can
+        be computed again. Returns the new length. Raises ValueError, without a change, if the tokens are not known."""
+        if self.tokens is None and n < self.sequence.length:
+            with self.sequence.fork() as fork:
+                if fork.truncate(n) != n:
+                    raise ValueError(f"the cache cannot be cropped to {n} tokens: they are packed in chunks of {CHUNK}, and their "
+                                     "ids, from which the rest of a chunk could be computed again, are not known")
+        kept = self.sequence.truncate(n)
         self.tokens = None if self.tokens is None else self.tokens[:n]
-        self.n_matched = min(self.n_matched, n)
+        self.n_matched = min(self.n_matched, kept)
+        return kept
 
 
 class Part(NamedTuple):
@@ -104,10 +97,28 @@ class Rows:
         self.dense.clear()
         self.is_plain = self.model is None
 
-    def crop(self, columns: int) -> None:
-        for row in self.rows:
-            row.truncate(max(0, columns - (row.padding or 0)))
+    def crop(self, columns: int) -> int:
+        """Keeps @columns columns, or fewer (Row.truncate()). Returns the number of columns that no row lacks."""
         self.plan = self.pending = None
+        whole = columns
+        for row in self.rows:
+            padding = row.padding or 0
+            n = max(0, columns - padding)
+            kept = row.truncate(n)
+            if kept < n:
+                whole = min(whole, padding + kept)
+        return whole
+
+    def input(self, first: int, end: int) -> Dict[str, torch.Tensor]:
+        """The arguments of a forward pass that computes columns @first .. @end - 1 again."""
+        columns = torch.arange(end)
+        paddings = torch.tensor([row.padding or 0 for row in self.rows])[:, None]
+        ids = torch.zeros((len(self.rows), end), dtype=torch.long)
+        for i, row in enumerate(self.rows):
+            if row.tokens and end > int(paddings[i]):
+                ids[i, int(paddings[i]):] = torch.tensor(row.tokens[:end - int(paddings[i])])
+        return {"input_ids": ids[:, first:], "attention_mask": (columns >= paddings).long(),
+                "position_ids": (columns - paddings).clamp(min=0)[:, first:]}
 
     def go_plain(self, columns: int) -> None:
         """Decodes the first @columns columns of all layers into tensors [rows, heads, columns, head_dim], and frees the rows."""

@@ -41,6 +41,8 @@ static const struct {
     [OPEN_CONTROL_SIZE] = {"control page of another size", 0, -EBADMSG},
     [OPEN_INDEX_HEAD] = {"index with more buckets than bytes", 0, -EBADMSG},
     [OPEN_SESSION_SIZE] = {"session page of two pages", 0, -EPROTO},
+    [OPEN_SHORT_MODEL] = {"model digest of 31 bytes", 0, -EPROTO},
+    [OPEN_OTHER_MODEL] = {"alias of a model that the table is not for", 0, -EINVAL},
     [FETCH_NO_FD] = {"table without descriptor", 0, -EPROTO},
     [FETCH_SIZE] = {"table longer than its object", 0, -EPROTO},
     [FETCH_OTHER_TABLE] = {"file that is not a table", 0, -EBADMSG},
