@@ -103,7 +103,7 @@ typedef struct kvc_client_info {
     uint8_t boot_id[16];   /* identifies the daemon that replied last; zeros: never connected */
 } kvc_client_info;
 
-/* Describes the connection. Return: 0; -EINVAL: struct_bytes is not valid. */
+/* Describes the connection. Return: 0; -EINVAL. */
 KVC_EXPORT int kvc_client_get_info(kvc_client *c, kvc_client_info *ret_info);
 
 /* The sentence that explains the last negative return value of this client, its models and its sequences.
@@ -113,9 +113,8 @@ KVC_EXPORT const char *kvc_last_error(const kvc_client *c);
 typedef struct kvc_executor {
     size_t struct_bytes; /* sizeof(kvc_executor) */
     void *ctx;           /* first argument of run */
-    /* Calls @task(@arg, i, worker) once for every i below @n_items, on any threads, and
-     * returns when all calls have returned. Two calls that run at the same time have
-     * different worker numbers, all of them below n_workers. */
+    /* Calls @task(@arg, i, worker) once for every i below @n_items, on any threads, and returns when all
+     * calls have returned. Calls at the same time have different worker numbers, all below n_workers. */
     void (*run)(void *ctx, void (*task)(void *arg, size_t i, unsigned worker), void *arg, size_t n_items);
     unsigned n_workers; /* 1..256 */
 } kvc_executor;
@@ -126,11 +125,10 @@ typedef struct kvc_executor {
  *
  * kvc_client_set_threads() needs no code of the caller. The library divides attention into tasks by KV head,
  * by sequence of a batch and by range of pages of a long sequence, and merges their results in a fixed order;
- * it divides packing and kvc_seq_read_blocks() by layer and head. A different number of workers may change
- * the last bits of a result of attention. No task runs after the call that started it has returned.
+ * it divides packing by chunk and head, and reading by layer and chunk. The number of workers may change the
+ * last bits of attention. No task runs after the call that started it has returned.
  *
- * Return: 0; -EINVAL: n_workers is out of range, or run is NULL; -EOPNOTSUPP: this client is on a GPU, where
- * attention does not use threads.
+ * Return: 0; -EINVAL: n_workers is out of range, or run is NULL; -EOPNOTSUPP: this client is on a GPU.
  */
 KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
 
@@ -250,17 +248,29 @@ typedef struct kvc_report_options {
 } kvc_report_options;
 
 /**
- * kvc_model_report() - report to the daemon how well the table fits this model's keys and values
+ * kvc_model_report() - measure how well the table fits this model's keys and values
  *
- * Reports are off until this call. A measured chunk is decoded again, which about doubles
- * the cost of encoding it. Commits send sums of errors per layer, and moments, at most
- * every 2 s; they never send tokens or vectors. The operator sets the share of chunks that
- * are encoded with a shadow table (kvc_table_shadow()).
+ * Measuring is off until this call. A measured chunk is decoded again, which about doubles the cost of
+ * encoding it. kvc_model_get_fit() has the result. Commits send sums of errors per layer, and moments, to the
+ * daemon, at most every 2 s; they never send tokens or vectors. An embedded model sends nothing. The operator
+ * sets the share of chunks that are encoded with a shadow table (kvc_table_shadow()).
  *
- * Return: 0; -EINVAL; -ENOMEM; -EOPNOTSUPP: the model is embedded and has no daemon to report to, or is on a
- * GPU, where chunks are not measured.
+ * Return: 0; -EINVAL; -ENOMEM; -EOPNOTSUPP: moments of an embedded model, or the model is on a GPU, where
+ * chunks are not measured.
  */
 KVC_EXPORT int kvc_model_report(kvc_model *m, const kvc_report_options *o);
+
+typedef struct kvc_model_fit {       /* arrays are indexed by enum kvc_side */
+    size_t struct_bytes;             /* sizeof(kvc_model_fit) */
+    uint64_t tokens;                 /* measured; first chunks of texts are not */
+    double error[2];                 /* of them: |x - decoded|^2 / |x - mean|^2, averaged over layers */
+    double expected_error[2];        /* the same of the vectors that the table was solved from; 0: unknown */
+    uint64_t coded[2], saturated[2]; /* as in kvc_usage */
+} kvc_model_fit;
+
+/* How well the table that new sequences use fits what this client encoded. If error is twice expected_error,
+ * or more than 1 coordinate in 100 saturated, calibrate with other text. Return: 0; -EINVAL. */
+KVC_EXPORT int kvc_model_get_fit(kvc_model *m, kvc_model_fit *ret_fit);
 
 /* ---- sequence ---- */
 
@@ -307,19 +317,11 @@ typedef struct kvc_seq_options {
  * KVC_SEQ_PUBLISH_ALL: a full chunk is packed at the next append or commit, and a commit publishes it. Until
  * then attend reads it exactly. Without this flag the newest 64 tokens stay private.
  *
- * KVC_SEQ_REPEATABLE: a query reads the sinks and its own chunk exactly, and all earlier chunks from codes,
- * also within one append. Attention of a query then has the same bits however the text was appended, on any
- * number of threads, and if its beginning was matched. Attend before the next append or commit: later the
- * query's own chunk may be in codes only (-EINVAL). Such sequences match only chunks of such sequences.
- *
- * What differs between a cold run, which computes the whole prompt, and a hit, which matched its beginning:
- *
- *   an engine's own attention  the cold run reads exact keys and values, the hit reads decoded ones: the
- *                              answers differ by the error of the codes
- *   kvc_seq_attend()           the same: queries of an append read all its keys exactly
- *   with KVC_SEQ_REPEATABLE    only what the caller computes differently. If its matrix products depend on
- *                              how many tokens it computes at once, they differ by rounding, which can flip
- *                              codes of later chunks. If it computes chunk by chunk, nothing differs
+ * KVC_SEQ_REPEATABLE: a query reads the sinks and its own chunk exactly, and all earlier chunks from codes.
+ * Its attention has the same bits however the text was appended, and after a match, which finds chunks of
+ * such sequences only. Attend before the next append or commit, else -EINVAL. Without the flag an append's
+ * queries read all its keys exactly, like an engine's own attention: a run with a match and a cold one differ
+ * by the error of the codes. With it the caller's arithmetic may differ; chunk by chunk it does not.
  *
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid
@@ -354,13 +356,12 @@ KVC_EXPORT int kvc_model_peek(kvc_model *m, const kvc_seq_options *o, const uint
  *
  * The sequence must be empty, or hold nothing but matched chunks; then the call looks for further ones, and
  * *ret_n is the new length. The sequence holds leases on the pages until it drops them. Without a daemon, or
- * if the connection was just lost, the call returns 0 and finds nothing.
- *
- * A sequence that starts from a match has fewer exact newest tokens than others until 64 were appended.
+ * if the connection was just lost, the call returns 0 and finds nothing. Until 64 tokens were appended, the
+ * sequence has fewer exact newest tokens than others.
  *
  * Return: 0; -EINVAL: the sequence has tokens that were not matched, @tokens differ from those matched, or an
- * argument is not valid; -EAGAIN, -EDQUOT, -EMFILE, -ENOMEM, -EPROTO and others: no further page was leased;
- * the sequence is usable.
+ * argument is not valid; -ESTALE: see kvc_seq_append(); -EAGAIN, -EDQUOT, -EMFILE, -ENOMEM, -EPROTO and
+ * others: no further page was leased; the sequence is usable.
  */
 KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_n);
 
@@ -383,13 +384,13 @@ KVC_EXPORT int kvc_fetch_start(kvc_seq *s, const uint32_t *tokens, size_t n_toke
                                kvc_fetch **ret_fetch);
 
 /* A descriptor for poll(): readable when kvc_fetch_result() should be called, and from the end of the fetch
- * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: at least 0; -EINVAL. */
+ * on. Valid until kvc_fetch_free(); do not read, write or close it. Return: it; -EINVAL. */
 KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
 /* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection
  * is lost before the end, or a reply does not come within 12 s, nothing is found.
  * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; -ECANCELED: the sequence was freed;
- * errors of kvc_seq_match(). */
+ * errors of kvc_seq_match(); on a GPU -EBUSY: the stream is being captured, call again later. */
 KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
 
 /* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before. What
@@ -403,18 +404,17 @@ KVC_EXPORT kvc_fetch *kvc_fetch_free(kvc_fetch *f);
  *
  * Appending one token makes no system call.
  *
- * On a GPU @k and @v are device pointers, aligned as their type. The call returns when the work
- * is queued; it waits for the device only if memory must grow and the device is full. NaN and
- * infinity are detected later: kvc_client_synchronize() and kvc_seq_commit() return -EINVAL,
- * and from then on every call on the sequence does. The sequence keeps its length until it is
- * freed, or truncated to a length at which its input was finite.
+ * On a GPU @k and @v are device pointers, aligned as their type. The call returns when the work is queued; it
+ * waits for the device only if memory must grow and the device is full. NaN and infinity are detected later:
+ * kvc_client_synchronize() and kvc_seq_commit() return -EINVAL, and from then on every call on the sequence
+ * does. The sequence keeps its length until it is freed, or cut to a length at which its input was finite.
  *
  * Return: 0, or
- *   -EINVAL  layer or dtype is not valid, or the input has NaN or infinity; the sentence names the cause
+ *   -EINVAL  layer, dtype or strides are not valid, or the input has NaN or infinity
  *   -ENOSPC  the arena is full and nothing changed: commit, then append again
  *   -ESTALE  a restarted daemon no longer has pages of this sequence: truncate it. Append, attend, read,
  *            commit and fork return this
- *   -EFBIG   GPU: more than 2^31 tokens
+ *   -EFBIG   GPU: more than 2^31 tokens; -EOPNOTSUPP: strides
  */
 KVC_EXPORT int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                               size_t n_new);
@@ -437,9 +437,8 @@ typedef struct kvc_append_item {
  * The sequences may have different lengths and models. On a GPU a decode step of a batch needs few launches:
  * one, or three if chunks become due, for up to 64 sequences of one table.
  *
- * After a failure no sequence has changed, with one exception: if the driver of a GPU refuses a launch, for
- * example because the GPU is lost (-EIO), the sequences of earlier launches have their new tokens
- * (see kvc_seq_length()).
+ * After a failure no sequence has changed, with one exception: if the driver of a GPU refuses a launch
+ * (-EIO), the sequences of earlier launches have their new tokens (see kvc_seq_length()).
  *
  * Return: 0, or
  *   an error of kvc_seq_append() for one of the sequences; the sentence has the number of the item
@@ -455,9 +454,8 @@ KVC_EXPORT int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint
  * @q:   [n_q, n_heads of the shard, head_dim] binary32; before RoPE, or as kvc_seq_options say
  * @out: same shape as @q
  *
- * Query i is at position length - n_q + i and attends to positions 0 up to its own. The
- * call applies RoPE, scale and softmax. On a GPU @q and @out are device pointers, and
- * @out is valid when the stream has executed the work.
+ * Query i is at position length - n_q + i and attends to positions 0 up to its own. The call applies RoPE,
+ * scale and softmax. On a GPU @q and @out are device pointers. @out is valid when the stream has done it.
  *
  * Return: 0; -EINVAL; -ENOMEM; -ESTALE: see kvc_seq_append(); on a GPU -EIO.
  */
@@ -494,16 +492,15 @@ typedef struct kvc_attend_item {
  *
  * Return: 0, or
  *   an error of kvc_seq_attend() for one of the sequences
- *   -EINVAL  the sequences are of several clients
+ *   -EINVAL  the sequences are of several clients, or dtype or strides are not valid
  *   -EINVAL  without a sentence: the first item has no valid struct_bytes or no sequence
- *   -ENOMEM  out of memory
+ *   -ENOMEM  out of memory; -EOPNOTSUPP: GPU: strides, or another dtype than KVC_F32
  */
 KVC_EXPORT int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer,
                                     const kvc_attend_options *o);
 
 /* Decodes the vectors of positions first .. first + n - 1 into @out: [n, KV heads of the shard, head_dim]
- * binary32; keys before RoPE, or as kvc_seq_options say. On a GPU @out is a device pointer.
- * Return: as kvc_seq_attend(). */
+ * binary32; keys as kvc_seq_options say. On a GPU @out is a device pointer. Return: as kvc_seq_attend(). */
 KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
                             float *out);
 
@@ -525,9 +522,10 @@ typedef struct kvc_blocks {
  * @to:        borrowed during the call. Position p goes to block b = blocks[p / block_tokens], there to
  *             token p % block_tokens; without blocks, position @first goes to token 0
  *
- * Keys are before or after RoPE, and their pairs are ordered, as kvc_seq_options say.
+ * Keys are as kvc_seq_options say. Bases are aligned to the number type. Contents of a block that is named
+ * twice are undefined: one unused block can take all positions that are not needed.
  *
- * Return: 0; -EINVAL; -ENOMEM; -ESTALE: see kvc_seq_append(); -EOPNOTSUPP: this client is on a GPU.
+ * Return: 0; -EINVAL: nothing is written; -ENOMEM; -ESTALE: see kvc_seq_append(); -EOPNOTSUPP: on a GPU.
  */
 KVC_EXPORT int kvc_seq_read_blocks(kvc_seq *s, size_t first, size_t n, const kvc_blocks *to);
 

@@ -5,12 +5,14 @@
 
 #include "gpu/codec.h"
 
-/* Codes and scratch memory; used by one thread. */
+/* Codes and scratch memory; used by one thread. Encoding has codes as [64, r], decoding as [r, 64]: calls of
+ * one kind do not use what the other left. */
 struct chunk_work {
-    uint8_t *codes;       /* [shard heads + 1][64, TABLE_RANK_MAX]: K of every head, V of one */
+    uint8_t *codes;       /* [shard heads + 1][64 TABLE_RANK_MAX]: K of every head, V of one */
     const uint8_t **keys; /* by KV head of the table; NULL outside the shard */
     float *codec;
-    void *memory; /* that chunk_work_init() allocated */
+    float *levels, *sums; /* [r, 64], [d, 64] of one head */
+    void *memory;         /* that chunk_work_init() allocated */
 };
 
 /* For any table of geometry @g and pages of @shard, which lies inside @g. Return: 0; -ENOMEM. */
@@ -33,7 +35,17 @@ void chunk_work_deinit(struct chunk_work *w);
 int chunk_encode(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, const float *x,
                  size_t row_stride, uint8_t *payload, struct encode_counts *counts, struct chunk_work *w);
 
-/* Decodes the block of one head and side to @x [64, d], with a row stride
- * in floats. The sinks are not read. */
+/* Unpacks the K codes of all heads of a layer, before chunk_decode_keys() and chunk_decode_values(). */
+void chunk_load_keys(const struct page_layout *l, const uint8_t *payload, uint32_t layer,
+                     struct chunk_work *w);
+
+/* Decode one head of the chunk and layer of chunk_load_keys() to @x [64, d], with a row stride in floats. The
+ * sinks are not read. */
+void chunk_decode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, float *x,
+                       size_t row_stride, struct chunk_work *w);
+void chunk_decode_values(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
+                         float *x, size_t row_stride, struct chunk_work *w);
+
+/* The same for one head and side alone: unpacks the K codes that it needs. */
 void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
                   enum side side, float *x, size_t row_stride, struct chunk_work *w);

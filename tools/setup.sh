@@ -4,6 +4,7 @@
 #
 #   sh tools/setup.sh build         packages for the build
 #   sh tools/setup.sh build test    and for the tests
+#   sh tools/setup.sh build engines and for the tests with real engines
 #   sh tools/setup.sh build demo    and for the demonstration
 set -eu
 
@@ -41,6 +42,9 @@ python3-numpy           test   tests of the Python package
 curl                    test   reads the metrics of the daemon
 strace                  test   counts the system calls of an append
 chromium                test   shows the page of kvcobra inspect --html
+cmake                   engines  compiles llama.cpp
+g++                     engines  compiles llama.cpp
+python3-venv            engines  virtual environment for transformers and vLLM
 gzip                    demo   unpacks the texts
 debian-reference-en     demo   text for the calibration
 developers-reference    demo   text for the evaluation
@@ -85,11 +89,11 @@ as_root() {
     fi
 }
 
-[ $# -gt 0 ] || die "name one or more groups: build, model, test, demo"
+[ $# -gt 0 ] || die "name one or more groups: build, model, test, engines, demo"
 for group in "$@"; do
     case $group in
-    build | model | test | demo) ;;
-    *) die "there is no group '$group'; the groups are build, model, test, demo" ;;
+    build | model | test | engines | demo) ;;
+    *) die "there is no group '$group'; the groups are build, model, test, engines, demo" ;;
     esac
 done
 for tool in dpkg-query apt-get; do

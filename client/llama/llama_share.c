@@ -22,7 +22,8 @@
 #include "client/kvcobra.h"
 
 enum {
-    SHARE_PIECE_TOKENS = 1024, /* appended between two commits, so that their pages fit into the arena */
+    SHARE_PIECE_TOKENS = 1024,  /* appended between two commits, so that their pages fit into the arena */
+    SHARE_COMPARED_TOKENS = 64, /* last tokens whose probabilities --compare compares */
     SHARE_FAILED = 1,
     SHARE_USAGE = 2
 };
@@ -128,12 +129,24 @@ static int share_open_llama(struct share *x)
     return x->context ? 0 : share_fail(x->model_path, "llama.cpp cannot make a context");
 }
 
-/* Evaluates tokens [first, n_tokens), behind those that the context has. */
-static int share_evaluate(struct share *x, struct llama_context *context, int first)
+/* Evaluates tokens [first, n_tokens), behind those that the context has. Token t has logits t - first. */
+static int share_evaluate(const struct share *x, struct llama_context *context, int first)
 {
-    struct llama_batch rest = llama_batch_get_one(x->tokens + first, x->n_tokens - first);
+    struct llama_batch rest = llama_batch_init(x->n_tokens - first, 0, 1);
+    int r;
 
-    return llama_decode(context, rest) == 0 ? 0 : share_fail("llama_decode()", "failed");
+    rest.n_tokens = x->n_tokens - first;
+    for (int i = 0; i < rest.n_tokens; i++) {
+        rest.token[i] = x->tokens[first + i];
+        rest.pos[i] = first + i;
+        rest.n_seq_id[i] = 1;
+        rest.seq_id[i][0] = 0;
+        rest.logits[i] = rest.n_tokens - i <= SHARE_COMPARED_TOKENS;
+    }
+
+    r = llama_decode(context, rest);
+    llama_batch_free(rest);
+    return r == 0 ? 0 : share_fail("llama_decode()", "failed");
 }
 
 /* The state of sequence 0: free() it. NULL: failed. */
@@ -296,31 +309,43 @@ static double share_log_sum(const float *logits, int n)
     return max + log(sum);
 }
 
-/* Evaluates the whole text in a context of its own, and prints how far the next token's probabilities are. */
-static int share_compare(struct share *x)
+/* Kullback-Leibler divergence of two sets of @n probabilities. */
+static double share_divergence(const float *exact, const float *got, int n)
 {
-    int n = llama_vocab_n_tokens(llama_model_get_vocab(x->llama));
-    const float *got = llama_get_logits_ith(x->context, -1), *exact;
+    double log_exact = share_log_sum(exact, n), log_got = share_log_sum(got, n), sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += exp(exact[i] - log_exact) * ((exact[i] - log_exact) - (got[i] - log_got));
+    return sum;
+}
+
+/* Evaluates the whole text in a context of its own, and prints how far the probabilities are apart that
+ * follow the last tokens. */
+static int share_compare(const struct share *x, int found)
+{
+    int n = llama_vocab_n_tokens(llama_model_get_vocab(x->llama)),
+        first = x->n_tokens - SHARE_COMPARED_TOKENS;
     struct llama_context *whole = share_new_context(x);
-    double started = share_now(), divergence = 0, log_got, log_exact;
-    int r;
+    double started = share_now(), sum = 0;
 
     if (!whole)
         return share_fail(x->model_path, "llama.cpp cannot make a second context");
-
-    r = share_evaluate(x, whole, 0);
-    if (r == 0) {
-        printf("evaluating all %d tokens: %.3f s\n", x->n_tokens, share_now() - started);
-        exact = llama_get_logits_ith(whole, -1);
-        log_got = share_log_sum(got, n);
-        log_exact = share_log_sum(exact, n);
-        for (int i = 0; i < n; i++)
-            divergence += exp(exact[i] - log_exact) * ((exact[i] - log_exact) - (got[i] - log_got));
-        printf("next token without sharing: %d\n", share_best(exact, n));
-        printf("divergence: %.3g nats\n", divergence);
+    if (share_evaluate(x, whole, 0) != 0) {
+        llama_free(whole);
+        return SHARE_FAILED;
     }
+
+    printf("evaluating all %d tokens: %.3f s\n", x->n_tokens, share_now() - started);
+    if (first < found)
+        first = found;
+    for (int t = first; t < x->n_tokens; t++)
+        sum +=
+            share_divergence(llama_get_logits_ith(whole, t), llama_get_logits_ith(x->context, t - found), n);
+    printf("next token without sharing: %d\n", share_best(llama_get_logits_ith(whole, -1), n));
+    printf("divergence: %.3g nats, mean of the last %d tokens\n", sum / (x->n_tokens - first),
+           x->n_tokens - first);
     llama_free(whole);
-    return r;
+    return 0;
 }
 
 static int share_run(struct share *x)
@@ -350,7 +375,7 @@ static int share_run(struct share *x)
     printf("evaluated: %zu, in %.3f s\n", (size_t) x->n_tokens - found, at[2] - at[1]);
     printf("published: %zu, in %.3f s\n", published, at[3] - at[2]);
     printf("next token: %d\n", share_best(llama_get_logits_ith(x->context, -1), n));
-    return x->compare ? share_compare(x) : 0;
+    return x->compare ? share_compare(x, (int) found) : 0;
 }
 
 /* ---- command line ---- */

@@ -159,7 +159,8 @@ int model_remote_import(struct kvc_model *m, uint8_t ret_digest[DIGEST_BYTES])
     r = model_remote_adopt_digest(m, reply.message->open_model);
     if (r < 0) {
         /* OPEN_MODEL took a reference on this table */
-        model_table_unref_at_daemon(m, reply.message->open_model->table_digest.data);
+        if (bytes_are(reply.message->open_model->table_digest, DIGEST_BYTES))
+            model_table_unref_at_daemon(m, reply.message->open_model->table_digest.data);
         return r;
     }
 

@@ -1,7 +1,9 @@
-/* Switching a model's reports on and off: kvc_model_report(). watch.h measures and sends them. */
+/* Switching a model's measurements on and off, and their result: kvc_model_report(), kvc_model_get_fit().
+ * watch.h measures and sends reports. */
 #include <errno.h>
 
 #include "alloc/moments.h"
+#include "alloc/table_expected.h"
 #include "base/options.h"
 #include "client/connection/client.h"
 #include "client/model/model.h"
@@ -14,8 +16,8 @@ static int model_report_check(const kvc_model *m, const kvc_report_options *o)
 
     if (m->client->gpu)
         return fail(e, -EOPNOTSUPP, "errors of a table are measured on the CPU: use a client without a GPU");
-    if (!m->remote.opened)
-        return fail(e, -EOPNOTSUPP, "this model is embedded: there is no daemon to report to");
+    if (!m->remote.opened && o->moments)
+        return fail(e, -EOPNOTSUPP, "this model is embedded: there is no daemon to report moments to");
     if (o->share_ppm > MODEL_REPORT_PPM || o->moments > 1)
         return fail(e, -EINVAL,
                     "kvc_report_options: share_ppm %u is above 1000000, or moments %u is not 0 or 1",
@@ -63,4 +65,28 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
     }
 
     return 0;
+}
+
+int kvc_model_get_fit(kvc_model *m, kvc_model_fit *ret_fit)
+{
+    kvc_model_fit f = {.struct_bytes = sizeof(f)};
+    int r;
+
+    if (!m)
+        return -EINVAL;
+
+    r = client_enter(m->client);
+    if (r < 0)
+        return r;
+    if (!ret_fit)
+        return fail(&m->client->error, -EINVAL, "kvc_model_get_fit: ret_fit is NULL");
+
+    f.tokens = watch_fit(m, f.error);
+    (void) table_expected_errors(m->current->table->provenance, f.expected_error); /* unknown: 0 */
+    for (unsigned side = 0; side < 2; side++) {
+        f.coded[side] = m->current->counts[side].coords;
+        f.saturated[side] = m->current->counts[side].saturated;
+    }
+
+    return options_write(ret_fit, &f, sizeof(f), sizeof(f), "kvc_model_fit", &m->client->error);
 }

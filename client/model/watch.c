@@ -19,13 +19,32 @@ enum { PPM = 1000000 };
 
 /* ---- memory ---- */
 
+/* Moves the sums that were not reported to those that were. */
+static void watch_keep_sums(struct kvc_model *m)
+{
+    struct watch *w = &m->watch;
+
+    w->sent_tokens += w->tokens;
+    w->tokens = 0;
+    for (uint32_t i = 0; w->layers && i < m->geometry.n_layers; i++) {
+        for (unsigned side = 0; side < 2; side++) {
+            w->sent[i].signal[side] += w->layers[i].signal[side];
+            w->sent[i].error[side] += w->layers[i].error[side];
+        }
+        w->layers[i] = (struct watch_sums){.signal = {0}};
+    }
+}
+
 static void watch_forget_sums(struct kvc_model *m)
 {
     struct watch *w = &m->watch;
 
-    w->tokens = 0;
-    if (w->layers)
-        memset(w->layers, 0, m->geometry.n_layers * sizeof(*w->layers));
+    w->tokens = w->sent_tokens = 0;
+    if (!w->layers)
+        return;
+
+    memset(w->layers, 0, m->geometry.n_layers * sizeof(*w->layers));
+    memset(w->sent, 0, m->geometry.n_layers * sizeof(*w->sent));
 }
 
 static void watch_drop_shadow(struct kvc_model *m)
@@ -37,7 +56,7 @@ static void watch_drop_shadow(struct kvc_model *m)
     free(w->payload);
     w->payload = NULL;
     w->shadow_ppm = 0;
-    watch_forget_sums(m);
+    watch_keep_sums(m); /* a report counts as many tokens with the shadow table as without */
 }
 
 static void watch_free_work(struct watch *w)
@@ -45,9 +64,10 @@ static void watch_free_work(struct watch *w)
     chunk_work_deinit(&w->own);
     chunk_work_deinit(&w->other);
     free(w->layers);
+    free(w->sent);
     free(w->rows);
     free(w->keys);
-    w->layers = NULL;
+    w->layers = w->sent = NULL;
     w->rows = w->keys = NULL;
 }
 
@@ -79,9 +99,11 @@ static int watch_prepare_work(struct kvc_model *m)
     size_t rows = (size_t) CHUNK_TOKENS * m->geometry.d;
 
     w->layers = calloc(m->geometry.n_layers, sizeof(*w->layers));
+    w->sent = calloc(m->geometry.n_layers, sizeof(*w->sent));
     w->rows = malloc(rows * sizeof(float));
     w->keys = malloc(m->shard.n_heads * rows * sizeof(float));
-    if (!w->layers || !w->rows || !w->keys || chunk_work_init(&w->own, &m->geometry, m->shard) < 0 ||
+    if (!w->layers || !w->sent || !w->rows || !w->keys ||
+        chunk_work_init(&w->own, &m->geometry, m->shard) < 0 ||
         chunk_work_init(&w->other, &m->geometry, m->shard) < 0) {
         watch_free_work(w);
         return -ENOMEM;
@@ -209,7 +231,7 @@ bool watch_samples(const struct kvc_model *m, const struct model_table *t, uint6
     const struct watch *w = &m->watch;
     uint32_t ppm = w->report_ppm > w->shadow_ppm ? w->report_ppm : w->shadow_ppm;
 
-    if (ppm == 0 || chunk == 0 || t != m->current || w->tokens >= WATCH_TOKENS_MAX)
+    if (ppm == 0 || chunk == 0 || t != m->current || (m->remote.opened && w->tokens >= WATCH_TOKENS_MAX))
         return false;
 
     return watch_mix(watch_mix(seq) ^ chunk) % PPM < ppm;
@@ -258,12 +280,15 @@ static void watch_add_moments(struct kvc_model *m, const struct watch_chunk *c)
         w->moments_tokens += CHUNK_TOKENS;
 }
 
-/* The sums begin at zero with a new current table. */
+/* The sums begin at zero with a new current table. Those of the same table were reported. */
 static void watch_begin_table(struct kvc_model *m, struct model_table *t)
 {
     struct watch *w = &m->watch;
 
-    watch_forget_sums(m);
+    if (w->table == t)
+        watch_keep_sums(m);
+    else
+        watch_forget_sums(m);
     w->table = t;
     for (unsigned i = 0; i < 2; i++) {
         w->coords[i] = t->counts[i].coords;
@@ -304,6 +329,25 @@ void watch_add(struct kvc_model *m, const struct watch_chunk *c)
     watch_add_moments(m, c);
     if (c->layer == 0 && c->head == 0 && c->side == SIDE_V)
         w->tokens += CHUNK_TOKENS;
+}
+
+uint64_t watch_fit(const struct kvc_model *m, double ret_error[static 2])
+{
+    const struct watch *w = &m->watch;
+    uint32_t n = m->geometry.n_layers;
+
+    ret_error[SIDE_K] = ret_error[SIDE_V] = 0;
+    if (!w->layers || w->table != m->current)
+        return 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (unsigned side = 0; side < 2; side++) {
+            double signal = w->layers[i].signal[side] + w->sent[i].signal[side];
+
+            if (signal > 0)
+                ret_error[side] += (w->layers[i].error[side] + w->sent[i].error[side]) / signal / n;
+        }
+    return w->tokens + w->sent_tokens;
 }
 
 /* ---- reporting ---- */

@@ -2,6 +2,7 @@
  * Measuring how well tables fit live vectors. The client decodes a sample of new chunks again, and encodes it
  * with the shadow table too. A commit sends error sums per layer and side to the daemon (REPORT) and, if the
  * program requested it, joint second moments of keys and values. No token and no vector leaves the process.
+ * The sums also stay here, for the program itself (kvc_model_get_fit()).
  *
  * A sampled chunk costs about three encodings more. First chunks are not sampled: tables
  * are not solved for their sinks.
@@ -20,7 +21,7 @@ struct model_table;
 struct moments;
 
 #define WATCH_REPORT_MS 2000   /* between reports; the daemon accepts one report per session and second */
-#define WATCH_TOKENS_MAX 65536 /* of one report: sampling pauses until it is sent */
+#define WATCH_TOKENS_MAX 65536 /* of one report: sampling pauses until it is sent; embedded it does not */
 #define WATCH_MOMENTS_TOKENS_MAX 1048576
 
 /* Of one layer, by side: |x - mu|^2, |x - decoded|^2, and the same error with the shadow table. */
@@ -36,8 +37,9 @@ struct watch {
     struct model_table *shadow; /* one reference; NULL: none */
 
     struct model_table *table; /* whose chunks the sums count; borrowed, compared only */
-    uint64_t tokens;
-    struct watch_sums *layers;        /* [n_layers]; NULL until a chunk is sampled */
+    uint64_t tokens, sent_tokens;
+    struct watch_sums *layers;        /* [n_layers] not reported yet; NULL until a chunk is sampled */
+    struct watch_sums *sent;          /* [n_layers] reported */
     uint64_t coords[2], saturated[2]; /* counts of @table that were reported already, by side */
     struct moments *moments;          /* since the last report that sent them */
     uint64_t moments_tokens;
@@ -72,6 +74,10 @@ bool watch_samples(const struct kvc_model *m, const struct model_table *t, uint6
 
 /* Measures a sampled chunk; keys of all heads first, then values. */
 void watch_add(struct kvc_model *m, const struct watch_chunk *c);
+
+/* Mean over layers of error / signal, by side, of all chunks of the current table that were measured; zeros
+ * if there are none. Return: their tokens. */
+uint64_t watch_fit(const struct kvc_model *m, double ret_error[static 2]);
 
 /* Sends the sums, if there are any, it is time, and the model is connected. A failure
  * is repeated by a later call. */

@@ -53,10 +53,12 @@ def define(line, constants, empty):
         empty.add(name)
 
 
-def strip(text, constants):
-    """The declarations of one header. Its constants are added to @constants; those that are new come first."""
+def strip(text, constants, empty=None):
+    """The declarations of one header. Its constants are added to @constants; those that are new come first. @empty: names of
+    macros without a value, of headers before it and of this one."""
     before = set(constants)
-    empty, lines, active = set(), [], [True]
+    empty = set() if empty is None else empty
+    lines, active = [], [True]
     for line in COMMENT.sub(" ", text).replace("\\\n", " ").split("\n"):
         directive = re.match(r"\s*#\s*(\w+)\s*(.*)", line)
         if directive is None:
@@ -93,12 +95,12 @@ def strip(text, constants):
 
 
 def declarations(paths):
-    constants = {}
+    constants, empty = {}, set()
     parts = []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             try:
-                parts.append(strip(file.read(), constants))
+                parts.append(strip(file.read(), constants, empty))
             except (HeaderError, SyntaxError) as e:
                 raise HeaderError(f"{path}: {e}") from e
     return "\n".join(parts)

@@ -430,6 +430,14 @@ static void seq_eval_attend_piece(const struct seq_attend_call *c, const struct 
     seq_host_queries_store(p, &x);
 }
 
+static void seq_eval_read_chunk(const struct kvc_seq *s, uint32_t layer, size_t chunk, struct chunk_work *w)
+{
+    (void) s;
+    (void) layer;
+    (void) chunk;
+    (void) w;
+}
+
 static void seq_eval_read_rows(const struct kvc_seq *s, const struct seq_rows *r, float *rows,
                                struct chunk_work *w)
 {
@@ -502,6 +510,7 @@ const struct seq_ops seq_eval_ops = {
     .attended_length = seq_host_attended_length,
     .read = seq_host_read,
     .read_blocks = seq_host_read_blocks,
+    .read_chunk = seq_eval_read_chunk,
     .read_rows = seq_eval_read_rows,
     .count_usage = seq_eval_count_usage,
     .attends_by_pages = false,

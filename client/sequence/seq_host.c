@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/sequence/pack.h"
 #include "client/sequence/seq_pages.h"
 #include "client/sequence/seq_tail.h"
 #include "client/sequence/usage.h"
@@ -24,39 +23,6 @@ static void seq_host_deinit(struct kvc_seq *s)
 }
 
 /* ---- packing ---- */
-
-/* One head and side of a chunk whose rows are in the tail; keys of all heads before any values. */
-static void seq_host_encode_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side,
-                                 size_t chunk, bool sampled)
-{
-    struct kvc_model *m = s->model;
-    struct layer *l = &s->layers[layer];
-    const struct pack_head p = {
-        .layout = &s->table->layout,
-        .layer = layer,
-        .head = head,
-        .side = side,
-        .rows = l->rows[side] + seq_tail_row(s, head, (chunk - l->n_packed) * CHUNK_TOKENS),
-        .n_sink = chunk == 0 ? s->table->table->n_sink : 0,
-    };
-    uint8_t *payload = page_payload(s->pages[chunk]);
-
-    pack_head(&p, m->scratch.rows, payload, &s->table->counts[side], &m->scratch.chunk);
-    if (sampled)
-        watch_add(m, &(struct watch_chunk){s->table, layer, head, side, m->scratch.rows, payload});
-}
-
-/* Writes the codes of chunks @first .. @end - 1, whose rows stay in the tail, into their pages. */
-static void seq_host_encode(struct kvc_seq *s, uint32_t layer, size_t first, size_t end)
-{
-    for (size_t chunk = first; chunk < end; chunk++) {
-        bool sampled = watch_samples(s->model, s->table, s->number, chunk);
-
-        for (unsigned side = SIDE_K; side <= SIDE_V; side++)
-            for (uint32_t h = 0; h < s->model->shard.n_heads; h++)
-                seq_host_encode_head(s, layer, h, (enum side) side, chunk, sampled);
-    }
-}
 
 /* From now on the first @n_chunks of the layer are in pages only. */
 static void seq_host_drop_rows(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
@@ -151,6 +117,7 @@ const struct seq_ops seq_host_ops = {
     .attend = seq_host_attend,
     .read = seq_host_read,
     .read_blocks = seq_host_read_blocks,
+    .read_chunk = seq_host_read_chunk,
     .read_rows = seq_host_read_rows,
     .count_usage = usage_count_pages,
     .attends_by_pages = true,

@@ -11,6 +11,11 @@
 
 extern const struct seq_ops seq_host_ops;
 
+/* ---- seq_host_encode.c ---- */
+
+/* Writes the codes of chunks @first .. @end - 1, whose rows stay in the tail, into their pages. */
+void seq_host_encode(struct kvc_seq *s, uint32_t layer, size_t first, size_t end);
+
 /* ---- seq_host_attend.c ---- */
 
 /* One KV head of one item: a block of queries over all tokens, or all queries over a run of pages. */
@@ -72,5 +77,6 @@ void seq_host_queries_store(const struct seq_attend_piece *p, const struct seq_h
 int seq_host_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
 int seq_host_read_blocks(const struct seq_read_call *call);
 
-/* seq_ops.read_rows */
+/* seq_ops.read_chunk, seq_ops.read_rows */
+void seq_host_read_chunk(const struct kvc_seq *s, uint32_t layer, size_t chunk, struct chunk_work *w);
 void seq_host_read_rows(const struct kvc_seq *s, const struct seq_rows *r, float *rows, struct chunk_work *w);

@@ -24,14 +24,24 @@ static void seq_host_read_packed(const struct kvc_seq *s, const struct seq_rows 
     const uint8_t *payload = s->payloads[r->first / CHUNK_TOKENS];
     size_t in_chunk = r->first % CHUNK_TOKENS, d = s->model->geometry.d, n_sink = s->table->table->n_sink;
 
-    chunk_decode(layout, payload, r->layer, r->head, r->side, rows, d, w);
-    memmove(rows, rows + in_chunk * d, r->n * d * sizeof(*rows));
+    if (r->side == SIDE_K)
+        chunk_decode_keys(layout, r->layer, r->head, rows, d, w);
+    else
+        chunk_decode_values(layout, payload, r->layer, r->head, rows, d, w);
+    if (in_chunk > 0)
+        memmove(rows, rows + in_chunk * d, r->n * d * sizeof(*rows));
     if (r->first < n_sink) {
         const uint8_t *sinks = payload + page_sink_off(layout, r->layer, r->head, r->side);
         size_t n = n_sink - r->first < r->n ? n_sink - r->first : r->n;
 
         vectors_add_mean(sinks + r->first * d * sizeof(uint16_t), n, d, mean, rows, d);
     }
+}
+
+void seq_host_read_chunk(const struct kvc_seq *s, uint32_t layer, size_t chunk, struct chunk_work *w)
+{
+    if (chunk < s->layers[layer].n_packed)
+        chunk_load_keys(&s->table->layout, s->payloads[chunk], layer, w);
 }
 
 void seq_host_read_rows(const struct kvc_seq *s, const struct seq_rows *r, float *rows, struct chunk_work *w)
@@ -105,6 +115,7 @@ static void seq_host_read_piece(void *arg, size_t i, unsigned worker)
 
     r.n = end - r.first;
     chunk_work_place(&w, &m->geometry, m->shard, rows + (size_t) CHUNK_TOKENS * m->geometry.d);
+    c->seq->ops->read_chunk(c->seq, r.layer, chunk, &w);
     for (; r.head < m->shard.n_heads; r.head++)
         for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
             if (!c->bases[2 * (i / x->n_chunks) + side])

@@ -187,7 +187,7 @@ static int seq_match_add_page(struct seq_match *m, uint32_t i, const Kvcobra__Pa
     r = page_leased(c, s->table, class_of_chunk(s->n_pages), key, &grant, &p);
     if (r < 0) {
         extents_put(&c->extents, grant.extent);
-        return r;
+        return fail(&c->error, r, "out of memory for a leased page");
     }
 
     seq_add_page(s, p);

@@ -123,8 +123,9 @@ struct seq_ops {
     /* kvc_seq_read_blocks(); NULL on a GPU. Return: 0; -ENOMEM. */
     int (*read_blocks)(const struct seq_read_call *call);
 
-    /* For seq_host_read_blocks(): rows [n, d] of one head in binary32, before RoPE and half-split, of
-     * positions inside one chunk. Runs on any thread. NULL on a GPU. */
+    /* For seq_host_read_blocks(), on any thread; NULL on a GPU. Rows [n, d] of one head in binary32, before
+     * RoPE and half-split, of positions inside the chunk that read_chunk() prepared. */
+    void (*read_chunk)(const struct kvc_seq *s, uint32_t layer, size_t chunk, struct chunk_work *w);
     void (*read_rows)(const struct kvc_seq *s, const struct seq_rows *r, float *rows, struct chunk_work *w);
 
     /* Adds the bytes of the sequence to *u; u->tokens is set. */

@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/table_expected.h"
 #include "base/errmsg.h"
 
 struct fit *fit_new(uint32_t n_layers)
@@ -57,7 +57,7 @@ static double fit_ratio(double error, double signal)
 {
     double x = signal > 0 ? error / signal : 0;
 
-    return x < FIT_ERROR_MAX ? x : FIT_ERROR_MAX;
+    return x < TABLE_ERROR_MAX ? x : TABLE_ERROR_MAX;
 }
 
 void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
@@ -93,26 +93,6 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
         shadow->layers[i].shadow[0] += tokens * fit_ratio(l->shadow_k, l->signal_k);
         shadow->layers[i].shadow[1] += tokens * fit_ratio(l->shadow_v, l->signal_v);
     }
-}
-
-enum { PROVENANCE_BYTES_MAX = 65536 }; /* solvers write less, and the loop parses it */
-
-int fit_expected(const char *provenance, double ret[static 2])
-{
-    json_t *root = strlen(provenance) <= PROVENANCE_BYTES_MAX ? json_loads(provenance, 0, NULL) : NULL;
-    const json_t *expected = json_object_get(root, "expected");
-    const json_t *k = json_object_get(expected, "error_k"), *v = json_object_get(expected, "error_v");
-    double error_k = json_number_value(k), error_v = json_number_value(v);
-    bool good = json_is_number(k) && json_is_number(v) && fit_is_sum(error_k) && fit_is_sum(error_v) &&
-                error_k <= FIT_ERROR_MAX && error_v <= FIT_ERROR_MAX;
-
-    json_decref(root);
-    if (!good)
-        return -ENODATA;
-
-    ret[0] = error_k;
-    ret[1] = error_v;
-    return 0;
 }
 
 void fit_forget_shadow(struct fit *f)

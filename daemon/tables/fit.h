@@ -1,8 +1,8 @@
 /*
  * The fit of a table's codes to live vectors, as clients report it (REPORT). Reports cannot be verified, so a
- * report has no more weight than its tokens: an error is a ratio, limited to FIT_ERROR_MAX, and enters a mean
- * weighted by tokens, at most FIT_TOKENS_MAX per report. Many clients of one tenant can still shift the mean:
- * who activates tables because of it must control who may connect.
+ * report has no more weight than its tokens: an error is a ratio, limited to TABLE_ERROR_MAX, and enters a
+ * mean weighted by tokens, at most FIT_TOKENS_MAX per report. Many clients of one tenant can still shift the
+ * mean: who activates tables because of it must control who may connect.
  */
 #pragma once
 
@@ -13,7 +13,6 @@
 #include "proto/wire.h"
 
 #define FIT_TOKENS_MAX 65536
-#define FIT_ERROR_MAX 16.0 /* a decoder that returns the mean has 1 */
 /* Per report and side: more than any machine encodes in a second. */
 #define FIT_COORDS_MAX (UINT64_C(1) << 40)
 
@@ -43,12 +42,6 @@ int fit_check(const Kvcobra__Report *r, uint32_t n_layers, struct errmsg *e);
  * @shadow: of the table that encoded the same tokens too; NULL: none
  */
 void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r);
-
-/*
- * The errors by side that a table's provenance records for the vectors it was solved from; computed as
- * fit_fill()'s error_k and error_v. Return: 0; -ENODATA: none, or impossible ones.
- */
-int fit_expected(const char *provenance, double ret[static 2]);
 
 /* Clears the sums of the comparison with a shadow. @f may be NULL. */
 void fit_forget_shadow(struct fit *f);

@@ -67,7 +67,7 @@ struct table_entry {
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
     struct fit *fit;                  /* reported by clients; NULL: nothing yet */
     bool has_expected;
-    double expected[2];  /* by side: the errors on the vectors it was solved from; see fit_expected() */
+    double expected[2];  /* by side: see alloc/table_expected.h */
     struct table *table; /* NULL when RETIRED or REJECTED */
     int fd;              /* sealed, read-only copy for FETCH; -1 until the first one */
     struct space *spaces;

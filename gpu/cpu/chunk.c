@@ -5,12 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/cpu/ops.h"
+#include "gpu/half_tile.h"
+
 #define CHUNK_CODES ((size_t) CHUNK_TOKENS * TABLE_RANK_MAX) /* of one head and side */
 
-/* Codec, codes and pointers follow each other; the first two are multiples of 64 bytes. */
+/* [r, 64] or [d, 64]: two half-tiles at a time are stored, so r may be d rounded up to 16. */
+static size_t chunk_plane_floats(const struct geometry *g)
+{
+    return ((size_t) g->d + 15) / 16 * 16 * CHUNK_TOKENS;
+}
+
+/* Floats, codes and pointers follow each other; the first two are multiples of 64 bytes. */
+static size_t chunk_work_floats(const struct geometry *g)
+{
+    return codec_scratch_floats() + 2 * chunk_plane_floats(g);
+}
+
 size_t chunk_work_bytes(const struct geometry *g, struct shard shard)
 {
-    size_t bytes = codec_scratch_floats() * sizeof(float) + (shard.n_heads + (size_t) 1) * CHUNK_CODES +
+    size_t bytes = chunk_work_floats(g) * sizeof(float) + (shard.n_heads + (size_t) 1) * CHUNK_CODES +
                    g->n_kv_heads * sizeof(uint8_t *);
 
     return (bytes + 63) & ~(size_t) 63;
@@ -19,7 +33,9 @@ size_t chunk_work_bytes(const struct geometry *g, struct shard shard)
 void chunk_work_place(struct chunk_work *w, const struct geometry *g, struct shard shard, void *memory)
 {
     *w = (struct chunk_work){.codec = memory};
-    w->codes = (uint8_t *) memory + codec_scratch_floats() * sizeof(float);
+    w->levels = w->codec + codec_scratch_floats();
+    w->sums = w->levels + chunk_plane_floats(g);
+    w->codes = (uint8_t *) memory + chunk_work_floats(g) * sizeof(float);
     w->keys = (const uint8_t **) (w->codes + (shard.n_heads + (size_t) 1) * CHUNK_CODES);
     memset(w->keys, 0, g->n_kv_heads * sizeof(*w->keys));
     for (uint32_t head = 0; head < shard.n_heads; head++)
@@ -97,26 +113,137 @@ int chunk_encode(const struct page_layout *l, uint32_t layer, uint32_t head, enu
     return chunk_encode_values(l, layer, head, x, row_stride, payload, counts, w);
 }
 
+/* ---- decode ---- */
+
+/* Unpacks one side of a block to codes [r, 64]. K's half-tiles have tokens as rows, V's have coordinates as
+ * rows (gpu/README.md); 8 codes of a coordinate and of neighbouring tokens then lie next to each other. */
+static void chunk_unpack(const struct codec *c, enum side side, const uint8_t *at, uint8_t *codes)
+{
+    uint8_t blocks[CHUNK_TOKENS / 8][8][8]; /* [8 tokens][coordinate][token] */
+
+    for (size_t half = 0; half < c->n_half; half++, codes += HALF_TILE_CODES) {
+        if (c->bits[half] == 0) {
+            memset(codes, 0, HALF_TILE_CODES);
+            continue;
+        }
+
+        half_tile_unpack(at, c->bits[half], blocks[0][0]);
+        at += half_tile_bytes(c->bits[half]);
+        if (side == SIDE_K)
+            half_tile_transpose(blocks[0][0], blocks[0][0]);
+        for (size_t i = 0; i < 8; i++)
+            for (size_t t = 0; t < CHUNK_TOKENS / 8; t++)
+                memcpy(codes + i * CHUNK_TOKENS + 8 * t, blocks[t][i], 8);
+    }
+}
+
+/* sums [d, 64] += the @codes of one codec by the columns of @m that belong to them. */
+static void chunk_add(const struct page_layout *l, enum side side, const struct codec *c,
+                      const uint8_t *codes, struct matrix_in m, struct chunk_work *w)
+{
+    const struct ops *ops = ops_best();
+    size_t d = l->table->geometry.d;
+
+    if (c->r == 0)
+        return;
+
+    for (size_t half = 0; half < c->n_half; half++) {
+        unsigned b = c->bits[half];
+        size_t at = half * HALF_TILE_CODES;
+
+        if (b == 0)
+            memset(w->levels + at, 0, HALF_TILE_CODES * sizeof(float));
+        else
+            ops->lookup(&l->table->levels[side][b], b, codes + at, HALF_TILE_CODES, w->levels + at);
+    }
+    ops->matmul_ordered(d, CHUNK_TOKENS, c->r, m, (struct matrix_in){w->levels, CHUNK_TOKENS},
+                        (struct matrix_out){w->sums, CHUNK_TOKENS});
+}
+
+static void chunk_begin_sums(const float *mean, size_t d, float *sums)
+{
+    for (size_t i = 0; i < d; i++)
+        for (size_t t = 0; t < CHUNK_TOKENS; t++)
+            sums[i * CHUNK_TOKENS + t] = mean[i];
+}
+
+/* x [64, d] := sums transposed */
+static void chunk_end_sums(const float *sums, size_t d, float *x, size_t row_stride)
+{
+    const struct ops *ops = ops_best();
+    size_t i = 0;
+
+    for (; i + OPS_LANES <= d; i += OPS_LANES)
+        for (size_t t = 0; t < CHUNK_TOKENS; t += OPS_LANES)
+            ops->transpose(sums + i * CHUNK_TOKENS + t, CHUNK_TOKENS, x + t * row_stride + i, row_stride);
+    for (; i < d; i++)
+        for (size_t t = 0; t < CHUNK_TOKENS; t++)
+            x[t * row_stride + i] = sums[i * CHUNK_TOKENS + t];
+}
+
+static void chunk_load_heads(const struct page_layout *l, const uint8_t *payload, uint32_t layer,
+                             struct head_run run, struct chunk_work *w)
+{
+    for (uint32_t h = run.first; h < run.first + run.n; h++) {
+        uint32_t head = h - l->shard.first_head;
+
+        chunk_unpack(chunk_view_of(l, layer, head).k, SIDE_K, payload + page_block_off(l, layer, head),
+                     chunk_key_codes(w, head));
+    }
+}
+
+void chunk_load_keys(const struct page_layout *l, const uint8_t *payload, uint32_t layer,
+                     struct chunk_work *w)
+{
+    chunk_load_heads(l, payload, layer, (struct head_run){l->shard.first_head, l->shard.n_heads}, w);
+}
+
+void chunk_decode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, float *x,
+                       size_t row_stride, struct chunk_work *w)
+{
+    const struct codec *c = chunk_view_of(l, layer, head).k;
+    size_t d = l->table->geometry.d;
+
+    chunk_begin_sums(c->mean, d, w->sums);
+    chunk_add(l, SIDE_K, c, chunk_key_codes(w, head), (struct matrix_in){c->dec + c->n_pred, c->r_in}, w);
+    chunk_end_sums(w->sums, d, x, row_stride);
+}
+
+/* The order of the sums is that of codec_decode_values(): predictors in the order of heads, then the own
+ * codes. */
+void chunk_decode_values(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
+                         float *x, size_t row_stride, struct chunk_work *w)
+{
+    struct head_view view = chunk_view_of(l, layer, head);
+    struct head_run run = table_predictors(l->table, view.head);
+    struct matrix_in m = {view.v->dec, view.v->r_in};
+    size_t d = l->table->geometry.d;
+
+    chunk_begin_sums(view.v->mean, d, w->sums);
+    for (uint32_t h = run.first; view.v->n_pred > 0 && h < run.first + run.n; h++) {
+        const struct codec *k = table_codec(l->table, layer, h, SIDE_K);
+
+        chunk_add(l, SIDE_K, k, w->keys[h], m, w);
+        m.p += k->r;
+    }
+
+    chunk_unpack(view.v, SIDE_V, payload + page_block_off(l, layer, head) + page_v_off(view.k),
+                 chunk_value_codes(l, w));
+    m.p = view.v->dec + view.v->n_pred;
+    chunk_add(l, SIDE_V, view.v, chunk_value_codes(l, w), m, w);
+    chunk_end_sums(w->sums, d, x, row_stride);
+}
+
 void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
                   enum side side, float *x, size_t row_stride, struct chunk_work *w)
 {
-    struct head_view view = chunk_view_of(l, layer, head);
-    const uint8_t *block = payload + page_block_off(l, layer, head);
-    struct head_run run = table_predictors(l->table, view.head);
+    uint32_t of_table = l->shard.first_head + head;
 
     if (side == SIDE_K) {
-        block_unpack(view, block, chunk_key_codes(w, head), NULL);
-        codec_decode_keys(view, chunk_key_codes(w, head), CHUNK_TOKENS, x, row_stride, w->codec);
-        return;
+        chunk_load_heads(l, payload, layer, (struct head_run){of_table, 1}, w);
+        chunk_decode_keys(l, layer, head, x, row_stride, w);
+    } else {
+        chunk_load_heads(l, payload, layer, table_predictors(l->table, of_table), w);
+        chunk_decode_values(l, payload, layer, head, x, row_stride, w);
     }
-
-    for (uint32_t h = run.first; h < run.first + run.n; h++) {
-        uint32_t in_shard = h - l->shard.first_head;
-
-        block_unpack(chunk_view_of(l, layer, in_shard), payload + page_block_off(l, layer, in_shard),
-                     chunk_key_codes(w, in_shard), NULL);
-    }
-
-    block_unpack(view, block, NULL, chunk_value_codes(l, w));
-    codec_decode_values(view, w->keys, chunk_value_codes(l, w), CHUNK_TOKENS, x, row_stride, w->codec);
 }

@@ -1,7 +1,7 @@
 /*
- * The inner loops of encoding, decoding, conversion and attention, once per instruction set. All around them
- * (order of work, masks, layout) is common code, so a new instruction set is one file: ops_ref.c,
- * ops_avx2.c, ops_avx512.c; ops.c selects.
+ * The inner loops of encoding, decoding and attention, and of conversions, once per instruction set.
+ * Everything around them (order of work, masks, layout) is common code, so a new instruction set is one file:
+ * ops_ref.c, ops_avx2.c, ops_avx512.c; ops.c selects.
  *
  * Matrices are row-major binary32 with a row stride in floats (lda, ldb, ldc). No operation allocates, and
  * none needs more alignment than a float has.
@@ -45,8 +45,8 @@ struct ops {
     /* Loops for packed pages and few query rows, gpu/cpu/decode.h; NULL: use the common ones. */
     const struct decode_ops *decode;
 
-    /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any
-     * order, FMA allowed: for attention. */
+    /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any order, FMA allowed: for
+     * attention. A row of C has the same bits for every m (attend_args.repeatable). */
     void (*matmul)(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b, struct matrix_out c);
 
     /* The same product, but each element of C is the sum over k = 0, 1, 2 ..., started at +0, every product

@@ -185,6 +185,40 @@ static void test_match_again(void)
     scene_end(&sc);
 }
 
+/* ---- the arena ---- */
+
+/* An append claims the pages of all chunks that it fills. If they do not fit, nothing has changed. */
+static void test_arena_full(void)
+{
+    static const char *const small_arena[] = {
+        "--pool-bytes=16M", "--extent-bytes=1M", "--span-bytes=256K",
+        "--arena-bytes=1M", "--quota-bytes=64M", NULL,
+    };
+    static const uint32_t flags[] = {KVC_SEQ_PUBLISH_ALL, KVC_SEQ_REPEATABLE,
+                                     KVC_SEQ_REPEATABLE | KVC_SEQ_PUBLISH_ALL};
+    enum { N = 6400 };
+    struct scene sc;
+    struct embedded m;
+
+    scene_start(&sc, small(), 3, 1, small_arena);
+    m = scene_client(&sc);
+    for (unsigned i = 0; i < 3; i++) {
+        kvc_seq *s = sequence_with(&m, flags[i]);
+        kvc_usage u = {.struct_bytes = sizeof(u)};
+        size_t n = 0;
+
+        CU_ASSERT_EQUAL(embedded_append(&m, s, i, 0, N), -ENOSPC);
+        CU_ASSERT_EQUAL(kvc_seq_length(s), 0);
+        CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
+        CU_ASSERT_EQUAL(u.padding_bytes + u.code_bytes, 0);
+        CU_ASSERT_EQUAL(scene_publish(&m, s, i, 0, N, 1000, &n), 0);
+        CU_ASSERT_EQUAL(n, flags[i] & KVC_SEQ_PUBLISH_ALL ? N : N - 64);
+        kvc_seq_free(s);
+    }
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
 /* ---- repeatable attention ---- */
 
 /* Attention of tokens first .. of text 0 in layer 1: [length - first, query heads, d]. */
@@ -308,6 +342,7 @@ static void test_restart(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_two_processes), TEST(test_match_again), TEST(test_repeatable), TEST(test_restart), TEST_END,
+    TEST(test_two_processes), TEST(test_match_again), TEST(test_arena_full),
+    TEST(test_repeatable),    TEST(test_restart),     TEST_END,
 };
 const char test_suite[] = "client_publish_all";

@@ -283,16 +283,24 @@ static void publish_reported(struct trial *t)
 
 static void test_reported_errors(void)
 {
+    kvc_model_fit fit = {.struct_bytes = sizeof(fit)};
     struct trial t;
     kvc_table_info info;
 
     trial_start(&t, 3);
     publish_reported(&t);
+    CU_ASSERT_EQUAL(kvc_model_get_fit(t.m.model, &fit), 0);
+    CU_ASSERT_EQUAL(fit.tokens, PACKED - 64); /* they stay after the report */
     info = info_of(&t.sc, t.active);
     CU_ASSERT_EQUAL(info.fit.reports, 1);
     CU_ASSERT_EQUAL(info.fit.tokens, PACKED - 64);
-    for (unsigned side = 0; side < 2; side++)
+    for (unsigned side = 0; side < 2; side++) {
         CU_ASSERT(info.fit.error[side] > 0 && info.fit.error[side] < 1);
+        CU_ASSERT_DOUBLE_EQUAL(fit.error[side], info.fit.error[side], 1e-12);
+        /* reports count from the first measured chunk on */
+        CU_ASSERT(fit.coded[side] >= info.fit.coded[side] && fit.coded[side] < 2 * info.fit.coded[side]);
+        CU_ASSERT(fit.saturated[side] >= info.fit.saturated[side]);
+    }
     CU_ASSERT(info.fit.coded[0] > 0 && info.fit.saturated[0] < info.fit.coded[0]);
     trial_end(&t);
 }

@@ -136,6 +136,14 @@ static int attend_many(const struct embedded *m, kvc_seq *s)
     return kvc_seq_attend(s, 0, q, 70, out);
 }
 
+static int measure(const struct embedded *m, kvc_seq *s)
+{
+    const kvc_report_options o = {.struct_bytes = sizeof(o), .share_ppm = 1000000};
+
+    (void) s;
+    return kvc_model_report(m->model, &o);
+}
+
 static int new_and_free(const struct embedded *m, kvc_seq *s)
 {
     kvc_seq *t = NULL;
@@ -147,6 +155,37 @@ static int new_and_free(const struct embedded *m, kvc_seq *s)
     else
         CU_ASSERT_PTR_NULL(t);
     return r;
+}
+
+/* Keys after RoPE: angles and scratch are allocated. Nothing is stored before that. */
+static int read_an_engines_text(const struct embedded *m, kvc_seq *s)
+{
+    static float out[4][300 * 64];
+    void *const bases[4] = {out[0], out[1], out[2], out[3]};
+    const kvc_blocks to = {.struct_bytes = sizeof(to), .bases = bases};
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .keys = KVC_KEYS_AFTER_ROPE};
+    kvc_seq *t = NULL;
+    int r = kvc_seq_new_with(m->model, &o, &t);
+
+    (void) s;
+    for (uint32_t layer = 0; r == 0 && layer < 2; layer++)
+        r = kvc_seq_append(t, layer, KVC_F32, piece[0], piece[1], 300);
+    out[3][0] = 77;
+    if (r == 0)
+        r = kvc_seq_read_blocks(t, 0, 300, &to);
+    CU_ASSERT_EQUAL(r == 0, out[3][0] != 77);
+    kvc_seq_free(t);
+    return r;
+}
+
+static int attend_to_an_engines_text(const struct embedded *m, kvc_seq *s)
+{
+    static uint16_t q[70 * 128], out[70 * 128];
+    const kvc_attend_item item = {
+        .struct_bytes = sizeof(item), .seq = s, .q = q, .n_q = 70, .out = out, .dtype = KVC_BF16};
+
+    (void) m;
+    return kvc_seq_attend_batch(&item, 1, 0, NULL);
 }
 
 static int eval_piece(const struct embedded *m, kvc_seq *s)
@@ -165,13 +204,15 @@ static int eval_piece(const struct embedded *m, kvc_seq *s)
     return r;
 }
 
-static void test_sequences(void)
+/* @flags: of the sequence. Its chunks are packed at different times. */
+static void sweep_sequence(uint32_t flags)
 {
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = flags};
     struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
     kvc_seq *s = NULL;
     float *k, *v;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m.model, &o, &s), 0);
     CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, 0, 100), 0);
     k = embedded_input(&m, 0, 0, KVC_K, 100, 400);
     v = embedded_input(&m, 0, 0, KVC_V, 100, 400);
@@ -180,11 +221,22 @@ static void test_sequences(void)
     free(k);
     free(v);
     sweep(&m, s, 100, attend_many);
+    sweep(&m, s, 100, attend_to_an_engines_text);
+    sweep(&m, s, 100, read_an_engines_text);
+    sweep(&m, s, 100, measure);
     sweep(&m, s, 100, new_and_free);
     sweep(&m, s, 100, eval_piece);
     sweep(&m, s, 100, fork_and_free);
     sweep(&m, s, 100, append_layer);
+    CU_ASSERT_EQUAL(s->n_pages, flags ? 500 / 64 : 500 / 64 - 1);
     embedded_free(&m);
+}
+
+static void test_sequences(void)
+{
+    sweep_sequence(0);
+    sweep_sequence(KVC_SEQ_PUBLISH_ALL);
+    sweep_sequence(KVC_SEQ_REPEATABLE);
 }
 
 /* The same for a batch: no sequence changes, whichever allocation fails. */

@@ -66,7 +66,7 @@ static void walk_network(const struct gguf *g)
             check(row != NULL);
             linear_rows(all[i], all[i]->n_rows - 1, 1, row);
         }
-        check(network_digest(&net, g, digest, &e) == 0);
+        check(network_digest(&net, g, NULL, NULL, digest, &e) == 0);
     } else {
         check(e.text[0] != '\0');
     }

@@ -180,9 +180,12 @@ static int make_levels(struct levels levels[2][TABLE_BITS_MAX + 1])
     return 0;
 }
 
+static const char default_provenance[] = "{\"made_by\": \"random_table\"}";
+
 /* @model: digest of the model that the table is for */
 static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t seed, double bpd,
-                    enum prediction v_from, uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
+                    enum prediction v_from, uint32_t n_sink, const char *provenance, void **ret_bytes,
+                    size_t *ret_n_bytes)
 {
     uint32_t n = head_side_count(g);
     _cleanup_(sides_deinit) struct sides sides = {.n = n, .all = calloc(n, sizeof(*sides.all))};
@@ -215,7 +218,7 @@ static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t see
             .v_from = v_from,
             .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
             .codecs = codecs,
-            .provenance = "{\"made_by\": \"random_table\"}",
+            .provenance = provenance,
         },
         ret_bytes, ret_n_bytes, NULL);
 }
@@ -223,18 +226,27 @@ static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t see
 int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                        void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, ret_bytes,
-                    ret_n_bytes);
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, default_provenance,
+                    ret_bytes, ret_n_bytes);
 }
 
 int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                              uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, n_sink, ret_bytes, ret_n_bytes);
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, n_sink, default_provenance, ret_bytes,
+                    ret_n_bytes);
 }
 
 int random_table_bytes_of(const struct geometry *g, const uint8_t model[static DIGEST_BYTES], uint64_t seed,
                           double bpd, void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, model, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, ret_bytes, ret_n_bytes);
+    return bytes_of(g, model, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, default_provenance, ret_bytes,
+                    ret_n_bytes);
+}
+
+int random_table_bytes_provenance(const struct geometry *g, uint64_t seed, double bpd, const char *provenance,
+                                  void **ret_bytes, size_t *ret_n_bytes)
+{
+    return bytes_of(g, random_table_model_digest, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, provenance,
+                    ret_bytes, ret_n_bytes);
 }

@@ -37,3 +37,7 @@ int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd
 /* The same for another model, with values predicted from the head's own keys. */
 int random_table_bytes_of(const struct geometry *g, const uint8_t model[static DIGEST_BYTES], uint64_t seed,
                           double bpd, void **ret_bytes, size_t *ret_n_bytes);
+
+/* random_table_bytes() with this provenance, and values predicted from the head's own keys. */
+int random_table_bytes_provenance(const struct geometry *g, uint64_t seed, double bpd, const char *provenance,
+                                  void **ret_bytes, size_t *ret_n_bytes);

@@ -208,7 +208,7 @@ static int bench_engine_check(const struct engine_cache *cache, kvc_client *c, k
 
 /* Seconds of one repetition. */
 struct seconds {
-    double publish, read, copy;
+    double publish, decode, read, copy;
 };
 
 static int bench_engine_once(const struct engine_cache *cache, kvc_client *c, kvc_model *m, double *ret_error,
@@ -224,9 +224,11 @@ static int bench_engine_once(const struct engine_cache *cache, kvc_client *c, kv
     start = clock_seconds();
     memcpy(cache->blocks, cache->text, bytes);
     ret->copy = clock_seconds() - start;
+    ret->decode = bench_engine_processor_seconds();
     start = clock_seconds();
     r = r < 0 ? r : bench_engine_read(cache, s);
     ret->read = clock_seconds() - start;
+    ret->decode = bench_engine_processor_seconds() - ret->decode;
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
 
@@ -236,7 +238,7 @@ static int bench_engine_once(const struct engine_cache *cache, kvc_client *c, kv
 int engine_cache_measure(const struct engine_cache *cache, kvc_client *c, kvc_model *m, size_t repeat,
                          struct engine_result *ret, struct errmsg *e)
 {
-    _cleanup_(freep) double *samples = calloc(repeat, 4 * sizeof(*samples));
+    _cleanup_(freep) double *samples = calloc(repeat, 5 * sizeof(*samples));
     struct seconds one;
     double error;
     int r;
@@ -251,6 +253,7 @@ int engine_cache_measure(const struct engine_cache *cache, kvc_client *c, kvc_mo
         samples[repeat + i] = one.read;
         samples[2 * repeat + i] = one.copy;
         samples[3 * repeat + i] = one.read / one.copy;
+        samples[4 * repeat + i] = one.decode;
     }
     if (r < 0)
         return r;
@@ -260,6 +263,7 @@ int engine_cache_measure(const struct engine_cache *cache, kvc_client *c, kvc_mo
         .read = timing_of(samples + repeat, repeat),
         .copy = timing_of(samples + 2 * repeat, repeat),
         .ratio = timing_of(samples + 3 * repeat, repeat),
+        .decode = timing_of(samples + 4 * repeat, repeat),
         .error = error,
     };
     return 0;

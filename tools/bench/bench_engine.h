@@ -28,6 +28,7 @@ struct engine_cache {
 
 struct engine_result {
     struct timing publish; /* processor time of all threads: append to all layers, commit */
+    struct timing decode;  /* processor time of all threads: kvc_seq_read_blocks() */
     struct timing read;    /* elapsed time of kvc_seq_read_blocks() */
     struct timing copy;    /* elapsed time of memcpy() of the same bytes */
     struct timing ratio;   /* read over copy */

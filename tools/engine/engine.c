@@ -78,7 +78,7 @@ static int engine_read_info(struct engine *en, struct errmsg *e)
         return r;
     if (info->token_bos == UINT32_MAX)
         info->add_bos = false;
-    return network_digest(&en->net, en->gguf, info->model_digest, e);
+    return network_digest(&en->net, en->gguf, NULL, NULL, info->model_digest, e);
 }
 
 static int engine_load(struct engine *en, const char *path, const struct engine_options *o, struct errmsg *e)

@@ -60,9 +60,12 @@ void network_deinit(struct network *m);
 int network_read_sizes(struct network *m, const struct gguf *g, struct errmsg *e);
 int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e);
 
-/* BLAKE2b-256 of everything that determines K and V; see network_digest.c. */
-int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_digest[static DIGEST_BYTES],
-                   struct errmsg *e);
+/* BLAKE2b-256 of everything that determines K and V; see network_digest.c. @progress: called with the number
+ * of bytes hashed so far; may be NULL. */
+typedef void (*network_progress_fn)(void *ctx, uint64_t bytes);
+int network_digest(const struct network *m, const struct gguf *g, network_progress_fn progress, void *ctx,
+                   uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e);
+uint64_t network_digest_bytes(const struct gguf *g); /* the bytes that it hashes */
 
 /* "llama.block_count" for "%s.block_count": the keys of a file are prefixed with its architecture. */
 #define NETWORK_KEY_BYTES 128

@@ -34,6 +34,16 @@ static bool network_digest_is_output(const struct gguf_tensor *t)
     return false;
 }
 
+uint64_t network_digest_bytes(const struct gguf *g)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < gguf_tensor_count(g); i++)
+        if (!network_digest_is_output(gguf_tensor_at(g, i)))
+            bytes += gguf_tensor_at(g, i)->bytes;
+    return bytes;
+}
+
 static void network_digest_hash_tensor(crypto_generichash_state *h, const struct gguf_tensor *t)
 {
     uint64_t head[3 + GGUF_DIMS_MAX] = {t->name_bytes, t->type, t->bytes};
@@ -44,8 +54,8 @@ static void network_digest_hash_tensor(crypto_generichash_state *h, const struct
     (void) crypto_generichash_update(h, t->data, t->bytes);
 }
 
-int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_digest[static DIGEST_BYTES],
-                   struct errmsg *e)
+int network_digest(const struct network *m, const struct gguf *g, network_progress_fn progress, void *ctx,
+                   uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e)
 {
     struct digest_encoding d = {.tag = "kvcobra-model-1",
                                 .family = (uint32_t) m->family,
@@ -55,6 +65,7 @@ int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_di
                                 .window_tokens = m->window_tokens,
                                 .norm_epsilon = m->norm_epsilon};
     crypto_generichash_state h;
+    uint64_t bytes = 0;
 
     if (sodium_init() < 0)
         return fail(e, -EIO, "libsodium cannot be initialised");
@@ -65,9 +76,16 @@ int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_di
         return fail(e, -EIO, "libsodium cannot compute BLAKE2b");
 
     (void) crypto_generichash_update(&h, (const uint8_t *) &d, sizeof(d));
-    for (size_t i = 0; i < gguf_tensor_count(g); i++)
-        if (!network_digest_is_output(gguf_tensor_at(g, i)))
-            network_digest_hash_tensor(&h, gguf_tensor_at(g, i));
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+        if (network_digest_is_output(t))
+            continue;
+        network_digest_hash_tensor(&h, t);
+        bytes += t->bytes;
+        if (progress)
+            progress(ctx, bytes);
+    }
     (void) crypto_generichash_final(&h, ret_digest, DIGEST_BYTES);
     return 0;
 }

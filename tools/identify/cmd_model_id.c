@@ -62,12 +62,12 @@ static error_t cmd_model_id_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {NULL, cmd_model_id_parse, "PATH", doc, common_children, NULL, NULL};
 
-/* ---- a folder ---- */
-
 static void cmd_model_id_progress(void *ctx, uint64_t bytes)
 {
     progress_update(ctx, (double) bytes / 1e6);
 }
+
+/* ---- a folder ---- */
 
 static int cmd_model_id_of_folder(const struct model_id_options *o, struct model_id_result *ret)
 {
@@ -92,6 +92,18 @@ static int cmd_model_id_of_folder(const struct model_id_options *o, struct model
 
 /* ---- a file ---- */
 
+static int cmd_model_id_hash_gguf(const struct model_id_options *o, const struct network *net,
+                                  const struct gguf *g, uint8_t *ret_digest, struct errmsg *e)
+{
+    struct progress p;
+    int r;
+
+    progress_start(&p, "hashing", "MB", (double) network_digest_bytes(g) / 1e6, o->common.quiet);
+    r = network_digest(net, g, cmd_model_id_progress, &p, ret_digest, e);
+    progress_end(&p);
+    return r;
+}
+
 static int cmd_model_id_of_file(const struct model_id_options *o, struct model_id_result *ret)
 {
     _cleanup_(gguf_freep) struct gguf *g = NULL;
@@ -107,7 +119,7 @@ static int cmd_model_id_of_file(const struct model_id_options *o, struct model_i
     if (r == 0)
         r = network_init(&net, g, &e);
     if (r == 0)
-        r = network_digest(&net, g, ret->digest, &e);
+        r = cmd_model_id_hash_gguf(o, &net, g, ret->digest, &e);
     if (r < 0)
         return command_fail("%s", e.text);
 

@@ -4,6 +4,7 @@ Client connects to kvcobrad, Model binds it to a language model, Sequence stores
 README.md has an example; kvcobra.h describes every call.
 """
 from ._arrays import Tokens
+from ._calibrate import Calibration, calibrate
 from ._client import Client, ClientInfo, Geometry
 from ._errors import Error
 from ._fetch import Fetch
@@ -11,5 +12,5 @@ from ._library import version
 from ._model import Model, ModelInfo
 from ._sequence import Sequence, Usage, append_batch, attend_batch
 
-__all__ = ["Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelInfo", "Sequence", "Tokens", "Usage",
-           "append_batch", "attend_batch", "version"]
+__all__ = ["Calibration", "Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelInfo", "Sequence", "Tokens",
+           "Usage", "append_batch", "attend_batch", "calibrate", "version"]

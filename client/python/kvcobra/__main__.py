@@ -2,10 +2,15 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 import sys
-from typing import List, Optional
+from typing import Any, List, Optional
 
-from . import Error, version
+from . import Error, calibrate, version
+from ._calibrate import METRICS
+
+CALIBRATE = """Run texts through a model of transformers and write the statistics that 'kvcobra solve' makes tables from. For a GGUF
+file use 'kvcobra calibrate', which needs no Python."""
 
 
 class _Version(argparse.Action):
@@ -17,18 +22,65 @@ class _Version(argparse.Action):
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m kvcobra", description="Compressed, shared key-value cache for language models.")
     p.add_argument("--version", action=_Version, nargs=0, help="print the version of libkvcobra")
+    p.set_defaults(run=None)
+    commands = p.add_subparsers(title="commands", metavar="")
+    c = commands.add_parser("calibrate", help="measure which directions of a model's cache matter", description=CALIBRATE)
+    c.set_defaults(run=_calibrate)
+    c.add_argument("model", metavar="MODEL-FOLDER", help="folder with config.json, safetensors and a tokeniser")
+    c.add_argument("--text", metavar="FILE", action="append", required=True, help="calibrate on this UTF-8 text; may be repeated")
+    c.add_argument("-o", "--output", metavar="STATS", required=True, help="the statistics file to write")
+    c.add_argument("--tokens", metavar="N", type=int, default=12288, help="tokens of the texts to use (default %(default)s)")
+    c.add_argument("--window", metavar="N", type=int, default=1024,
+                   help="tokens of a window; no window sees another (default %(default)s)")
+    c.add_argument("--metric", choices=METRICS, default=METRICS[0],
+                   help="weight of errors; mse is for models that output refuses (default %(default)s)")
+    c.add_argument("--seed", metavar="N", type=int, default=0, help="seed of all random choices (default %(default)s)")
+    c.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
+                   help="number type of the computation; the others need half the memory (default %(default)s)")
+    c.add_argument("--model-id", metavar="DIGEST", help="the digest that tables are for (default: that of 'kvcobra model-id')")
+    c.add_argument("-q", "--quiet", action="store_true", help="no progress line")
     return p
 
 
+def _calibrate(arguments: argparse.Namespace) -> int:
+    try:
+        import torch
+        import transformers
+    except ImportError as e:
+        print(f"kvcobra: the Python module {e.name} is missing: pip install kvcobra[transformers]", file=sys.stderr)
+        return 1
+    if not pathlib.Path(arguments.model, "config.json").is_file():
+        print(f"kvcobra: {arguments.model} is not a folder with a config.json", file=sys.stderr)
+        return 1
+    transformers.utils.logging.disable_progress_bar()
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, dtype=getattr(torch, arguments.dtype),
+                                                                   local_files_only=True)
+    done = calibrate(model, [pathlib.Path(text) for text in arguments.text], output=arguments.output, tokens=arguments.tokens,
+                     window=arguments.window, metric=arguments.metric, seed=arguments.seed, progress=not arguments.quiet,
+                     model_id=arguments.model_id)
+    print(f"{done.output}: {done.tokens} tokens of {done.windows} windows, vectors of {done.samples}; "
+          f"{done.bytes / 2**20:.1f} MiB")
+    return 0
+
+
 def main(arguments: Optional[List[str]] = None) -> int:
+    """The exit status. Failures are one sentence on standard error."""
     p = parser()
     try:
-        p.parse_args(arguments)
-    except Error as e:
-        print(f"kvcobra: {e.strerror}", file=sys.stderr)
-        return 1
-    p.print_help()
-    return 0
+        options = p.parse_args(arguments)
+        if options.run is not None:
+            return int(options.run(options))
+        p.print_help()
+        return 0
+    except OSError as e:
+        named = e.filename is not None and not isinstance(e, Error)
+        print(f"kvcobra: {e.filename}: {e.strerror}" if named else f"kvcobra: {e.strerror}", file=sys.stderr)
+    except (TypeError, ValueError) as e:
+        print(f"kvcobra: {e}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("kvcobra: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    return 1
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import unittest
 
 import support
 
-from kvcobra.vllm import geometry, model_id, options, salt
+from kvcobra.vllm import geometry, model_id, options, plugin, requirements, salt
 
 
 class Options(unittest.TestCase):
@@ -123,6 +123,90 @@ class Rope(unittest.TestCase):
         config = types.SimpleNamespace(hf_config=types.SimpleNamespace(architectures=["CohereForCausalLM"]))
         with self.assertRaisesRegex(ValueError, "CohereForCausalLM"):
             geometry.of_model(config)
+
+
+def config(**changes):
+    """A configuration of vLLM that the connector accepts. @changes: by paths such as model_config__use_mla."""
+    spec = type("FullAttentionSpec", (), {"sliding_window": None, "attention_chunk_size": None, "non_causal": False,
+                                          "head_size": 64, "head_size_v": 64})()
+    new = types.SimpleNamespace
+    c = new(kv_transfer_config=new(kv_load_failure_policy="recompute", kv_role="kv_both"),
+            parallel_config=new(pipeline_parallel_size=1, decode_context_parallel_size=1, prefill_context_parallel_size=1),
+            model_config=new(is_encoder_decoder=False, use_mla=False, is_hybrid=False, is_attention_free=False, uses_mrope=False,
+                             quantization=None, hf_config=new(), hf_text_config=new(num_hidden_layers=2)),
+            speculative_config=None, cache_config=new(cache_dtype="auto", enable_prefix_caching=True, block_size=64),
+            kv_cache=new(kv_cache_groups=[new(kv_cache_spec=spec, layer_names=["0", "1"])], kv_cache_spec=spec))
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = c
+        for name in parents:
+            place = getattr(place, name)
+        setattr(place, last, value)
+    return c
+
+
+class Requirements(unittest.TestCase):
+    def check(self, codes=False, chosen=None, **changes):
+        c = config(**changes)
+        requirements.check(c, c.kv_cache, options.parse(chosen or {}), codes)
+
+    def test_accepted(self):
+        self.check()
+        self.check(cache_config__cache_dtype="bfloat16")
+        self.check(speculative_config=types.SimpleNamespace(method="ngram"))
+        self.check(model_config__quantization="fp8", chosen={"model_id": "ab" * 32})
+        self.check(codes=True, cache_config__enable_prefix_caching=False, chosen={"repeatable": True})
+
+    def test_refusals_name_the_reason(self):
+        window = type("SlidingWindowSpec", (), {})()
+        group = types.SimpleNamespace(kv_cache_spec=window, layer_names=["0", "1"])
+        for reason, changes in [
+                ("kv_load_failure_policy is 'fail'", {"kv_transfer_config__kv_load_failure_policy": "fail"}),
+                ("pipeline_parallel_size is 2", {"parallel_config__pipeline_parallel_size": 2}),
+                ("decode_context_parallel_size is 2", {"parallel_config__decode_context_parallel_size": 2}),
+                ("encoder", {"model_config__is_encoder_decoder": True}),
+                ("MLA", {"model_config__use_mla": True}),
+                ("without attention", {"model_config__is_hybrid": True}),
+                ("M-RoPE", {"model_config__uses_mrope": True}),
+                ("GGUF", {"model_config__quantization": "gguf"}),
+                ("quantises the weights", {"model_config__quantization": "fp8"}),
+                ("layers of its own", {"speculative_config": types.SimpleNamespace(method="eagle")}),
+                ("kv_cache_dtype is 'fp8'", {"cache_config__cache_dtype": "fp8"}),
+                ("2 groups", {"kv_cache__kv_cache_groups": [1, 2]}),
+                ("SlidingWindowSpec", {"kv_cache__kv_cache_groups": [group]}),
+                ("sliding window", {"kv_cache__kv_cache_spec__sliding_window": 128}),
+                ("later tokens", {"kv_cache__kv_cache_spec__non_causal": True}),
+                ("values 32", {"kv_cache__kv_cache_spec__head_size_v": 32}),
+                ("2 of 3 layers", {"model_config__hf_text_config__num_hidden_layers": 3})]:
+            with self.assertRaisesRegex(ValueError, "^KvCobraConnector: .*" + reason):
+                self.check(**changes)
+        with self.assertRaisesRegex(ValueError, "repeatable"):
+            self.check(chosen={"repeatable": True})
+
+    def test_attention_on_codes(self):
+        good = {"cache_config__enable_prefix_caching": False}
+        for reason, changes, chosen in [
+                ("prefix-caching", {}, None), ("block size is 96", dict(good, cache_config__block_size=96), None),
+                ("kv_consumer", dict(good, kv_transfer_config__kv_role="kv_consumer"), None),
+                ("speculative", dict(good, speculative_config=types.SimpleNamespace(method="ngram")), None),
+                ("async_load", good, {"async_load": True})]:
+            with self.assertRaisesRegex(ValueError, reason):
+                self.check(codes=True, chosen=chosen, **changes)
+
+    def test_plugin_is_off_without_the_variable(self):
+        before = os.environ.pop(plugin.VARIABLE, None)
+        try:
+            for value, active in [(None, False), ("", False), ("0", False), ("1", True)]:
+                if value is not None:
+                    os.environ[plugin.VARIABLE] = value
+                self.assertEqual(plugin.active(), active)
+            os.environ[plugin.VARIABLE] = "yes"
+            with self.assertRaisesRegex(ValueError, "'yes'"):
+                plugin.register()
+        finally:
+            os.environ.pop(plugin.VARIABLE)
+            if before is not None:
+                os.environ[plugin.VARIABLE] = before
 
 
 class ModelId(unittest.TestCase):

@@ -139,6 +139,16 @@ class Steps(unittest.TestCase):
         step = s.step(output(new=[("a", 96, 204)], blocks={"a": range(10)}))
         self.assertEqual((step.starts[0].n_published, step.rows[0].first, step.rows[0].n), (128, 96, 160))
 
+    def test_ask_after_leases_were_given_back(self):
+        pool = FakePool(128)
+        s, _ = scheduler([pool], waiting_leases=1)
+        s.ask(request("a", 300), 0)
+        s.ask(request("b", 300), 0)
+        pool.n_published = 64
+        self.assertEqual(s.ask(request("a", 300), 0), (64, False))
+        step = s.step(output(new=[("a", 64, 236)], blocks={"a": range(5)}))
+        self.assertEqual(step.starts[0].n_published, 64)
+
     def test_preempted_request(self):
         s, _ = scheduler([FakePool(0)])
         s.ask(request("a", 300), 0)

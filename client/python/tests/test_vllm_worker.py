@@ -1,7 +1,6 @@
 """Recording, publishing and loading as a worker of vLLM does them, against a real kvcobrad. Needs torch, and no vLLM."""
 import os
 import sys
-import types
 import unittest
 
 import support
@@ -20,25 +19,16 @@ from kvcobra.vllm.loader import Loader, LoadThread
 from kvcobra.vllm.metadata import Load, Rows, Text
 from kvcobra.vllm.publisher import Publisher
 from kvcobra.vllm.recording import Recorder, find_row, slots
+from vllm_standin import FakeLog
 
 L, H, D = support.N_LAYERS, support.N_KV_HEADS, support.HEAD_DIM
 BLOCK = 32
 
 
-class Log:
-    def __init__(self):
-        self.lines = []
-
-    def warning(self, text, *arguments):
-        self.lines.append(text % arguments)
-
-    info = warning
-
-
 def new_daemon(socket, model_id, log=None, base=10000.0, clock=None):
     g = geometry.Geometry(**support.geometry(base=base)._asdict())
     extra = {} if clock is None else {"clock": clock}
-    return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or Log(), "test"), **extra)
+    return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or FakeLog()), **extra)
 
 
 def prompt(seed, n):
@@ -125,6 +115,24 @@ class Recording(unittest.TestCase):
         self.assertEqual(self.step([Rows("a", 0, 64, (0, 1))], prompt(5, 64), torch.arange(100, 167)), [])
 
 
+class Lines(unittest.TestCase):
+    def test_one_line_per_loss(self):
+        log, now = FakeLog(), [0.0]
+        service = Service(log, lambda: now[0])
+        service.back()
+        service.lost("a")
+        service.lost("b")
+        service.back()
+        service.back()
+        self.assertEqual([line.split(": ")[-1] for line in log.lines], ["a", "prefixes are shared again"])
+        service.lost("c")
+        service.back()
+        self.assertEqual(len(log.lines), 2, "a service that changes often has few lines")
+        now[0] = 61.0
+        service.lost("d")
+        self.assertEqual(log.lines[2].split(": ")[-1], "d")
+
+
 class WithDaemon(support.Case):
     def setUp(self):
         super().setUp()
@@ -133,7 +141,7 @@ class WithDaemon(support.Case):
         self.addCleanup(self.daemon.__exit__, None, None, None)
         self.daemon.activate(self.table)
         self.counters = Counters()
-        self.log = Log()
+        self.log = FakeLog()
 
     def text(self, n, salt=b""):
         _, model = self.connected(self.daemon)

@@ -4,11 +4,13 @@
     vllm_engine.py PLAN.json RESULTS.json
 
 The plan is a list of runs, one after another: {"engine": {arguments of vllm.LLM}, "prompts": [[{"tokens": [...]}, ...], ...],
-"max_tokens": n, "environment": {...}}. Each inner list of prompts is one call of generate(). Importing vLLM takes 25 s of
-processor time, so that a test of many engines starts here.
+"max_tokens": n, "environment": {...}, "rest": seconds, "before": {"1": shell command}}. Each inner list of prompts is one call of
+generate(); a command runs before the call of its number. Importing vLLM takes 25 s of processor time, so that a test of many
+engines starts here.
 """
 import json
 import os
+import subprocess
 import sys
 import time
 import traceback
@@ -19,19 +21,28 @@ ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobi
 
 
 def generate(llm, prompts, max_tokens):
-    """Answers of one call of generate(), with its wall and processor time."""
+    """Answers to prompts that arrive together. Times are of the whole call, and of the steps after all first tokens."""
     from vllm import SamplingParams
 
-    inputs = []
-    for prompt in prompts:
-        inputs.append({"prompt_token_ids": prompt["tokens"]})
-        if "cache_salt" in prompt:
-            inputs[-1]["cache_salt"] = prompt["cache_salt"]
+    engine = llm.llm_engine
     parameters = SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=5)
     wall, cpu = time.perf_counter(), time.process_time()
-    outputs = llm.generate(inputs, parameters, use_tqdm=False)
-    result = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "answers": []}
-    for output in outputs:
+    for i, prompt in enumerate(prompts):
+        text = {"prompt_token_ids": prompt["tokens"]}
+        if "cache_salt" in prompt:
+            text["cache_salt"] = prompt["cache_salt"]
+        engine.add_request(f"{time.monotonic_ns()}-{i}", text, parameters)
+    outputs, n_steps, first = {}, 0, None
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            outputs[output.request_id] = output
+        n_steps += first is not None
+        if first is None and len(outputs) == len(prompts):
+            first = time.perf_counter(), time.process_time()
+    end = time.perf_counter(), time.process_time()
+    result = {"wall": end[0] - wall, "cpu": end[1] - cpu, "first_wall": first[0] - wall, "first_cpu": first[1] - cpu,
+              "step_cpu": (end[1] - first[1]) / max(n_steps, 1), "n_steps": n_steps, "answers": []}
+    for _, output in sorted(outputs.items(), key=lambda item: int(item[0].split("-")[1])):
         best = output.outputs[0]
         result["answers"].append({
             "tokens": list(best.token_ids), "cached": output.num_cached_tokens,
@@ -39,21 +50,34 @@ def generate(llm, prompts, max_tokens):
     return result
 
 
+def metrics():
+    """The connector's counters, as vLLM's Prometheus page has them."""
+    from prometheus_client import REGISTRY
+
+    return {sample.name.removeprefix("vllm:kvcobra_").removesuffix("_total"): sample.value for family in REGISTRY.collect()
+            for sample in family.samples if sample.name.startswith("vllm:kvcobra_") and sample.name.endswith("_total")}
+
+
 def run(plan):
+    from kvcobra.vllm import plugin
     from vllm import LLM
     from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 
     os.environ.update(plan.get("environment", {}))
+    plugin.register()  # as vLLM does where the package is installed with its entry point
     llm = LLM(**plan["engine"])
     llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)
     result = {"calls": []}
-    for prompts in plan["prompts"]:
+    for i, prompts in enumerate(plan["prompts"]):
+        command = plan.get("before", {}).get(str(i))
+        if command:
+            subprocess.run(command, shell=True, check=True)
         result["calls"].append(generate(llm, prompts, plan.get("max_tokens", 1)))
     before = time.process_time()
     time.sleep(plan.get("rest", 0))
     result["rest_cpu"] = time.process_time() - before
     llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)  # a step brings the counts of the threads
-    result["metrics"] = {m.name: m.value for m in llm.get_metrics() if m.name.startswith("vllm:kvcobra")}
+    result["metrics"] = metrics()
     before = time.process_time()
     if has_kv_transfer_group():
         get_kv_transfer_group().shutdown()

@@ -75,3 +75,13 @@ def output(new=(), cached=(), blocks=None):
                                                     num_computed_tokens=[first for _, first, _ in cached]),
         num_scheduled_tokens=n_tokens, total_num_scheduled_tokens=sum(n_tokens.values()),
         kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda request_id: (list(blocks[request_id]),)))
+
+
+class FakeLog:
+    def __init__(self):
+        self.lines = []
+
+    def warning(self, text, *arguments):
+        self.lines.append(text % arguments)
+
+    info = warning

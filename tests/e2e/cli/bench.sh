@@ -75,6 +75,14 @@ model=$dir/model.gguf
 cp "$ROOT/LICENSE" "$dir/a.txt"
 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 1024 --window 256 -o "$dir/a.stats" --quiet
 "$KVCOBRA" solve "$dir/a.stats" --bpd 3 -o "$dir/3.table" >/dev/null
+expect "bench engine" 0 "$KVCOBRA" bench engine "$dir/3.table" --tokens 200 --repeat 2 --json
+expect_json "bench engine --json" cpu tokens shape publish_ms read_processor_ms read_ms memcpy_ms ratio error
+expect_true "bench engine: what is read is the text within the table's error" "0 < j['error'] < 0.25"
+expect_true "bench engine: numbers are in order" \
+    "all(0 < t['min'] <= t['median'] <= t['p99'] for t in j.values() if isinstance(t, dict) and 'p99' in t)"
+expect "bench engine, in words" 0 "$KVCOBRA" bench engine "$dir/3.table" --tokens 65 --repeat 1 --threads 1
+expect "bench engine without a table" 2 "$KVCOBRA" bench engine
+expect "bench engine with a file that is no table" 1 "$KVCOBRA" bench engine "$dir/a.txt"
 bench() {
     "$KVCOBRA" bench generate "$model" --table "$dir/3.table" --text "$dir/a.txt" "$@"
 }

@@ -1,7 +1,7 @@
 """Tiny folders with a model for model_id.sh, and the digest by the rule of tools/README.md.
 
-    model_folder.py make KIND FOLDER    writes one of the folders below
-    model_folder.py digest FOLDER       prints the digest
+    model_folder.py make ROOT KIND...     writes folders ROOT/KIND
+    model_folder.py digest ROOT KIND...   prints a line "KIND DIGEST" for each
 """
 import hashlib
 import json
@@ -139,6 +139,10 @@ def make(kind, folder):
         options = {"header": b"[1]"}
     elif kind == "bad-metadata":
         options = {"header": {"__metadata__": {"a": 1}, **header_of(TENSORS)}}
+    elif kind == "bad-control":
+        tensors = {**TENSORS, "\x1b[2J": ("U8", [1], b"x")}
+    elif kind == "bad-escape":
+        shards, weight_map = halves(), {**whole_map, "\x1b[2J": first}
     elif kind == "bad-length":
         options = {"length": 2 ** 63 + 5}
     elif kind == "bad-huge":
@@ -229,7 +233,9 @@ def digest(folder):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "make":
-        make(sys.argv[2], sys.argv[3])
-    else:
-        print(digest(sys.argv[2]))
+    for arg in sys.argv[3:]:
+        where = os.path.join(sys.argv[2], arg)
+        if sys.argv[1] == "make":
+            make(arg, where)
+        else:
+            print(arg, digest(where))

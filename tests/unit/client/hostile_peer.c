@@ -2,6 +2,7 @@
 #include "tests/unit/client/hostile_peer.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,10 +110,17 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
     open.control_slot = p->wrong == OPEN_CONTROL_SLOT ? CONTROL_MODELS_MAX : 0;
     open.table_digest = (ProtobufCBinaryData){32, p->digest};
     open.index_key = (ProtobufCBinaryData){p->wrong == OPEN_SHORT_KEY ? 31 : 32, (uint8_t *) index_key};
+    if (p->wrong == OPEN_SHORT_DIGESTS) {
+        open.model_digest = (ProtobufCBinaryData){5, p->digest};
+        open.table_digest.len = 0;
+    }
     open.control_bytes = CONTROL_PAGE_BYTES + (p->wrong == OPEN_CONTROL_SIZE ? 4096 : 0);
     open.index_bytes = extent_bytes(index);
     open.session_bytes = extent_bytes(session);
     open.arena_bytes = extent_bytes(arena);
+    if (p->wrong == OPEN_SHORT_MODEL || p->wrong == OPEN_OTHER_MODEL)
+        open.model_digest =
+            (ProtobufCBinaryData){p->wrong == OPEN_SHORT_MODEL ? 31 : 32, (uint8_t *) index_key};
     reply->body_case = KVCOBRA__REPLY__BODY_OPEN_MODEL;
     reply->open_model = &open;
     fds[0] = extent_fd(control);
@@ -124,6 +132,25 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
         assert(write(fds[0], page, CONTROL_PAGE_BYTES) == CONTROL_PAGE_BYTES);
     }
     return p->wrong == OPEN_FEW_FDS ? 3 : 4;
+}
+
+/* The peer's table is active. */
+static void answer_list(struct peer *p, Kvcobra__Reply *reply)
+{
+    static Kvcobra__ListTablesReply list;
+    static Kvcobra__TableInfo table;
+    static Kvcobra__TableInfo *tables[1] = {&table};
+
+    kvcobra__list_tables_reply__init(&list);
+    kvcobra__table_info__init(&table);
+    table.digest = (ProtobufCBinaryData){p->wrong == LIST_SHORT_DIGEST ? 31 : 32, p->digest};
+    table.model_digest = (ProtobufCBinaryData){32, (uint8_t *) random_table_model_digest};
+    table.state = KVCOBRA__TABLE_STATE__TABLE_ACTIVE;
+    list.tables = tables;
+    list.n_tables = p->wrong == LIST_NO_END ? 0 : 1;
+    list.next_cursor = p->wrong == LIST_NO_END ? 1 : 0;
+    reply->body_case = KVCOBRA__REPLY__BODY_LIST_TABLES;
+    reply->list_tables = &list;
 }
 
 static size_t answer_fetch(struct peer *p, Kvcobra__Reply *reply, int *fds)
@@ -161,8 +188,13 @@ static void answer_lease(struct peer *p, Kvcobra__Reply *reply)
     lease.lease = 1;
     lease.pages = pages;
     lease.n_pages = p->wrong == LEASE_MORE ? 2 : 1;
-    reply->body_case = KVCOBRA__REPLY__BODY_LEASE;
+    reply->body_case = p->wrong == LEASE_NO_BODY ? KVCOBRA__REPLY__BODY__NOT_SET : KVCOBRA__REPLY__BODY_LEASE;
     reply->lease = &lease;
+    reply->id += p->wrong == LEASE_OTHER_ID;
+    if (p->wrong == LEASE_ERRNO)
+        reply->err = -EDQUOT;
+    if (p->wrong == LEASE_GONE)
+        _exit(0);
 }
 
 /* A slot for one page, and the page after COMMIT: not the page of the index, which has another place. */
@@ -288,6 +320,8 @@ static void answer(struct peer *p, const Kvcobra__Request *m)
         n_fds = answer_open(p, &reply, fds);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_FETCH_TABLE)
         n_fds = answer_fetch(p, &reply, fds);
+    else if (m->body_case == KVCOBRA__REQUEST__BODY_LIST_TABLES)
+        answer_list(p, &reply);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_LEASE)
         answer_lease(p, &reply);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT && p->wrong == LEASE_HANDLE)
@@ -303,6 +337,8 @@ static void answer(struct peer *p, const Kvcobra__Request *m)
     n = wire_reply_pack(&reply, p->packet);
     assert(n > 0);
     (void) wire_send(p->fd, p->packet, (size_t) n, fds, n_fds);
+    if (m->body_case == KVCOBRA__REQUEST__BODY_LEASE && p->wrong == LEASE_TWICE)
+        (void) wire_send(p->fd, p->packet, (size_t) n, NULL, 0);
 }
 
 _Noreturn void peer_serve(int listener, struct peer *p)

@@ -28,10 +28,13 @@ enum wrong_reply {
     OPEN_FEW_FDS,
     OPEN_CONTROL_SLOT,
     OPEN_SHORT_KEY,
+    OPEN_SHORT_DIGESTS,
     OPEN_UNSEALED,
     OPEN_CONTROL_SIZE,
     OPEN_INDEX_HEAD,
     OPEN_SESSION_SIZE,
+    OPEN_SHORT_MODEL,
+    OPEN_OTHER_MODEL,
     FETCH_NO_FD,
     FETCH_SIZE,
     FETCH_OTHER_TABLE,
@@ -44,6 +47,13 @@ enum wrong_reply {
     LEASE_OTHER_POSITION,
     LEASE_MORE,
     LEASE_HANDLE,
+    LEASE_OTHER_ID,
+    LEASE_NO_BODY,
+    LEASE_ERRNO,
+    LEASE_TWICE,
+    LIST_NO_END,
+    LIST_SHORT_DIGEST,
+    LEASE_GONE, /* last: the client connects again, and the next peer would accept that */
     N_WRONG_REPLIES,
 
     /* replies of a daemon with a GPU */

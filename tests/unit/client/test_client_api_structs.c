@@ -290,6 +290,11 @@ static int use_model_info(const struct embedded *m, void *s)
     return kvc_model_get_info(m->model, s);
 }
 
+static int use_model_fit(const struct embedded *m, void *s)
+{
+    return kvc_model_get_fit(m->model, s);
+}
+
 static int use_usage(const struct embedded *m, void *s)
 {
     kvc_seq *seq = NULL;
@@ -333,7 +338,7 @@ static void test_inputs(void)
     const kvc_eval_options eval = {.n_sink = 4};
 
     check_input(&m, use_model_id, &id, sizeof(id), offsetof(kvc_model_id, n_positions), 0);
-    check_input(&m, use_report_options, &report, sizeof(report), sizeof(report), -EOPNOTSUPP); /* embedded */
+    check_input(&m, use_report_options, &report, sizeof(report), sizeof(report), 0);
     check_input(&m, use_attend_options, &attend, sizeof(attend), sizeof(attend), 0);
     check_input(&m, use_executor, &executor, sizeof(executor), sizeof(executor), 0);
     check_input(&m, use_gpu_options, &gpu, sizeof(gpu), sizeof(gpu), -EBUSY); /* it has a model */
@@ -347,6 +352,7 @@ static void test_outputs(void)
 
     check_output(&m, use_client_info, sizeof(kvc_client_info), sizeof(kvc_client_info));
     check_output(&m, use_model_info, sizeof(kvc_model_info), sizeof(kvc_model_info));
+    check_output(&m, use_model_fit, sizeof(kvc_model_fit), sizeof(kvc_model_fit));
     check_output(&m, use_usage, sizeof(kvc_usage), offsetof(kvc_usage, coded));
     embedded_free(&m);
 }

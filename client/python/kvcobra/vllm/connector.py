@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import atexit
 import logging
+from dataclasses import fields
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
+from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
                                                                 SupportsHMA)
+from vllm.v1.core.sched.output import SchedulerOutput
 
-from . import geometry, model_id, options, requirements, salt
+from . import geometry, model_id, options, plugin, requirements, salt
+from .codes import Codes
 from .counters import Counters
 from .daemon import Daemon, Service
 from .metadata import Step
@@ -21,6 +25,7 @@ from .stats import PromMetrics, Stats
 from .worker import Worker
 
 LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
+SERVICE = Service(LOG)  # of this process: its connectors and threads have one line in the log together
 KVConnectorMetadata.register(Step)
 
 
@@ -29,8 +34,11 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        if "kv_connector_block_state" not in {field.name for field in fields(SchedulerOutput)}:
+            raise ValueError("KvCobraConnector: this version of vLLM does not name the blocks of a step's requests; 0.32.0 does")
         self._options = options.parse(self._kv_transfer_config.kv_connector_extra_config)
-        requirements.check(vllm_config, kv_cache_config, self._options.model_id)
+        self._attends = plugin.active()
+        requirements.check(vllm_config, kv_cache_config, self._options, self._attends)
         self._model_id = model_id.of_model(vllm_config.model_config.model, self._options.model_id)
         self._geometry = geometry.of_model(vllm_config.model_config)
         self._counters = Counters()
@@ -44,28 +52,38 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- the sides ----
 
-    def _daemon(self, shards: List[geometry.Shard], name: str, threads: int) -> Daemon:
+    def _daemon(self, shards: List[geometry.Shard], threads: int) -> Daemon:
         return Daemon(self._options.socket, self._model_id, self._geometry, shards,
-                      self._vllm_config.model_config.max_model_len, Service(LOG, name), threads)
+                      self._vllm_config.model_config.max_model_len, SERVICE, threads)
 
     def _new_scheduler(self) -> Scheduler:
         parallel = self._vllm_config.parallel_config
-        daemon = self._daemon(geometry.shards(self._geometry.n_kv_heads, parallel.tensor_parallel_size), "scheduler", 1)
+        daemon = self._daemon(geometry.shards(self._geometry.n_kv_heads, parallel.tensor_parallel_size), 1)
         daemon.open()  # raises if the daemon's table does not fit the model; without a daemon the engine starts
         adapters = salt.Adapters()
         return Scheduler(daemon, lambda request: salt.of_request(request, adapters), self._vllm_config.cache_config.block_size,
                          self._options.waiting_leases, self._kv_transfer_config.is_kv_consumer,
-                         self._kv_transfer_config.is_kv_producer, self._options.async_load, self._counters)
+                         self._kv_transfer_config.is_kv_producer, self._options.async_load, self._counters, self._attends)
 
     def _new_worker(self) -> Worker:
-        from vllm.distributed import get_tensor_model_parallel_rank
-
         rank = get_tensor_model_parallel_rank()
         shard = geometry.shard(self._geometry.n_kv_heads, self._vllm_config.parallel_config.tensor_parallel_size, rank)
-        return Worker(lambda name, threads: self._daemon([shard], f"{name}, rank {rank}", threads), self._geometry.n_layers,
+
+        def daemon(threads: int) -> Daemon:
+            return self._daemon([shard], threads)
+
+        codes = None
+        if self._attends:
+            codes = Codes(daemon(self._options.threads), self._options.repeatable, self._counters)
+        return Worker(daemon, self._geometry.n_layers,
                       self._vllm_config.cache_config.block_size, self._options.threads, self._options.async_load,
                       self._kv_transfer_config.is_kv_producer and shard.owner == rank, self._options.queue_mib << 20,
-                      self._counters)
+                      self._counters, codes)
+
+    @property
+    def codes(self) -> Optional[Codes]:
+        """The sequences of attention on codes, for its backend."""
+        return self._of_worker.codes
 
     @property
     def _of_scheduler(self) -> Scheduler:
@@ -154,3 +172,22 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
     @classmethod
     def requires_piecewise_for_cudagraph(cls, extra_config: Dict[str, Any]) -> bool:
         return True  # a graph of the whole step would replay without the copies of keys and values
+
+
+def bytes_per_state(vllm_config: Any) -> int:
+    """Bytes of packed codes per token, layer and KV head, for the engine of @vllm_config. Raises ValueError without a table."""
+    from .codes import bytes_per_state as of_codes
+
+    chosen = options.parse(vllm_config.kv_transfer_config.kv_connector_extra_config)
+    parallel = vllm_config.parallel_config
+    g = geometry.of_model(vllm_config.model_config)
+    shard = geometry.shard(g.n_kv_heads, parallel.tensor_parallel_size, get_tensor_model_parallel_rank())
+    daemon = Daemon(chosen.socket, model_id.of_model(vllm_config.model_config.model, chosen.model_id), g, [shard],
+                    vllm_config.model_config.max_model_len, SERVICE)
+    try:
+        if not daemon.open():
+            raise ValueError("KVCOBRA_ATTENTION=1 needs a table: kvcobrad must run and have one for the model when the engine "
+                             "starts")
+        return of_codes(daemon.models()[0])
+    finally:
+        daemon.close()

@@ -6,6 +6,7 @@ lost, with the reason, and one when it is back. Used by one thread; every thread
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from typing import Any, Callable, List, Optional, Sequence as Items
 
@@ -14,6 +15,7 @@ import kvcobra
 from .geometry import Geometry, Shard
 
 RETRY_SECONDS = 10.0
+LINE_SECONDS = 60.0
 # The daemon's answers about a geometry. The engine cannot use this model's tables at all.
 REFUSALS = (errno.EINVAL, errno.EBADMSG, errno.EPROTO)
 
@@ -23,22 +25,30 @@ class Refused(ValueError):
 
 
 class Service:
-    """Whether the daemon serves, in the log: one line per change."""
+    """Whether prefixes are shared, in the log of a process: one line per loss and one per return. A pool that is full takes
+    some prompts and refuses others, so that lines have a distance in time. Any thread."""
 
-    def __init__(self, log: Any, side: str) -> None:
+    def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
-        self._side = side
+        self._clock = clock
+        self._lock = threading.Lock()
         self._lost = False
+        self._logged = False
+        self._next_line = -1.0
 
     def lost(self, reason: Any) -> None:
-        if not self._lost:
-            self._log.warning("kvcobra (%s): the engine goes on without shared prefixes: %s", self._side, reason)
-        self._lost = True
+        with self._lock:
+            if not self._lost and self._clock() >= self._next_line:
+                self._log.warning("kvcobra: the engine goes on without shared prefixes: %s", reason)
+                self._next_line = self._clock() + LINE_SECONDS
+                self._logged = True
+            self._lost = True
 
     def back(self) -> None:
-        if self._lost:
-            self._log.info("kvcobra (%s): prefixes are shared again", self._side)
-        self._lost = False
+        with self._lock:
+            if self._lost and self._logged:
+                self._log.info("kvcobra: prefixes are shared again")
+            self._lost, self._logged = False, False
 
 
 class Daemon:

@@ -22,6 +22,7 @@ from .recording import slots
 
 LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
 
+CHUNK = 64
 PIECE_TOKENS = 2048  # bounds the memory between decoding and storing
 STOP_SECONDS = 10.0
 
@@ -68,7 +69,8 @@ class Loader:
             return "there is no connection to kvcobrad"
         text = load.text
         with self._daemon.sequence(models[0], text.salt, text.table) as sequence:
-            if sequence.match(text.tokens[:load.end + 1]) < load.end:
+            # one token more than the chunks that are needed: a match leaves one
+            if sequence.match(text.tokens[:-(-load.end // CHUNK) * CHUNK + 1]) < load.end:
                 return "kvcobrad no longer has the pages"
             for first in range(load.first, load.end, PIECE_TOKENS):
                 self._piece(sequence, load, first, min(PIECE_TOKENS, load.end - first))

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,19 @@ class Rows:
     blocks: Tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Row:
+    """A request of a step of an engine that attends to codes. @tokens: the request's tokens from position @at on, as far as
+    they are known now. @salt: None: its text is private; else @table is the digest of its table."""
+
+    request_id: str
+    first_block: int
+    at: int
+    tokens: Tuple[int, ...]
+    salt: Optional[bytes]
+    table: Optional[bytes]
+
+
 @dataclass
 class Step:
     """connector.py registers this class as vLLM's KVConnectorMetadata."""
@@ -51,5 +64,6 @@ class Step:
     loads: List[Load] = field(default_factory=list)
     starts: List[Start] = field(default_factory=list)
     rows: List[Rows] = field(default_factory=list)
+    batch: List[Row] = field(default_factory=list)
     finished: List[str] = field(default_factory=list)
     n_tokens: int = 0

@@ -8,7 +8,7 @@ import subprocess
 from typing import Optional
 
 COMMAND = "kvcobra"
-TIMEOUT_SECONDS = 1800  # the command reads all weights of a folder that it does not know yet
+TIMEOUT_SECONDS = 1800  # the command reads all weights
 
 
 def of_model(model: str, option: Optional[str]) -> str:

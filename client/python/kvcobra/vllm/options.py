@@ -21,6 +21,7 @@ class Options:
     async_load: bool = False            # load between steps, not in the step that needs the tokens
     queue_mib: int = 256                # vectors that wait to be encoded
     waiting_leases: int = 64            # waiting requests whose pages are leased
+    repeatable: bool = False            # attention on codes: a cold run and a hit agree within rounding
 
 
 def default_threads() -> int:
@@ -63,6 +64,7 @@ _CHECKS = {
     "async_load": _flag,
     "queue_mib": _number(1, 1 << 20),
     "waiting_leases": _number(1, 1 << 16),
+    "repeatable": _flag,
 }
 assert set(_CHECKS) == {field.name for field in fields(Options)}
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Optional
 
+from .options import Options
+
 CACHE_DTYPES = ("auto", "bfloat16", "float16")
 
 
@@ -67,9 +69,26 @@ def _quantised_at_load(config: Any, model_id: Optional[str]) -> Iterator[str]:
                "that this makes by model_id in kv_connector_extra_config")
 
 
-def check(config: Any, kv_cache_config: Any, model_id: Optional[str]) -> None:
-    """Raises ValueError with every reason why KvCobraConnector cannot serve the engine of VllmConfig @config."""
+def _codes(config: Any, options: Options) -> Iterator[str]:
+    """What attention on codes needs besides."""
+    if config.cache_config.enable_prefix_caching:
+        yield "attention on codes needs --no-enable-prefix-caching: kvcobrad has the prefixes, vLLM's own cache is empty"
+    if config.cache_config.block_size % 64 != 0:
+        yield f"the block size is {config.cache_config.block_size}; attention on codes needs a multiple of 64 (--block-size 64)"
+    if config.speculative_config is not None:
+        yield "attention on codes does not support speculative decoding"
+    if config.kv_transfer_config.kv_role != "kv_both":
+        yield f"kv_role is {config.kv_transfer_config.kv_role!r}; attention on codes needs \"kv_both\""
+    if options.async_load:
+        yield "async_load has no meaning with attention on codes, which decodes nothing"
+
+
+def check(config: Any, kv_cache_config: Any, options: Options, codes: bool) -> None:
+    """Raises ValueError with every reason why KvCobraConnector cannot serve the engine of VllmConfig @config.
+    @codes: it attends to codes."""
     reasons = [*_policy(config), *_parallel(config), *_model(config), *_cache(config, kv_cache_config),
-               *_quantised_at_load(config, model_id)]
+               *_quantised_at_load(config, options.model_id), *(_codes(config, options) if codes else ())]
+    if options.repeatable and not codes:
+        reasons.append("repeatable is an option of attention on codes, which KVCOBRA_ATTENTION=1 switches on")
     if reasons:
         raise ValueError("KvCobraConnector: " + "; ".join(reasons))

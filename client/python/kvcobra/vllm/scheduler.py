@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .counters import Counters
 from .daemon import Daemon
-from .metadata import Load, Rows, Start, Step, Text
+from .metadata import Load, Row, Rows, Start, Step, Text
 from .promises import CHUNK, Promises
 
 
@@ -22,7 +22,7 @@ class Scheduler:
     """@salt: the salt of a request, or None if it may be neither matched nor published."""
 
     def __init__(self, daemon: Daemon, salt: Callable[[Any], Optional[bytes]], block_tokens: int, waiting_leases: int,
-                 takes: bool, publishes: bool, async_load: bool, counters: Counters) -> None:
+                 takes: bool, publishes: bool, async_load: bool, counters: Counters, codes: bool = False) -> None:
         self._daemon = daemon
         self._salt = salt
         self._block_tokens = block_tokens
@@ -30,6 +30,9 @@ class Scheduler:
         self._publishes = publishes
         self._async_load = async_load
         self._counters = counters
+        self._codes = codes
+        self._requests: Dict[str, Any] = {}
+        self._sent: Dict[str, int] = {}
         self._promises = Promises(daemon, waiting_leases)
         self._salts: Dict[str, Optional[bytes]] = {}
         self._recorded: Dict[str, Prompt] = {}
@@ -41,6 +44,9 @@ class Scheduler:
     def ask(self, request: Any, n_computed: int) -> Tuple[int, bool]:
         """How many tokens after the first @n_computed the request can load, and whether between steps."""
         request_id = request.request_id
+        if self._codes:
+            self._requests[request_id] = request
+            self._sent[request_id] = 0
         if request_id not in self._salts:
             self._salts[request_id] = salt = self._salt(request)
             if salt is None:
@@ -64,7 +70,11 @@ class Scheduler:
 
     def _note_prompt(self, request: Any, text: Text, n_found: int) -> None:
         n_whole = request.num_prompt_tokens // CHUNK * CHUNK
-        if not self._publishes or request.request_id in self._recorded or n_found >= n_whole:
+        known = self._recorded.get(request.request_id)
+        if self._codes or not self._publishes or (known is not None and known.started):
+            return
+        if n_found >= n_whole:
+            self._recorded.pop(request.request_id, None)
             return
         self._recorded[request.request_id] = Prompt(Text(text.tokens[:n_whole], text.salt, text.table), n_found)
 
@@ -84,7 +94,9 @@ class Scheduler:
         """The metadata of a step. @output: vLLM's SchedulerOutput."""
         step = Step(loads=self._loads, finished=self._finished, n_tokens=output.total_num_scheduled_tokens)
         self._loads, self._finished = [], []
-        if self._recorded:
+        if self._codes:
+            step.batch = [self._row(output, request_id) for request_id in output.num_scheduled_tokens]
+        elif self._recorded:
             for request in output.scheduled_new_reqs:
                 self._record(step, output, request.req_id, request.num_computed_tokens)
             cached = output.scheduled_cached_reqs
@@ -111,15 +123,23 @@ class Scheduler:
         n_blocks = -(-(n_computed + n) // self._block_tokens)
         step.rows.append(Rows(request_id, n_computed, n, tuple(blocks[:n_blocks])))
 
+    def _row(self, output: Any, request_id: str) -> Row:
+        request = self._requests[request_id]
+        at = self._sent[request_id]
+        tokens = tuple(request.all_token_ids[at:])
+        self._sent[request_id] = at + len(tokens)
+        promise = self._promises.get(request_id)
+        text = promise.text if promise is not None else None
+        return Row(request_id, output.kv_connector_block_state.get_block_ids(request_id)[0][0], at, tokens,
+                   text.salt if text is not None else None, text.table if text is not None else None)
+
     def finished(self, request_id: str) -> None:
         self._promises.drop(request_id)
         self._salts.pop(request_id, None)
         prompt = self._recorded.pop(request_id, None)
-        if prompt is not None and prompt.started:
+        self._sent.pop(request_id, None)
+        if self._requests.pop(request_id, None) is not None or (prompt is not None and prompt.started):
             self._finished.append(request_id)
-
-    def has_news(self) -> bool:
-        return bool(self._finished)
 
     def close(self) -> None:
         self._promises.clear()

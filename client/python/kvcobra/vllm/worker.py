@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Optional, Set, Tuple
 import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
+from .codes import Codes
 from .counters import Counters
 from .daemon import Daemon
 from .loader import Loader, LoadThread
@@ -17,23 +18,24 @@ IDLE_WAIT_SECONDS = 0.005  # of a step without tokens while a load runs: else vL
 
 
 class Worker:
-    """@daemon(name, threads): a new Daemon. @publishes: this rank owns its shard, and the engine publishes."""
+    """@daemon(threads): a new Daemon. @publishes: this rank owns its shard, and the engine publishes."""
 
-    def __init__(self, daemon: Callable[[str, int], Daemon], n_layers: int, block_tokens: int, threads: int, async_load: bool,
-                 publishes: bool, queue_bytes: int, counters: Counters) -> None:
+    def __init__(self, daemon: Callable[[int], Daemon], n_layers: int, block_tokens: int, threads: int, async_load: bool,
+                 publishes: bool, queue_bytes: int, counters: Counters, codes: Optional[Codes] = None) -> None:
         self._new_daemon = daemon
         self._n_layers = n_layers
         self._block_tokens = block_tokens
         self._threads = threads
         self._async_load = async_load
         self._counters = counters
+        self.codes = codes
         self._layers: Dict[int, Any] = {}
         self._stores: Dict[int, Callable[..., None]] = {}
         self._loader: Optional[Loader] = None
         self._load_thread: Optional[LoadThread] = None
         self._step = Step()
         self._failed: Set[int] = set()
-        self._publisher = Publisher(daemon("publish", 1), queue_bytes, counters) if publishes else None
+        self._publisher = Publisher(daemon(1), queue_bytes, counters) if publishes and codes is None else None
         self._recorder = Recorder(block_tokens, n_layers, self._reserve, counters)
 
     # ---- layers ----
@@ -44,6 +46,8 @@ class Worker:
         if sorted(by_index) != list(range(self._n_layers)) or len(layers) != self._n_layers:
             raise ValueError(f"KvCobraConnector: the engine has attention layers {sorted(by_index)}; expected 0 to "
                              f"{self._n_layers - 1}, each once")
+        if self.codes is not None:
+            return
         for index, layer in by_index.items():
             if not hasattr(layer.impl, "do_kv_cache_update"):
                 raise ValueError(f"KvCobraConnector: the attention backend {type(layer.impl).__name__} has no method that only "
@@ -55,7 +59,7 @@ class Worker:
                 layer.impl.do_kv_cache_update = self._wrapped(index, self._stores[index])
         cache = by_index[0].kv_cache
         dtype = by_index[0].kv_cache_torch_dtype
-        daemon = self._new_daemon("load", self._threads)
+        daemon = self._new_daemon(self._threads)
         daemon.models()  # with the table that is active now: a load may need it after another one was activated
         self._loader = Loader(daemon, self._store, self._n_layers, self._block_tokens, dtype,
                               cache.device, self._counters)
@@ -86,6 +90,8 @@ class Worker:
     def bind(self, step: Step) -> None:
         """A step begins. vLLM calls load() before its forward pass only if the step needs what is loaded."""
         self._step = step
+        if self.codes is not None:
+            self.codes.bind(step)
         if self._publisher is None:
             return
         for request_id in step.finished:
@@ -100,6 +106,10 @@ class Worker:
         loads, self._step.loads = self._step.loads, []
         if not loads:
             return
+        if self.codes is not None:
+            for load in loads:
+                self._failed |= self.codes.load(load, self._block_tokens)
+            return
         if self._load_thread is not None:
             self._load_thread.put(loads)
             return
@@ -110,6 +120,8 @@ class Worker:
             self._recorder.ignore(self._failed)
 
     def end_step(self) -> None:
+        if self.codes is not None:
+            self.codes.end_step()
         if self._publisher is None:
             return
         copies = self._recorder.end()
@@ -135,4 +147,7 @@ class Worker:
             self._loader.close()
         if self._publisher is not None:
             self._publisher.close()
+        if self.codes is not None:
+            self.codes.close()
         self._load_thread, self._loader, self._publisher = None, None, None
+        self.codes = None

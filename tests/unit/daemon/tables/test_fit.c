@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/table_expected.h"
 #include "base/errmsg.h"
 #include "daemon/tables/fit.h"
 
@@ -104,7 +105,7 @@ static void test_means(void)
     (void) fit_free(shadow);
 }
 
-/* 64 tokens shift the mean of 64 others by at most half the way to FIT_ERROR_MAX. */
+/* 64 tokens shift the mean of 64 others by at most half the way to TABLE_ERROR_MAX. */
 static void test_largest_shift_of_the_mean(void)
 {
     struct fit *f = fit_new(LAYERS);
@@ -118,38 +119,10 @@ static void test_largest_shift_of_the_mean(void)
         h.sums[i].error_k = 1e308;
     fit_add(f, NULL, &h.r);
     fit_fill(f, &got);
-    CU_ASSERT_DOUBLE_EQUAL(got.error_k, (0.25 + FIT_ERROR_MAX) / 2, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(got.error_k, (0.25 + TABLE_ERROR_MAX) / 2, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(got.error_v, 0.5, 1e-12);
     (void) fit_free(f);
 }
 
-static void test_expected(void)
-{
-    static const char *const bad[] = {
-        "",
-        "{",
-        "{}",
-        "[]",
-        "{\"expected\":3}",
-        "{\"expected\":{\"error_k\":0.5}}",
-        "{\"expected\":{\"error_k\":0.5,\"error_v\":\"0.5\"}}",
-        "{\"expected\":{\"error_k\":-0.5,\"error_v\":0.5}}",
-        "{\"expected\":{\"error_k\":0.5,\"error_v\":16.5}}",
-        "{\"expected\":{\"error_k\":1e999,\"error_v\":0.5}}",
-    };
-    double x[2] = {7, 8};
-    char *large = malloc(70000);
-
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        CU_ASSERT(fit_expected(bad[i], x) == -ENODATA && x[0] == 7 && x[1] == 8);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(large);
-    (void) memset(large, ' ', 69999);
-    (void) strcpy(large + 69900, "{\"expected\":{\"error_k\":0.5,\"error_v\":0.25}}");
-    CU_ASSERT_EQUAL(fit_expected(large, x), -ENODATA);
-    free(large);
-    CU_ASSERT_EQUAL(fit_expected("{\"a\":1,\"expected\":{\"error_k\":0.5,\"error_v\":16}}", x), 0);
-    CU_ASSERT(x[0] == 0.5 && x[1] == 16);
-}
-
 const struct test_case test_cases[] = {TEST(test_refused), TEST(test_means),
-                                       TEST(test_largest_shift_of_the_mean), TEST(test_expected), TEST_END};
+                                       TEST(test_largest_shift_of_the_mean), TEST_END};

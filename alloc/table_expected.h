@@ -1,0 +1,13 @@
+/* The errors that a table's provenance records for the vectors that the table was solved from. The daemon and
+ * clients compare live errors with them. */
+#pragma once
+
+#define TABLE_ERROR_MAX 16.0 /* a decoder that returns the mean has 1 */
+
+/**
+ * table_expected_errors() - |x - decoded|^2 / |x - mean|^2 by side, mean over layers
+ * @provenance: JSON of a table from anywhere, so nothing in it is trusted
+ *
+ * Return: 0; -ENODATA: there are none, or impossible ones.
+ */
+int table_expected_errors(const char *provenance, double ret[static 2]);

@@ -1,0 +1,98 @@
+/* Encoding on threads: pages, counts and sums of a sample have the bits that one thread gives them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/model/watch.h"
+#include "client/sequence/seq.h"
+#include "tests/lib/test.h"
+#include "tests/unit/client/embedded.h"
+
+enum { LAYERS = 2, N_TOKENS = 64 * 30 + 17, THREADS = 3 };
+
+/* A sequence whose full chunks are all in pages. */
+static kvc_seq *pack_text(struct embedded *m, unsigned n_threads, uint32_t report_ppm)
+{
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = KVC_SEQ_PUBLISH_ALL};
+    uint32_t *tokens = calloc(N_TOKENS, sizeof(*tokens));
+    kvc_seq *s = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_client_set_threads(m->client, n_threads), 0);
+    CU_ASSERT_EQUAL_FATAL(watch_prepare(m->model), 0);
+    m->model->watch.report_ppm = report_ppm;
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &o, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(embedded_append(m, s, 0, 0, N_TOKENS), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(s, tokens, N_TOKENS, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(seq_n_packed(s), N_TOKENS / 64);
+    free(tokens);
+    return s;
+}
+
+static void check_equal(const struct kvc_seq *a, const struct kvc_seq *b)
+{
+    const struct watch *x = &a->model->watch, *y = &b->model->watch;
+
+    for (size_t i = 0; i < N_TOKENS / 64; i++)
+        CU_ASSERT_EQUAL(memcmp(page_payload(a->pages[i]), page_payload(b->pages[i]),
+                               a->table->layout.payload_bytes[a->pages[i]->class]),
+                        0);
+    CU_ASSERT_EQUAL(memcmp(a->table->counts, b->table->counts, sizeof(a->table->counts)), 0);
+    CU_ASSERT(a->table->counts[SIDE_V].coords > 0);
+    CU_ASSERT_EQUAL(x->tokens, y->tokens);
+    CU_ASSERT_EQUAL(memcmp(x->layers, y->layers, LAYERS * sizeof(*x->layers)), 0);
+}
+
+/* Shapes above the number of numbers that are worth dividing. */
+static void run(uint32_t n_kv_heads, uint32_t d, uint32_t first_head, uint32_t n_heads,
+                enum prediction v_from, uint32_t report_ppm)
+{
+    struct embedded one =
+        embedded_new_predicting(LAYERS, 2 * n_kv_heads, n_kv_heads, d, 3, first_head, n_heads, v_from);
+    struct embedded many =
+        embedded_new_predicting(LAYERS, 2 * n_kv_heads, n_kv_heads, d, 3, first_head, n_heads, v_from);
+
+    check_equal(pack_text(&one, 1, report_ppm), pack_text(&many, THREADS, report_ppm));
+    CU_ASSERT(report_ppm == 0 || one.model->watch.tokens > 0);
+    embedded_free(&one);
+    embedded_free(&many);
+}
+
+static void test_as_one_thread(void)
+{
+    run(4, 64, 0, 0, PREDICT_HEAD, 0);
+    run(3, 80, 0, 0, PREDICT_NONE, 0);
+    run(2, 64, 0, 0, PREDICT_LAYER, 0);
+    run(4, 64, 1, 2, PREDICT_HEAD, 0);
+}
+
+/* A third of the chunks is measured; then all. */
+static void test_sampled(void)
+{
+    run(4, 64, 0, 0, PREDICT_HEAD, 333333);
+    run(2, 64, 0, 0, PREDICT_LAYER, 1000000);
+}
+
+/* A decode step packs one chunk, divided by heads. */
+static void test_one_chunk(void)
+{
+    struct embedded one = embedded_new(1, 16, 16, 64, 3, 0, 0), many = embedded_new(1, 16, 16, 64, 3, 0, 0);
+    kvc_seq *a = NULL, *b = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_client_set_threads(many.client, THREADS), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(one.model, NULL, 0, &a), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(many.model, NULL, 0, &b), 0);
+    for (size_t at = 0; at < 240; at += 20) {
+        CU_ASSERT_EQUAL(embedded_append(&one, a, 0, at, 20), 0);
+        CU_ASSERT_EQUAL(embedded_append(&many, b, 0, at, 20), 0);
+    }
+    CU_ASSERT(seq_n_packed(a) == 2 && seq_n_packed(b) == 2);
+    for (size_t i = 0; i < 2; i++)
+        CU_ASSERT_EQUAL(memcmp(page_payload(a->pages[i]), page_payload(b->pages[i]),
+                               a->table->layout.payload_bytes[a->pages[i]->class]),
+                        0);
+    embedded_free(&one);
+    embedded_free(&many);
+}
+
+const struct test_case test_cases[] = {TEST(test_as_one_thread), TEST(test_sampled), TEST(test_one_chunk),
+                                       TEST_END};
+const char test_suite[] = "encode";
