@@ -145,11 +145,9 @@ logged setup meson setup "$@" "$folder" || {
     die "meson could not set up $folder"
 }
 run ninja -C "$folder" --quiet || die "the build failed"
-rm -rf "$folder/package"
-mkdir "$folder/package"
-cp -R client/python/kvcobra "$folder/package/"
-python3 -B client/python/generate_declarations.py "$folder/package/kvcobra/_declarations.py" client/kvcobra.h
 cc -D_GNU_SOURCE -std=gnu17 -O2 -I. tests/e2e/cli/tiny_model.c tests/lib/tiny_gguf.c -lm -o "$folder/tiny_model"
+cc -D_GNU_SOURCE -std=gnu17 -O2 -I. tests/python/write_table.c tests/lib/random_table.c "$folder/alloc/libkvc_alloc.a" \
+    "$folder/alloc/libkvc_table.a" "$folder/base/libkvc_base.a" -llapacke -lopenblas -lsodium -lm -o "$folder/write_table"
 
 kvcobra=$folder/tools/kvcobra
 table=$folder/smollm2.table
@@ -175,5 +173,7 @@ fi
 export KVC_SOURCE_ROOT="$root" KVCOBRA_LIBRARY="$root/$folder/client/libkvcobra.so.0"
 export KVC_KVCOBRAD="$root/$folder/daemon/kvcobrad" KVC_KVCOBRA="$root/$kvcobra" KVC_TINY_MODEL="$root/$folder/tiny_model"
 export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_MODELS="$models" KVC_ENGINE_FULL="$full"
-export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/package"
-run "$python" -B tests/engines/run.py tests/engines/test_*.py
+export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
+export KVC_WRITE_TABLE="$root/$folder/write_table" KVCOBRA_ALLOC_LIBRARY="$root/$folder/alloc/api/libkvcobra-alloc.so.0"
+export KVC_HF_MODEL="${models:+$models/f32}" KVC_HF_TABLE="$root/$table"
+run "$python" -B tests/engines/run.py tests/engines/test_*.py client/python/tests/test_hf.py client/python/tests/test_hf_model.py
