@@ -10,6 +10,7 @@
 """
 import concurrent.futures
 import os
+import re
 import shutil
 import subprocess
 import sys
