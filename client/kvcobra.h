@@ -389,7 +389,7 @@ KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
 /* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection
  * is lost before the end, or a reply does not come within 12 s, nothing is found.
- * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; -ECANCELED: the sequence was freed;
+ * Return: 0 with *ret_n as in kvc_seq_match(); -EINPROGRESS: not finished; -ECANCELED: the sequence was freed;
  * errors of kvc_seq_match(); on a GPU -EBUSY: the stream is being captured, call again later. */
 KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
 

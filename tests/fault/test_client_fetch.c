@@ -33,7 +33,7 @@ static int fetch(kvc_seq *s, size_t *ret_n)
 
         CU_ASSERT_EQUAL_FATAL(poll(&readable, 1, WAIT_LIMIT_S * 1000), 1);
         r = kvc_fetch_result(f, ret_n);
-    } while (r == -EAGAIN);
+    } while (r == -EINPROGRESS);
     kvc_fetch_free(f);
     return r;
 }
