@@ -157,6 +157,37 @@ static int new_and_free(const struct embedded *m, kvc_seq *s)
     return r;
 }
 
+/* Keys after RoPE: angles and scratch are allocated. Nothing is stored before that. */
+static int read_an_engines_text(const struct embedded *m, kvc_seq *s)
+{
+    static float out[4][300 * 64];
+    void *const bases[4] = {out[0], out[1], out[2], out[3]};
+    const kvc_blocks to = {.struct_bytes = sizeof(to), .bases = bases};
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .keys = KVC_KEYS_AFTER_ROPE};
+    kvc_seq *t = NULL;
+    int r = kvc_seq_new_with(m->model, &o, &t);
+
+    (void) s;
+    for (uint32_t layer = 0; r == 0 && layer < 2; layer++)
+        r = kvc_seq_append(t, layer, KVC_F32, piece[0], piece[1], 300);
+    out[3][0] = 77;
+    if (r == 0)
+        r = kvc_seq_read_blocks(t, 0, 300, &to);
+    CU_ASSERT_EQUAL(r == 0, out[3][0] != 77);
+    kvc_seq_free(t);
+    return r;
+}
+
+static int attend_to_an_engines_text(const struct embedded *m, kvc_seq *s)
+{
+    static uint16_t q[70 * 128], out[70 * 128];
+    const kvc_attend_item item = {
+        .struct_bytes = sizeof(item), .seq = s, .q = q, .n_q = 70, .out = out, .dtype = KVC_BF16};
+
+    (void) m;
+    return kvc_seq_attend_batch(&item, 1, 0, NULL);
+}
+
 static int eval_piece(const struct embedded *m, kvc_seq *s)
 {
     kvc_eval_options o = {.struct_bytes = sizeof(o), .n_sink = 4};
@@ -190,6 +221,8 @@ static void sweep_sequence(uint32_t flags)
     free(k);
     free(v);
     sweep(&m, s, 100, attend_many);
+    sweep(&m, s, 100, attend_to_an_engines_text);
+    sweep(&m, s, 100, read_an_engines_text);
     sweep(&m, s, 100, measure);
     sweep(&m, s, 100, new_and_free);
     sweep(&m, s, 100, eval_piece);

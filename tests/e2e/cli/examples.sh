@@ -83,7 +83,7 @@ for name in embedded shared calibrate; do
     packages=kvcobra
     [ $name = calibrate ] && packages="kvcobra kvcobra-alloc"
     # shellcheck disable=SC2046,SC2086
-    expect "cc $name.c" 0 cc -std=c99 -Wall -Wextra -Werror -pedantic $flags -o "$dir/bin/$name" "$installed/$name.c" \
+    expect "cc $name.c" 0 "${CC:-cc}" -std=c99 -Wall -Wextra -Werror -pedantic $flags -o "$dir/bin/$name" "$installed/$name.c" \
         $(pkg-config --cflags --libs $packages) -lm -Wl,-rpath,"$library"
 done
 runs "$dir/bin/embedded" "$dir/bin/shared" "$dir/bin/calibrate"
