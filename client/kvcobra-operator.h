@@ -94,7 +94,8 @@ KVC_EXPORT int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BY
  * kvc_table_stage() - send a table to the daemon, which verifies it before it replies
  * @bytes: [n_bytes] contents of a table file; borrowed during the call
  *
- * Return: 0; 1: already staged; -EBADMSG: the table was rejected, and the sentence has the reason.
+ * Return: 0; 1: already staged; -EBADMSG: the table was rejected, and the sentence has the reason; -EBUSY:
+ * its model is an alias of another one (kvc_model_alias()).
  */
 KVC_EXPORT int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes,
                                uint8_t ret_digest[KVC_DIGEST_BYTES]);

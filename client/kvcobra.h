@@ -168,12 +168,11 @@ typedef struct kvc_geometry {
 typedef struct kvc_model_id {
     size_t struct_bytes; /* sizeof(kvc_model_id) */
     kvc_geometry geometry;
-    /* of all inputs that determine K and V: weights, RoPE, adapter; with a daemon also an alias of it */
-    uint8_t model_digest[KVC_DIGEST_BYTES];
-    uint32_t first_kv_head;   /* first KV head of this shard */
-    uint32_t n_kv_heads_here; /* KV heads of this shard; 0 = all heads */
-    uint32_t n_positions;     /* longest sequence; 0 = 65536 */
-    uint32_t unused;          /* 0 */
+    uint8_t model_digest[KVC_DIGEST_BYTES]; /* of all inputs that determine K and V: weights, RoPE, adapter */
+    uint32_t first_kv_head;                 /* first KV head of this shard */
+    uint32_t n_kv_heads_here;               /* KV heads of this shard; 0 = all heads */
+    uint32_t n_positions;                   /* longest sequence; 0 = 65536 */
+    uint32_t unused;                        /* 0 */
 } kvc_model_id;
 
 /**
@@ -319,11 +318,10 @@ typedef struct kvc_seq_options {
  * then attend reads it exactly. Without this flag the newest 64 tokens stay private.
  *
  * KVC_SEQ_REPEATABLE: a query reads the sinks and its own chunk exactly, and all earlier chunks from codes.
- * Its attention has the same bits however the text was appended, and if its beginning was matched. Attend
- * before the next append or commit, else -EINVAL. Such sequences match only chunks of such sequences. Without
- * the flag the queries of an append read all its keys exactly, as an engine's own attention does: a cold run
- * and a run with a match differ by the error of the codes. With it they differ by the caller's arithmetic
- * only, and not at all if the caller computes chunk by chunk.
+ * Its attention has the same bits however the text was appended, and after a match, which finds chunks of
+ * such sequences only. Attend before the next append or commit, else -EINVAL. Without the flag an append's
+ * queries read all its keys exactly, like an engine's own attention: a run with a match and a cold one differ
+ * by the error of the codes. With it they are the same for a caller that computes chunk by chunk.
  *
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid
@@ -391,7 +389,7 @@ KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
 /* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection
  * is lost before the end, or a reply does not come within 12 s, nothing is found.
- * Return: 0 with *ret_n as in kvc_seq_match(); -EAGAIN: not finished; -ECANCELED: the sequence was freed;
+ * Return: 0 with *ret_n as in kvc_seq_match(); -EINPROGRESS: not finished; -ECANCELED: the sequence was freed;
  * errors of kvc_seq_match(); on a GPU -EBUSY: the stream is being captured, call again later. */
 KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
 

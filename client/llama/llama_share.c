@@ -129,7 +129,7 @@ static int share_open_llama(struct share *x)
     return x->context ? 0 : share_fail(x->model_path, "llama.cpp cannot make a context");
 }
 
-/* Evaluates tokens [first, n_tokens), behind those that the context has. Token t has logits number t - first. */
+/* Evaluates tokens [first, n_tokens), behind those that the context has. Token t has logits t - first. */
 static int share_evaluate(const struct share *x, struct llama_context *context, int first)
 {
     struct llama_batch rest = llama_batch_init(x->n_tokens - first, 0, 1);
@@ -319,8 +319,8 @@ static double share_divergence(const float *exact, const float *got, int n)
     return sum;
 }
 
-/* Evaluates the whole text in a context of its own, and prints how far the probabilities are apart that follow
- * the last tokens. */
+/* Evaluates the whole text in a context of its own, and prints how far the probabilities are apart that
+ * follow the last tokens. */
 static int share_compare(const struct share *x, int found)
 {
     int n = llama_vocab_n_tokens(llama_model_get_vocab(x->llama)),

@@ -16,6 +16,7 @@
 /* A LEASE on its way. It outlives its fetch if that is cancelled. */
 struct seq_fetch_request {
     struct connection_post post; /* first member */
+    uint64_t epoch;              /* of the connection that it was posted on */
     struct kvc_fetch *fetch;     /* NULL: cancelled */
     struct client_lease *lease;  /* cancelled: what the reply grants is given back */
 };
@@ -178,7 +179,10 @@ static void seq_fetch_go_on(struct kvc_fetch *f, struct seq_fetch_request *q, in
         r = seq_match_request(&f->match, &lease);
     if (r == 1) {
         *q = (struct seq_fetch_request){
-            .post = {.body = KVCOBRA__REPLY__BODY_LEASE, .on_done = seq_fetch_on_done}, .fetch = f};
+            .post = {.body = KVCOBRA__REPLY__BODY_LEASE, .on_done = seq_fetch_on_done},
+            .epoch = c->epoch,
+            .fetch = f,
+        };
         seq_fetch_arm_deadline(f);
         r = connection_post(c, KVCOBRA__REQUEST__BODY_LEASE, &lease, &q->post, &f->client->error);
         if (r == 0) {
@@ -194,13 +198,16 @@ static void seq_fetch_go_on(struct kvc_fetch *f, struct seq_fetch_request *q, in
         seq_fetch_finish(f, r);
 }
 
-/* The reply is there, or will not come. */
+/*
+ * The reply is there, or will not come. A reply of an earlier connection grants nothing: when the client
+ * connected again, it did not yet know the lease, so the daemon released it.
+ */
 static void seq_fetch_take_reply(struct kvc_fetch *f)
 {
     struct seq_fetch_request *q = take_ptr(f->request);
     _cleanup_(reply_deinit) struct reply reply = q->post.reply;
     struct errmsg *e = &f->client->error;
-    int r = q->post.err;
+    int r = q->epoch == f->client->connection.epoch ? q->post.err : -ENOTCONN;
 
     if (r == 0 && reply.message->err < 0) {
         r = reply.message->err;
@@ -319,7 +326,7 @@ int kvc_fetch_result(kvc_fetch *f, size_t *ret_n)
     if (f->request) {
         if (f->request->post.state != POST_DONE)
             seq_fetch_arm_deadline(f);
-        return fail(e, -EAGAIN, "the fetch has not finished: poll its descriptor");
+        return fail(e, -EINPROGRESS, "the fetch has not finished: poll its descriptor");
     }
 
     *e = f->why;

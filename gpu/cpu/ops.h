@@ -45,8 +45,8 @@ struct ops {
     /* Loops for packed pages and few query rows, gpu/cpu/decode.h; NULL: use the common ones. */
     const struct decode_ops *decode;
 
-    /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any
-     * order, FMA allowed: for attention. */
+    /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any order, FMA allowed: for
+     * attention. A row of C has the same bits for every m (attend_args.repeatable). */
     void (*matmul)(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b, struct matrix_out c);
 
     /* The same product, but each element of C is the sum over k = 0, 1, 2 ..., started at +0, every product

@@ -154,9 +154,12 @@ static void test_end_of_an_alias(void)
 static void test_refusals(void)
 {
     uint8_t model[KVC_DIGEST_BYTES], alias[KVC_DIGEST_BYTES];
+    uint8_t digest[KVC_DIGEST_BYTES];
     kvc_model_alias_info first;
     struct embedded m;
     struct scene sc;
+    void *bytes;
+    size_t n;
 
     scene_start(&sc, small(), 3, 1, pool);
     model_and_alias(&sc, model, alias);
@@ -168,6 +171,14 @@ static void test_refusals(void)
     CU_ASSERT_EQUAL(kvc_model_alias(sc.control, model, alias), -EBUSY); /* it has a table */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(sc.control), "tables of its own"));
     CU_ASSERT_EQUAL(list(sc.control, &first), 0);
+
+    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, model), 0);
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes_of(&sc.g, alias, 2, 3, &bytes, &n), 0);
+    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, bytes, n, digest), -EBUSY); /* no client would use it */
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(sc.control), "alias"));
+    CU_ASSERT_EQUAL(kvc_model_unalias(sc.control, alias, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, bytes, n, digest), 0);
+    free(bytes);
     embedded_free(&m);
     scene_end(&sc);
 }

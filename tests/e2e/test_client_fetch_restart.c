@@ -61,14 +61,28 @@ static size_t finish(kvc_fetch *f)
 
         CU_ASSERT_EQUAL_FATAL(poll(&p, 1, WAIT_LIMIT_S * 1000), 1);
         r = kvc_fetch_result(f, &n);
-    } while (r == -EAGAIN);
+    } while (r == -EINPROGRESS);
     CU_ASSERT_EQUAL(r, 0);
     kvc_fetch_free(f);
     return n;
 }
 
-/* @answers: the daemon granted leases before its death, in replies that the client has not read. */
-static void one_restart(bool keeps_store, bool answers)
+enum before {
+    NOT_ANSWERED, /* the daemon has not read the requests */
+    NOT_READ,     /* it granted leases, in replies that the client has not read */
+    STORED,       /* the client has read replies during another call, not used them */
+};
+
+static void read_replies(kvc_client *c)
+{
+    kvc_table_info *tables = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL(kvc_table_list(c, sizeof(*tables), &tables, &n), 0);
+    free(tables);
+}
+
+static void one_restart(bool keeps_store, enum before before)
 {
     static const char *const args[] = {"--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", NULL};
     struct scene sc;
@@ -79,12 +93,14 @@ static void one_restart(bool keeps_store, bool answers)
     scene_attach(&sc, &raw_daemon, random_table_geometry(2, 4, 2, 64), 3, 1);
     publish(&sc);
     m = scene_client(&sc);
-    if (!answers)
+    if (before == NOT_ANSWERED)
         (void) kill(raw_daemon.pid, SIGSTOP);
     for (unsigned i = 0; i < N; i++)
         f[i] = start(&m);
-    if (answers)
+    if (before != NOT_ANSWERED)
         CU_ASSERT(scene_wait(&sc, is_leased));
+    if (before == STORED)
+        read_replies(m.client);
     supervisor_kill();
     if (!keeps_store)
         supervisor_lose("kvc-");
@@ -103,14 +119,14 @@ static void one_restart(bool keeps_store, bool answers)
 
 static void test_kept(void)
 {
-    one_restart(true, false);
-    one_restart(true, true);
+    for (enum before before = NOT_ANSWERED; before <= STORED; before++)
+        one_restart(true, before);
 }
 
 static void test_volatile(void)
 {
-    one_restart(false, false);
-    one_restart(false, true);
+    for (enum before before = NOT_ANSWERED; before <= STORED; before++)
+        one_restart(false, before);
 }
 
 const struct test_case test_cases[] = {TEST(test_kept), TEST(test_volatile), TEST_END};

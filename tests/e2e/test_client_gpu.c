@@ -3,6 +3,7 @@
  * and attends to the same memory; one of the two dies, or both publish.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -276,7 +277,56 @@ static void test_extents_on_demand(void)
 }
 
 const char test_suite[] = "client_gpu";
+/* A match without waiting, and one that is cancelled when its reply may have come. */
+static bool fetcher(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = gpu_scene_client(sc);
+    uint32_t *tokens = scene_tokens(0, GPU_PROMPT);
+    kvc_seq *s = NULL, *found = NULL;
+    kvc_fetch *f = NULL;
+    size_t n = 0;
+    int r;
+
+    (void) from_parent;
+    (void) to_parent;
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(gpu_publish(&m, s, 0, 0, GPU_PROMPT, 200, &n), 0);
+    CU_ASSERT_EQUAL(n, GPU_SHARED);
+    kvc_seq_free(s);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &found), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL_FATAL(kvc_fetch_start(found, tokens, GPU_PROMPT, 1, &f), 0);
+        if (i == 0)
+            f = kvc_fetch_free(f);
+    }
+    do {
+        struct pollfd p = {.fd = kvc_fetch_fd(f), .events = POLLIN};
+
+        CU_ASSERT_EQUAL_FATAL(poll(&p, 1, WAIT_LIMIT_S * 1000), 1);
+        r = kvc_fetch_result(f, &n);
+    } while (r == -EAGAIN);
+    CU_ASSERT_EQUAL(r, 0);
+    CU_ASSERT_EQUAL_FATAL(n, GPU_SHARED);
+    kvc_fetch_free(f);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, found, 0, GPU_SHARED));
+    CU_ASSERT_EQUAL(gpu_append(&m, found, 0, GPU_SHARED, GPU_PROMPT - GPU_SHARED), 0);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, found, 0, GPU_SHARED));
+    free(tokens);
+    embedded_free(&m);
+    return true;
+}
+
+static void test_fetch(void)
+{
+    gpu_scene_run(fetcher);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice),
-    TEST(test_table_swap),    TEST(test_extents_on_demand),   TEST_END,
+    TEST(test_shared_prefix),
+    TEST(test_publisher_is_killed),
+    TEST(test_same_text_twice),
+    TEST(test_table_swap),
+    TEST(test_extents_on_demand),
+    TEST(test_fetch),
+    TEST_END,
 };

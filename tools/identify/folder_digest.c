@@ -96,7 +96,11 @@ static int folder_digest_put_object(crypto_hash_sha256_state *h, json_t *object)
     if (!keys)
         return -ENOMEM;
 
-    json_object_foreach(object, key, value) if (!folder_digest_is_left_out(key)) keys[n++] = key;
+    json_object_foreach(object, key, value)
+    {
+        if (!folder_digest_is_left_out(key))
+            keys[n++] = key;
+    }
     qsort(keys, n, sizeof(*keys), folder_digest_by_text);
 
     folder_digest_put(h, "o", 1);

@@ -92,9 +92,11 @@ static int model_folder_read_json(const struct model_folder *f, const char *name
 
     json = json_loadb(bytes, (size_t) st.st_size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &why);
     if (!json_is_object(json)) {
+        if (json)
+            why.line = why.column = 1; /* another value */
         json_decref(json);
-        return fail(e, -EBADMSG, "%s/%s is not a JSON object: %.160s", f->path, name,
-                    json ? "it is another value" : why.text);
+        return fail(e, -EBADMSG, "%s/%s is not a JSON object with different keys (line %d, column %d)",
+                    f->path, name, why.line, why.column);
     }
 
     *ret = json;
@@ -128,7 +130,8 @@ static int model_folder_add_file(struct model_folder *f, const char *name, struc
 
 static bool model_folder_is_plain(const char *name)
 {
-    return name[0] != '.' && !strchr(name, '/') && model_folder_ends_in(name, SUFFIX);
+    return name[0] != '.' && !strchr(name, '/') && model_folder_ends_in(name, SUFFIX) &&
+           safetensors_is_printable(name);
 }
 
 static const struct model_folder_file *model_folder_file_named(const struct model_folder *f, const char *name)
@@ -143,6 +146,7 @@ static int model_folder_add_indexed(struct model_folder *f, struct errmsg *e)
 {
     json_t *map, *value;
     const char *tensor;
+    size_t n = 0;
     int r = model_folder_read_json(f, INDEX_NAME, &f->index, e);
 
     if (r < 0)
@@ -156,12 +160,13 @@ static int model_folder_add_indexed(struct model_folder *f, struct errmsg *e)
     {
         const char *name = json_string_value(value);
 
-        if (!name || !model_folder_is_plain(name))
+        if (!name || !model_folder_is_plain(name) || !safetensors_is_printable(tensor))
             return fail(e, -EINVAL,
                         "%s/" INDEX_NAME
-                        ": tensor \"%.60s\" is in \"%.60s\", which is not the name of a " SUFFIX
+                        ": entry %zu of the weight_map is not a tensor and the name of a " SUFFIX
                         " file in this folder",
-                        f->path, tensor, name ? name : "no string");
+                        f->path, n + 1);
+        n++;
         r = model_folder_file_named(f, name) ? 0 : model_folder_add_file(f, name, e);
         if (r < 0)
             return r;

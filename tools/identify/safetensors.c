@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +12,17 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
+
+bool safetensors_is_printable(const char *text)
+{
+    for (const char *p = text; *p; p++) {
+        unsigned char byte = (unsigned char) *p, next = (unsigned char) p[1];
+
+        if (byte < ' ' || byte == 0x7f || (byte == 0xc2 && next < 0xa0)) /* U+0080 to U+009F: two bytes */
+            return false;
+    }
+    return true;
+}
 
 /* ---- one tensor ---- */
 
@@ -82,6 +92,8 @@ static int safetensors_read_tensor(const char *name, const json_t *json, uint64_
     struct safetensors_tensor t = {.name = name, .type = type};
     uint64_t begin, end, bytes;
 
+    if (!safetensors_is_printable(name) || (type && !safetensors_is_printable(type)))
+        return fail(e, -EBADMSG, "%s: the name or the type of a tensor has control characters", label);
     if (!*name || !type || json_object_size(json) != 3 ||
         !safetensors_read_shape(json_object_get(json, "shape"), &t) || json_array_size(place) != 2 ||
         !safetensors_read_size(json_array_get(place, 0), &begin) ||
@@ -151,8 +163,11 @@ static int safetensors_check_metadata(const json_t *metadata, const char *label,
 
     if (!json_is_object(metadata))
         return fail(e, -EBADMSG, "%s: __metadata__ is not an object", label);
-    json_object_foreach((json_t *) metadata, key, value) if (!json_is_string(value)) return fail(
-        e, -EBADMSG, "%s: \"%.40s\" in __metadata__ is not a string", label, key);
+    json_object_foreach((json_t *) metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return fail(e, -EBADMSG, "%s: a value in __metadata__ is not a string", label);
+    }
     return 0;
 }
 
@@ -209,8 +224,9 @@ int safetensors_parse(const void *json, size_t json_bytes, uint64_t file_bytes, 
 
     s.header = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(s.header))
-        return fail(e, -EBADMSG, "%s: the header is not a JSON object: %.160s", label,
-                    s.header ? "it is another value" : why.text);
+        return fail(e, -EBADMSG,
+                    "%s: the header is not a JSON object with different keys (line %d, column %d)", label,
+                    s.header ? 1 : why.line, s.header ? 1 : why.column);
 
     s.tensors = calloc(json_object_size(s.header) + 1, sizeof(*s.tensors));
     if (!s.tensors)

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,7 +21,7 @@ enum {
 };
 
 struct safetensors_tensor {
-    const char *name; /* UTF-8, not empty; borrowed from the header */
+    const char *name; /* UTF-8 without control characters, not empty; borrowed from the header */
     const char *type; /* "BF16" */
     uint32_t n_dims;
     uint64_t dims[SAFETENSORS_DIMS_MAX];
@@ -54,6 +55,9 @@ int safetensors_header_bytes(const uint8_t *first, uint64_t file_bytes, const ch
 int safetensors_parse(const void *json, size_t json_bytes, uint64_t file_bytes, const char *label,
                       struct safetensors *ret, struct errmsg *e);
 void safetensors_deinit(struct safetensors *s);
+
+/* Whether @text, in UTF-8, has no control character: it can be printed on a terminal. */
+bool safetensors_is_printable(const char *text);
 
 /* Both steps for an open file. Return: as above; -EINVAL: not a regular file; errno of pread(2). */
 int safetensors_read(int fd, const char *label, struct safetensors *ret, struct errmsg *e);

@@ -84,8 +84,7 @@ for bench in $benches; do
     grep -q "^\.Ss bench $bench$" "$dir/kvcobra.1" && ok "man: bench $bench" || not_ok "man: bench $bench"
 done
 expect "the library's page is made" 0 sh "$ROOT/tools/man/libkvcobra.sh" "$ROOT/client/kvcobra.h" \
-    "$ROOT/client/kvcobra-gpu.h" \
-    "$ROOT/client/kvcobra-operator.h"
+    "$ROOT/client/kvcobra-gpu.h" "$ROOT/client/kvcobra-llama.h" "$ROOT/client/kvcobra-operator.h"
 missing=
 for call in $(sed '/^KVCOBRA_PRIVATE/,$d' "$ROOT/client/libkvcobra.map" | grep -oE 'kvc_[a-z_]+;' | tr -d ';'); do
     grep -q "$call(" "$dir/out" || missing="$missing $call"

@@ -139,6 +139,10 @@ def make(kind, folder):
         options = {"header": b"[1]"}
     elif kind == "bad-metadata":
         options = {"header": {"__metadata__": {"a": 1}, **header_of(TENSORS)}}
+    elif kind == "bad-control":
+        tensors = {**TENSORS, "\x1b[2J": ("U8", [1], b"x")}
+    elif kind == "bad-escape":
+        shards, weight_map = halves(), {**whole_map, "\x1b[2J": first}
     elif kind == "bad-length":
         options = {"length": 2 ** 63 + 5}
     elif kind == "bad-huge":

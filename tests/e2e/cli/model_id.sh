@@ -54,11 +54,13 @@ duplicate not a JSON object
 json not a JSON object
 list not a JSON object
 metadata __metadata__
+control control characters
 length not a safetensors file
 huge not a safetensors file
-traversal not the name
-absolute not the name
-map not the name
+traversal is not a tensor and the name
+absolute is not a tensor and the name
+map is not a tensor and the name
+escape is not a tensor and the name
 missing names tensors
 unnamed does not name it
 absent No such file

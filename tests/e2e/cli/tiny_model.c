@@ -1,6 +1,6 @@
 /*
- * Writes the small random model of the command's tests: tiny_model PATH [SEED [ARCHITECTURE]]. Each seed makes
- * another model; architectures are those of tests/lib/tiny_gguf.h.
+ * Writes the small random model of the command's tests: tiny_model PATH [SEED [ARCHITECTURE]]. Each seed
+ * makes another model; architectures are those of tests/lib/tiny_gguf.h.
  */
 #include <stdio.h>
 #include <stdlib.h>

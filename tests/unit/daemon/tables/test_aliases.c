@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/atomic_file.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
@@ -181,9 +182,16 @@ static void test_limit(void)
     teardown();
 }
 
+static void write_file(const char *text)
+{
+    assert(atomic_file_write(path, text, strlen(text), NULL) == 0);
+    restart();
+}
+
 /* A model with tables cannot become an alias, and an alias gets no tables. */
 static void test_tables_of_an_alias(void)
 {
+    char hex[DIGEST_HEX_BYTES], other[DIGEST_HEX_BYTES], text[200];
     uint8_t model[DIGEST_BYTES], removed[DIGEST_BYTES];
     enum table_outcome outcome;
 
@@ -191,6 +199,11 @@ static void test_tables_of_an_alias(void)
     CU_ASSERT_EQUAL_FATAL(stage(1, model), 0);
     CU_ASSERT_EQUAL(aliases_add(&tables, model, digest(1), &outcome, NULL), -EBUSY);
     CU_ASSERT_EQUAL(aliases_add(&tables, digest(1), model, &outcome, NULL), 0);
+    (void) snprintf(text, sizeof(text), "kvcobra model aliases 1\n%s %s\n", digest_hex(model, hex),
+                    digest_hex(digest(1), other));
+    write_file(text); /* of another daemon */
+    CU_ASSERT_EQUAL(tables.n_entries, 1);
+    CU_ASSERT_EQUAL(tables.n_aliases, 0);
     teardown();
 
     setup();
@@ -226,12 +239,6 @@ static void test_alias_during_staging(void)
     tables_stage_deinit(&s);
     free(bytes);
     teardown();
-}
-
-static void write_file(const char *text)
-{
-    assert(atomic_file_write(path, text, strlen(text), NULL) == 0);
-    restart();
 }
 
 #define A "0100000000000000000000000000000000000000000000000000000000000000"

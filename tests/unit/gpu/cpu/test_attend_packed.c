@@ -339,10 +339,80 @@ static void test_selection(void)
 }
 
 const char test_suite[] = "attend_packed";
+/* ---- repeatable results ---- */
+
+/* Queries @first .. @first + @n - 1 of the scene alone, and the exact rows that they see. */
+static void attend_part(struct attend_scene *s, const struct ops *ops, size_t first, size_t n)
+{
+    struct attend_args a = s->args;
+
+    a.q += first * a.q_stride;
+    a.out += first * a.out_stride;
+    a.q_first += first;
+    a.n_q = n;
+    a.n_exact = a.q_first + n - a.exact_first;
+    memset(s->scratch.data, 0xff, attend_scratch_bytes(&s->layout, n)); /* NaN everywhere */
+    attend_with(&a, ops);
+}
+
+static void check_repeatable(const struct attend_shape *shape)
+{
+    size_t row = (size_t) shape->group * shape->d;
+    const struct ops *ops[ATTEND_SCENE_VARIANTS];
+    size_t n_ops = attend_scene_variants(ops);
+    struct attend_scene s;
+    float *all;
+
+    attend_scene_init(&s, shape);
+    s.args.repeatable = true;
+    all = malloc(shape->n_q * row * sizeof(*all));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(all);
+    for (size_t i = 0; i < n_ops; i++) {
+        struct oracle_report r;
+
+        attend_part(&s, ops[i], 0, shape->n_q);
+        r = oracle_packed(&s.args, NULL); /* as exact as binary32, also where other loops take few rows */
+        CU_ASSERT(r.error <= r.tolerance);
+        for (size_t t = 0; t < shape->n_q; t++)
+            memcpy(all + t * row, s.args.out + t * s.args.out_stride, row * sizeof(*all));
+        for (size_t t = 0, n; t < shape->n_q; t += n) {
+            n = 1 + t % 4;
+            n = n < shape->n_q - t ? n : shape->n_q - t;
+            attend_part(&s, ops[i], t, n);
+        }
+        for (size_t t = 0; t < shape->n_q; t++)
+            CU_ASSERT_EQUAL(memcmp(all + t * row, s.args.out + t * s.args.out_stride, row * sizeof(*all)), 0);
+    }
+    free(all);
+    attend_scene_deinit(&s);
+}
+
+/* A query's bits do not depend on which other queries the call has. */
+static void test_repeatable(void)
+{
+    for (unsigned i = 0; i < 4 * N_DIMS; i++)
+        check_repeatable(&(struct attend_shape){
+            .d = dims[i % N_DIMS],
+            .n_rot = dims[i % N_DIMS] / (1 + i / N_DIMS % 2),
+            .group = 1 + i % 4,
+            .bits = -1,
+            .n_sink = 4,
+            .v_from = (enum prediction)(i % 3),
+            .n_pages = i / N_DIMS,
+            .n_exact = 40,
+            .n_q = 23,
+            .q_first = SIZE_MAX,
+            .window = i % 2 ? 50 : 0,
+        });
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_shapes),         TEST(test_groups),         TEST(test_every_width),
-    TEST(test_every_tail),     TEST(test_without_pages),  TEST(test_queries_inside_pages),
-    TEST(test_windows),        TEST(test_shares),         TEST(test_many_sinks),
-    TEST(test_huge_scores),    TEST(test_large_key_mean), TEST(test_position_of_a_million),
-    TEST(test_no_system_call), TEST(test_selection),      TEST_END,
+    TEST(test_shapes),         TEST(test_groups),
+    TEST(test_every_width),    TEST(test_every_tail),
+    TEST(test_without_pages),  TEST(test_queries_inside_pages),
+    TEST(test_windows),        TEST(test_shares),
+    TEST(test_many_sinks),     TEST(test_huge_scores),
+    TEST(test_large_key_mean), TEST(test_position_of_a_million),
+    TEST(test_no_system_call), TEST(test_selection),
+    TEST(test_repeatable),     TEST_END,
 };

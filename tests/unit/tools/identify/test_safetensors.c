@@ -95,6 +95,10 @@ static void test_refusals(void)
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":1}}", 1, -EBADMSG},
         {"{\"a\":{\"dtype\":8,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, -EBADMSG},
         {"{\"a\":null}", 0, -EBADMSG},
+        {"{" ENTRY("\\u001b[2J", "U8", "[1]", "[0,1]") "}", 1, -EBADMSG},
+        {"{" ENTRY("\\u009bJ", "U8", "[1]", "[0,1]") "}", 1, -EBADMSG},
+        {"{" ENTRY("a\\u007f", "U8", "[1]", "[0,1]") "}", 1, -EBADMSG},
+        {"{" ENTRY("a", "\\n", "[1]", "[0,1]") "}", 1, -EBADMSG},
     };
     struct safetensors s;
 
@@ -106,6 +110,9 @@ static void test_refusals(void)
         CU_ASSERT_EQUAL(r, cases[i].err);
     }
     CU_ASSERT_EQUAL_FATAL(parse("{" ENTRY("a", "U8", "[1,1,1,1,1,1,1,1]", "[0,1]") "}", 1, &s), 0);
+    safetensors_deinit(&s);
+    CU_ASSERT_EQUAL_FATAL(parse("{" ENTRY("\\u00a0\\u00e9", "U8", "[1]", "[0,1]") "}", 1, &s), 0);
+    CU_ASSERT_STRING_EQUAL(s.tensors[0].name, "\xc2\xa0\xc3\xa9");
     safetensors_deinit(&s);
 }
 
