@@ -52,8 +52,8 @@ class Sequence(support.Case):
         self.model.report(1000000)
         self.assertEqual(self.model.fit.tokens, 0)
         with kvcobra.Sequence(self.model) as sequence:
-            fill(sequence, 0, 300)
-            fill(sequence, 300, 1)  # packs the chunks before
+            fill(sequence, 300)
+            fill(sequence, 1, 300)  # packs the chunks before
         fit = self.model.fit
         self.assertEqual(fit.tokens % 64, 0)
         self.assertGreater(fit.tokens, 0)
