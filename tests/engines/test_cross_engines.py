@@ -83,7 +83,7 @@ class CrossEngines(unittest.TestCase):
         plan = [{"engine": {"model": os.path.join(self.models, "bf16"), "dtype": "bfloat16", "enforce_eager": True, "block_size": 64,
                             "max_model_len": 1024, "disable_log_stats": False, "kv_transfer_config": {
                                 "kv_connector": "KvCobraConnector", "kv_connector_module_path": "kvcobra.vllm.connector",
-                                "kv_role": "kv_both", "kv_connector_extra_config": options}},
+                                "kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config": options}},
                  "prompts": [[{"tokens": tokens}]]}]
         names = [os.path.join(self.folder, name) for name in ("plan.json", "results.json")]
         with open(names[0], "w", encoding="utf-8") as file:
