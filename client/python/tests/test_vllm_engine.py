@@ -131,6 +131,20 @@ class Engines(unittest.TestCase):
         lines = [line for line in self.log.split("\n") if "without shared prefixes" in line]
         self.assertEqual(len(lines), 1, lines)
 
+    def test_loads_that_fail_are_computed(self):
+        prompts = [[{"tokens": self.ids[:600]}, {"tokens": self.ids[700:1400]}], [{"tokens": self.ids[:600]}]]
+        with support.Daemon("--pool-bytes=1G") as daemon:
+            daemon.activate(TABLE)
+            sharing = self.engine(kv_transfer_config=self.connector(daemon))
+            between = self.engine(kv_transfer_config=self.connector(daemon, async_load=True))
+            own, _, sync, async_ = self.run_plan([
+                {"engine": self.engine(), "prompts": prompts}, {"engine": sharing, "prompts": prompts[:1], "rest": 1},
+                {"engine": sharing, "prompts": prompts, "fail_loads": 1},
+                {"engine": between, "prompts": prompts, "fail_loads": 1}])
+        for result in (sync, async_):
+            self.assert_same_answers(result["calls"], own["calls"])
+            self.assertEqual((result["metrics"]["load_failures"], result["metrics"]["loaded_tokens"]), (1, 640))
+
     def test_attention_on_codes(self):
         ids = self.ids
         one = [{"tokens": ids[:PROMPT]}]
