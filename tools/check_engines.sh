@@ -3,9 +3,6 @@
 # counts: N passed, N failed, N skipped. Exit status 0 if no test failed. Any user can run it, from any directory and any
 # number of times. tests/engines/README.md has the time and the space that it takes.
 #
-#     sh tools/check_engines.sh           what CI runs
-#     sh tools/check_engines.sh --full    and the long tests: vLLM's HTTP server
-#
 # KVCOBRA_ENGINES_VENV and KVCOBRA_ENGINES_LLAMA name a virtual environment with the packages of
 # tests/engines/requirements.txt, and a folder where llama.cpp is installed. Without them both are made in the user's cache.
 # What cannot be had is skipped, with a sentence.
@@ -25,13 +22,6 @@ die() {
 
 # shellcheck source=tools/run_child.sh
 . "$root/tools/run_child.sh"
-
-full=
-case "$*" in
-'') ;;
---full) full=1 ;;
-*) die "usage: check_engines.sh [--full]" ;;
-esac
 
 [ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] || die "neither XDG_CACHE_HOME nor HOME is set, so there is no folder for the engines"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvcobra/engines
@@ -110,7 +100,7 @@ make_llama() {
     return 1
 }
 
-run sh tools/setup.sh build model engines
+run sh tools/setup.sh build model test engines
 model=$(sh tools/fetch_model.sh) || {
     say "the model could not be fetched, so nothing is tested"
     echo "0 passed, 0 failed, 1 skipped"
@@ -137,19 +127,16 @@ fi
 # ---- KV-COBRA ----
 
 say "building in $folder"
-set -- --buildtype=release -Dtests=disabled "-Dllama=$([ -n "$llama" ] && echo enabled || echo disabled)" \
+set -- --buildtype=release -Dtests=enabled "-Dllama=$([ -n "$llama" ] && echo enabled || echo disabled)" \
     "-Dpkg_config_path=$llama/lib/pkgconfig"
 [ ! -f "$folder/build.ninja" ] || set -- --reconfigure "$@"
 logged setup meson setup "$@" "$folder" || {
     cat "$log" >&2
     die "meson could not set up $folder"
 }
-run ninja -C "$folder" --quiet || die "the build failed"
-rm -rf "$folder/package"
-mkdir "$folder/package"
-cp -R client/python/kvcobra "$folder/package/"
-python3 -B client/python/generate_declarations.py "$folder/package/kvcobra/_declarations.py" client/kvcobra.h
-cc -D_GNU_SOURCE -std=gnu17 -O2 -I. tests/e2e/cli/tiny_model.c tests/lib/tiny_gguf.c -lm -o "$folder/tiny_model"
+# of the tests only the two programs that the tests with engines call
+run ninja -C "$folder" --quiet daemon/kvcobrad tools/kvcobra python-package tests/python/write_table tests/e2e/cli/tiny_model \
+    ${llama:+client/llama_share} || die "the build failed"
 
 kvcobra=$folder/tools/kvcobra
 table=$folder/smollm2.table
@@ -173,7 +160,11 @@ fi
 # ---- tests ----
 
 export KVC_SOURCE_ROOT="$root" KVCOBRA_LIBRARY="$root/$folder/client/libkvcobra.so.0"
-export KVC_KVCOBRAD="$root/$folder/daemon/kvcobrad" KVC_KVCOBRA="$root/$kvcobra" KVC_TINY_MODEL="$root/$folder/tiny_model"
-export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_MODELS="$models" KVC_ENGINE_FULL="$full"
-export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/package"
-run "$python" -B tests/engines/run.py tests/engines/test_*.py
+export KVCOBRA_ALLOC_LIBRARY="$root/$folder/alloc/api/libkvcobra-alloc.so.0"
+export KVC_KVCOBRAD="$root/$folder/daemon/kvcobrad" KVC_KVCOBRA="$root/$kvcobra" KVC_TINY_MODEL="$root/$folder/tests/e2e/cli/tiny_model"
+export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_MODELS="$models"
+export KVC_WRITE_TABLE="$root/$folder/tests/python/write_table" KVC_HF_MODEL="${models:+$models/f32}" KVC_HF_TABLE="$root/$table"
+export KVC_VLLM_MODEL="${models:+$models/bf16}" KVC_VLLM_TABLE="$root/$table" KVC_VLLM_TEXT=/usr/share/common-licenses/GPL-3
+export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
+run "$python" -B tests/engines/run.py tests/engines/test_*.py client/python/tests/test_hf*.py \
+    client/python/tests/test_calibrate.py client/python/tests/test_vllm_*.py
