@@ -143,7 +143,9 @@ class Engines(unittest.TestCase):
                 {"engine": between, "prompts": prompts, "fail_loads": 1}])
         for result in (sync, async_):
             self.assert_same_answers(result["calls"], own["calls"])
-            self.assertEqual((result["metrics"]["load_failures"], result["metrics"]["loaded_tokens"]), (1, 640))
+            self.assertEqual(result["metrics"]["load_failures"], 1)
+            # the second call finds the first prompt in vLLM's own cache, or loads it
+            self.assertIn(result["metrics"]["loaded_tokens"], (640, 640 + 576))
 
     def test_attention_on_codes(self):
         ids = self.ids
