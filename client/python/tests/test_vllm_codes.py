@@ -134,6 +134,8 @@ class Attention(support.Case):
         out, failed = self.step([(a, 192, 300)], loads=[load])
         self.assertEqual(failed, {1, 8, 9})
         self.assertEqual(int(out.abs().sum()), 0)
+        out, _ = self.step([(a, 299, 300)])  # a step that vLLM scheduled before it saw the failure
+        self.assertEqual(int(out.abs().sum()), 0)
         out, _ = self.step([(a, 0, 300)])
         self.assert_close(out, self.expected(a, 0, 300))
         self.assertEqual(self.counters.take(), {"load_failures": 1, "published_tokens": 192})

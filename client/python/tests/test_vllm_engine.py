@@ -1,8 +1,8 @@
 """vLLM engines that share prefixes through a real kvcobrad. Takes minutes, and needs what the C build does not:
 
-    KVC_VLLM_MODEL   folder of a model that vLLM runs on the CPU, such as SmolLM2-135M-Instruct as safetensors
-    KVC_VLLM_TABLE   a table of the model
-    KVC_VLLM_TEXT    a text file of some thousand tokens
+    KVC_ENGINE_MODELS   has the folder bf16, a model that vLLM runs on the CPU: SmolLM2-135M-Instruct as safetensors
+    KVC_ENGINE_TABLE    a table of the model
+    KVC_SOURCE_ROOT     the checkout, whose DESIGN.md is the text
 
 Every engine is a process (vllm_engine.py). One runs without the connector, and the answers of the others are compared with its.
 """
@@ -15,7 +15,7 @@ import unittest
 
 import support
 
-VARIABLES = ("KVC_VLLM_MODEL", "KVC_VLLM_TABLE", "KVC_VLLM_TEXT")
+VARIABLES = ("KVC_ENGINE_MODELS", "KVC_ENGINE_TABLE", "KVC_SOURCE_ROOT")
 if not all(os.environ.get(name) for name in VARIABLES):
     print(f"skipped: {', '.join(VARIABLES)} are not all set")
     sys.exit(support.SKIPPED)
@@ -27,7 +27,8 @@ except ImportError:
 
 import kvcobra
 
-MODEL, TABLE, TEXT = (os.environ[name] for name in VARIABLES)
+MODEL = os.path.join(os.environ["KVC_ENGINE_MODELS"], "bf16")
+TABLE, TEXT = os.environ["KVC_ENGINE_TABLE"], os.path.join(os.environ["KVC_SOURCE_ROOT"], "DESIGN.md")
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The log-probability of the most probable token after a hit. The codec's error at 3 bits per number changes it by 0.01 to 0.1;
 # a prefix at a wrong position, or another prompt's, changes it by 1 and more.
@@ -129,6 +130,22 @@ class Engines(unittest.TestCase):
         self.assert_same_answers(lost["calls"], own["calls"], [[576], [0], [0]])
         lines = [line for line in self.log.split("\n") if "without shared prefixes" in line]
         self.assertEqual(len(lines), 1, lines)
+
+    def test_loads_that_fail_are_computed(self):
+        prompts = [[{"tokens": self.ids[:600]}, {"tokens": self.ids[700:1400]}], [{"tokens": self.ids[:600]}]]
+        with support.Daemon("--pool-bytes=1G") as daemon:
+            daemon.activate(TABLE)
+            sharing = self.engine(kv_transfer_config=self.connector(daemon))
+            between = self.engine(kv_transfer_config=self.connector(daemon, async_load=True))
+            own, _, sync, async_ = self.run_plan([
+                {"engine": self.engine(), "prompts": prompts}, {"engine": sharing, "prompts": prompts[:1], "rest": 1},
+                {"engine": sharing, "prompts": prompts, "fail_loads": 1},
+                {"engine": between, "prompts": prompts, "fail_loads": 1}])
+        for result in (sync, async_):
+            self.assert_same_answers(result["calls"], own["calls"])
+            self.assertEqual(result["metrics"]["load_failures"], 1)
+            # the second call finds the first prompt in vLLM's own cache, or loads it
+            self.assertIn(result["metrics"]["loaded_tokens"], (640, 640 + 576))
 
     def test_attention_on_codes(self):
         ids = self.ids

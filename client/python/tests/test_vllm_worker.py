@@ -89,11 +89,17 @@ class Recording(unittest.TestCase):
         text = prompt(3, 128)
         self.recorder.start("a", Text(tuple(range(128)), b"", b"t"), 0)
         self.recorder.expect([Rows("a", 0, 64, (4, 5))])
-        self.recorder.ignore({5})
+        self.recorder.fail({5})
         self.assertFalse(self.recorder.active)
         self.assertEqual(self.recorder.end(), [])
-        copy, = self.step([Rows("a", 0, 128, (1, 2, 3, 4))], text)
-        self.assertEqual(copy.n, 128)
+        self.assertEqual(self.step([Rows("a", 0, 128, (1, 2, 3, 4))], text), [], "the prompt is not published")
+        for name, blocks, n in (("b", (5, 6), 0), ("c", (6, 7), 1)):  # scheduled before vLLM saw the failure
+            self.recorder.start(name, Text(tuple(range(64)), b"", b"t"), 0)
+            self.assertEqual(len(self.step([Rows(name, 0, 64, blocks)], text)), n)
+        self.step([], text)
+        self.recorder.start("d", Text(tuple(range(64)), b"", b"t"), 0)
+        copy, = self.step([Rows("d", 0, 64, (5, 6))], text)
+        self.assertEqual(copy.n, 64, "the block was computed again")
 
     def test_step_without_all_layers(self):
         text = prompt(4, 64)
@@ -102,7 +108,8 @@ class Recording(unittest.TestCase):
         self.recorder.take(0, text[0, 0], text[0, 1], slots((0, 1), BLOCK, 0, 64))
         copy, = self.recorder.end()
         self.assertTrue(copy.recording.dropped)
-        self.assertIsNone(self.recorder.finish("a"))
+        self.assertEqual(self.step([Rows("a", 0, 64, (0, 1))], text), [])
+        self.assertIs(self.recorder.finish("a"), copy.recording, "the publisher has to forget it")
 
     def test_full_queue(self):
         self.allowed = False

@@ -4,9 +4,9 @@
     vllm_engine.py PLAN.json RESULTS.json
 
 The plan is a list of runs, one after another: {"engine": {arguments of vllm.LLM}, "prompts": [[{"tokens": [...]}, ...], ...],
-"max_tokens": n, "environment": {...}, "rest": seconds, "before": {"1": shell command}}. Each inner list of prompts is one call of
-generate(); a command runs before the call of its number. Importing vLLM takes 25 s of processor time, so that a test of many
-engines starts here.
+"max_tokens": n, "environment": {...}, "rest": seconds, "before": {"1": shell command}, "fail_loads": n}. Each inner list of
+prompts arrives together; a command runs before the prompts of its number. Importing vLLM takes 25 s of processor time, so that
+a test of many engines starts here.
 """
 import json
 import os
@@ -58,12 +58,26 @@ def metrics():
             for sample in family.samples if sample.name.startswith("vllm:kvcobra_") and sample.name.endswith("_total")}
 
 
+def fail_loads(n):
+    """The first @n loads of this process find that their pages are gone."""
+    from kvcobra.vllm.loader import Loader
+
+    read, left = Loader._read, [n]
+
+    def fail(self, load):
+        left[0] -= 1
+        return "the test fails this load" if left[0] >= 0 else read(self, load)
+
+    Loader._read = fail
+
+
 def run(plan):
     from kvcobra.vllm import plugin
     from vllm import LLM
     from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 
     os.environ.update(plan.get("environment", {}))
+    fail_loads(plan.get("fail_loads", 0))
     plugin.register()  # as vLLM does where the package is installed with its entry point
     llm = LLM(**plan["engine"])
     llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)

@@ -63,6 +63,7 @@ class Codes:
         for request_id in step.finished:
             self._drop(request_id)
             self._tokens.pop(request_id, None)
+            self._failed.discard(request_id)
         for row in step.batch:
             tokens = self._tokens.setdefault(row.request_id, [])
             if row.at > len(tokens):
@@ -73,6 +74,7 @@ class Codes:
     def load(self, load: Load, block_tokens: int) -> Set[int]:
         """Starts the request from pages of the pool. Returns the blocks whose positions it does not have: none, or all."""
         self._drop(load.request_id)
+        self._failed.discard(load.request_id)
         try:
             sequence = self._new(load.text.salt, load.text.table)
             n = sequence.match(load.text.tokens[:load.end + 1])
@@ -101,9 +103,11 @@ class Codes:
             if row is None:
                 raise RuntimeError(f"KvCobraConnector: block {block} is of no request of this step")
             start, end = row_starts[i], row_starts[i + 1]
-            if row.request_id in self._failed:
-                continue  # vLLM computes this request again and ignores what this step computes
-            kept = self._at(row, lengths[i] - (end - start))
+            n_computed = lengths[i] - (end - start)
+            if row.request_id in self._failed and n_computed > 0:
+                continue  # until vLLM has seen the failure, it ignores what it computes for this request
+            self._failed.discard(row.request_id)
+            kept = self._at(row, n_computed)
             parts.append(Part(kept.sequence, slice(start, end)))
         return parts
 
@@ -137,7 +141,6 @@ class Codes:
     def end_step(self) -> None:
         """Publishes the chunks that became full."""
         step, self._step = self._step, None
-        self._failed.clear()
         for row in step.batch if step is not None else ():
             kept = self._kept.get(row.request_id)
             if kept is not None and not kept.private and kept.sequence.length // CHUNK > kept.n_committed // CHUNK:

@@ -11,11 +11,15 @@ a text is published once and has no gap.
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Tuple
+from collections import deque
+from typing import AbstractSet, Any, Deque, Dict, FrozenSet, List, Optional, Set, Tuple
 
 import torch
 
 from .metadata import Rows, Text
+
+# Steps that vLLM may have scheduled before it sees a failure: one with asynchronous scheduling. The others are a margin.
+FAILED_STEPS = 4
 
 
 class Recording:
@@ -78,21 +82,34 @@ class Recorder:
         self._recordings: Dict[str, Recording] = {}
         self._rows: List[Rows] = []
         self._copies: Optional[List[Copy]] = None
+        self._failed: Deque[FrozenSet[int]] = deque(maxlen=FAILED_STEPS)
 
     def start(self, request_id: str, text: Text, n_published: int) -> None:
         self._recordings[request_id] = Recording(text, n_published)
 
     def finish(self, request_id: str) -> Optional[Recording]:
+        """The request has ended. Returns its recording if it is not complete."""
         return self._recordings.pop(request_id, None)
 
     def expect(self, rows: List[Rows]) -> None:
         """The rows of the next step."""
         self._rows = [r for r in rows if r.request_id in self._recordings]
         self._copies = None
+        self._failed.append(frozenset())
+        for failed in self._failed:
+            self._drop(failed)
 
-    def ignore(self, failed_blocks: set) -> None:
-        """Ignores the rows of requests with one of @failed_blocks: this step computes them from wrong keys and values."""
-        self._rows = [r for r in self._rows if failed_blocks.isdisjoint(r.blocks)]
+    def fail(self, blocks: Set[int]) -> None:
+        """The blocks @blocks do not have their keys and values in this step. Prompts that use them are computed from wrong
+        ones, until vLLM has seen the failure and computes them again: they are not published."""
+        self._failed[-1] |= blocks
+        self._drop(blocks)
+
+    def _drop(self, failed: AbstractSet[int]) -> None:
+        for rows in self._rows:
+            if not failed.isdisjoint(rows.blocks):
+                self._recordings[rows.request_id].dropped = True
+        self._rows = [r for r in self._rows if not self._recordings[r.request_id].dropped]
 
     @property
     def active(self) -> bool:
@@ -134,6 +151,6 @@ class Recorder:
                 copy.recording.next = copy.first + copy.n
             else:
                 copy.recording.dropped = True
-        for request_id in [i for i, r in self._recordings.items() if r.complete or r.dropped]:
+        for request_id in [i for i, r in self._recordings.items() if r.complete]:
             del self._recordings[request_id]
         return copies

@@ -116,8 +116,8 @@ class Worker:
         assert self._loader is not None
         for load in loads:
             self._failed |= self._loader.load(load)
-        if self._failed:
-            self._recorder.ignore(self._failed)
+        if self._failed and self._publisher is not None:
+            self._recorder.fail(self._failed)
 
     def end_step(self) -> None:
         if self.codes is not None:
