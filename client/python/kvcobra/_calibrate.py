@@ -4,12 +4,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import Any, List, NamedTuple, Optional, Sequence as Items
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence as Items
 
 from . import _arrays, _texts
-from ._alloc import Statistics
 from ._client import Digest
 from ._progress import Progress
+
+if TYPE_CHECKING:
+    from ._alloc import Statistics
 
 METRICS = ("output", "mse")
 N_SINK = 4
@@ -39,7 +41,8 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
 
     Raises ValueError if the model does not fit (the sentence says why), kvcobra.Error for failures of the library.
     """
-    from .hf._recorder import Recorder  # torch is imported when it is used
+    from ._alloc import Statistics  # the second library and torch are loaded when they are used
+    from .hf._recorder import Recorder
 
     if metric not in METRICS:
         raise ValueError(f"metric is {metric!r}; expected one of {', '.join(METRICS)}")
@@ -71,7 +74,7 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     return Calibration(path, info.tokens, len(cuts), info.samples, info.file_bytes)
 
 
-def _add_sources(statistics: Statistics, sources: List[_texts.Source], cuts: List[_texts.Window], window: int) -> None:
+def _add_sources(statistics: "Statistics", sources: List[_texts.Source], cuts: List[_texts.Window], window: int) -> None:
     for i, source in enumerate(sources):
         own = [cut for cut in cuts if cut.source == i]
         statistics.add_source(source.digest, source.n_bytes, sum(len(cut.tokens) for cut in own), len(own), window)

@@ -1,5 +1,4 @@
-"""Windows of tokens, cut from texts as `kvcobra calibrate --text` cuts them, so that the same texts and tokens give the same
-statistics, and statistics of both can be merged."""
+"""Windows of tokens, cut from texts and named as `kvcobra calibrate --text` does."""
 from __future__ import annotations
 
 import hashlib

@@ -11,38 +11,49 @@ ROOT = support.program("KVC_SOURCE_ROOT")
 sys.path.insert(0, os.path.join(ROOT, "client/python"))
 
 import generate_declarations as generator  # noqa: E402
-from kvcobra import _declarations, _library  # noqa: E402
+from kvcobra import _alloc, _alloc_declarations, _declarations, _library  # noqa: E402
 
 HEADERS = [os.path.join(ROOT, "client", name) for name in ("kvcobra.h",)]
+ALLOC_HEADERS = [*HEADERS, os.path.join(ROOT, "alloc", "kvcobra-alloc.h")]
 
 
 class Declarations(unittest.TestCase):
+    def setUp(self):
+        self.both = ((_declarations, HEADERS, _library.ffi, _library.library()._lib),
+                     (_alloc_declarations, ALLOC_HEADERS, _alloc.ffi, _alloc.library()))
+
     def test_generated_file_is_that_of_the_headers(self):
-        with open(_declarations.__file__, encoding="utf-8") as file:
-            self.assertEqual(file.read(), generator.module(HEADERS))
+        for module, headers, _, _ in self.both:
+            with open(module.__file__, encoding="utf-8") as file:
+                self.assertEqual(file.read(), generator.module(headers))
 
     def test_compiler_agrees(self):
         """Sizes, offsets and constants are asserted; a prototype that differs from the header's does not compile."""
-        ffi = _library.ffi
-        lines = [f'#include "{path}"' for path in HEADERS]
+        for module, headers, ffi, library in self.both:
+            with self.subTest(module.__name__):
+                self.compare(module, headers, ffi, library)
+
+    def compare(self, module, headers, ffi, library):
+        lines = [f'#include "{path}"' for path in headers]
         structs = [ffi.typeof(name) for name in ffi.list_types()[0] if ffi.typeof(name).kind == "struct"]
         structs = [t for t in structs if t.fields]
         self.assertGreater(len(structs), 10)
         for t in structs:
             lines.append(f"_Static_assert(sizeof({t.cname}) == {ffi.sizeof(t)}, \"\");")
             lines += [f"_Static_assert(offsetof({t.cname}, {name}) == {field.offset}, \"\");" for name, field in t.fields]
-        for name in dir(_library.library()._lib):
-            value = getattr(_library.library()._lib, name, None)
+        for name in dir(library):
+            value = getattr(library, name, None)
             if isinstance(value, int):
                 lines.append(f"_Static_assert({name} == {value}, \"\");")
-        prototypes = [s.strip() + ";" for s in self.outside_braces(_declarations.DECLARATIONS).split(";")
+        prototypes = [s.strip() + ";" for s in self.outside_braces(module.DECLARATIONS).split(";")
                       if "(" in s and "typedef" not in s]
         self.assertGreater(len(prototypes), 20)
         lines += prototypes
         with tempfile.NamedTemporaryFile("w", suffix=".c") as file:
             file.write("#include <stddef.h>\n" + "\n".join(lines) + "\n")
             file.flush()
-            done = subprocess.run(["cc", "-std=c11", "-Werror", "-fsyntax-only", file.name], capture_output=True, text=True)
+            done = subprocess.run(["cc", "-std=c11", "-Werror", "-fsyntax-only", "-I", os.path.join(ROOT, "client"), file.name],
+                                  capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     @staticmethod

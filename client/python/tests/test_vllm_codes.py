@@ -1,6 +1,5 @@
 """Attention on codes as vLLM's backend calls it, against a real kvcobrad. Needs torch, and no vLLM."""
 import sys
-import unittest
 
 import support
 
@@ -137,6 +136,15 @@ class Attention(support.Case):
         self.assertEqual(int(out.abs().sum()), 0)
         out, _ = self.step([(a, 0, 300)])
         self.assert_close(out, self.expected(a, 0, 300))
+        self.assertEqual(self.counters.take(), {"load_failures": 1, "published_tokens": 192})
+        _, model = self.connected(self.daemon)
+        self.assertEqual(kvcobra.Sequence(model).match(a.tokens), 192, "published under the request's tokens")
+
+    def test_tokens_with_a_gap_are_an_error(self):
+        a = Request("a", 1, 300, self.model)
+        a.sent = 5
+        with self.assertRaisesRegex(RuntimeError, "from 5 on, after 0"):
+            self.step([(a, 0, 100)])
 
     def test_preempted_request(self):
         a = Request("a", 1, 300, self.model)
@@ -158,8 +166,8 @@ class Attention(support.Case):
             self.daemon, first = small, self.daemon
             codes = self.new_codes()
             self.daemon = first
-            a = Request("a", 1, 6000, self.model)
-            for at in range(0, 6000, 500):
+            a = Request("a", 1, 3500, self.model)
+            for at in range(0, 3500, 500):
                 out, _ = self.step([(a, at, at + 500)], salt=None, codes=codes)
                 self.assert_close(out, self.expected(a, at, at + 500))
             codes.close()

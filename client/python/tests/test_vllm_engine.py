@@ -146,6 +146,28 @@ class Engines(unittest.TestCase):
         self.assert_same_answers(cold["calls"], own["calls"])
         self.assert_same_answers(hit["calls"], own["calls"], [[1408], [640, 0, 0, 64, 1280]])
 
+    def test_tensor_parallel(self):
+        """Two ranks with one KV head each. The model is random, and so is its table: only the counts are compared."""
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        g = support.geometry((2, 4, 2, 64))
+        parameters = LlamaConfig(hidden_size=256, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+                                 num_key_value_heads=2, head_dim=64, vocab_size=512, max_position_embeddings=2048,
+                                 rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, tie_word_embeddings=True)
+        with tempfile.TemporaryDirectory() as folder, support.Daemon("--pool-bytes=1G") as daemon:
+            LlamaForCausalLM(parameters).bfloat16().save_pretrained(folder)
+            table = os.path.join(folder, "random.table")
+            self.model_id = support.write_table(table, g).hex()
+            daemon.activate(table)
+            engine = self.engine(model=folder, skip_tokenizer_init=True, tensor_parallel_size=2, max_model_len=2048,
+                                 kv_transfer_config=self.connector(daemon))
+            prompts = [[{"tokens": [i % 500 for i in range(700)]}]]
+            publish, take = self.run_plan([{"engine": engine, "prompts": prompts, "rest": 2},
+                                           {"engine": engine, "prompts": prompts}])
+        self.assertEqual(publish["metrics"]["published_tokens"], 2 * 640)
+        self.assertEqual(take["calls"][0]["answers"][0]["cached"], 640)
+        self.assertEqual(take["metrics"]["loaded_tokens"], 2 * 640)
+
 
 if __name__ == "__main__":
     support.main()

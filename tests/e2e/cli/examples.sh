@@ -1,14 +1,14 @@
 #!/bin/sh
 # The examples, built in the tree and again against an installed tree with pkg-config: embedded with a table file, shared
-# with a real daemon. Arguments after the usual four: BUILD_ROOT MESON SANITIZE TABLE EXAMPLE...
+# with a real daemon, calibrate with a model of its own. Arguments after the usual four: BUILD_ROOT MESON SANITIZE TABLE EXAMPLE...
 KVCOBRA=$1 KVCOBRAD=$2 ROOT=$4 BUILD=$5 MESON=$6 SANITIZE=$7 TABLE=$8
 shift 8
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# runs EMBEDDED SHARED: both examples with a daemon of their own
+# runs EMBEDDED SHARED CALIBRATE: the examples, with a daemon of their own
 runs() {
-    embedded=$1 shared=$2
+    embedded=$1 shared=$2 calibrate=$3
     expect "embedded" 0 "$embedded" "$TABLE"
     grep -q '^2048 tokens' "$dir/out" && ok "embedded: tokens" || not_ok "embedded: tokens"
     # random tables leave a tenth of the error of these vectors; no codec, or a wrong layout, leaves all of it
@@ -23,6 +23,20 @@ PY
     expect "embedded without a table" 2 "$embedded"
     expect "embedded with another file" 1 "$embedded" "$ROOT/LICENSE"
     grep -q 'allocation table' "$dir/err" && ok "embedded: the sentence" || not_ok "embedded: the sentence"
+
+    expect "calibrate" 0 "$calibrate" "$dir/made-up.stats"
+    # the error of new text is near that of the text that was calibrated on; sinks and newest tokens are exact
+    python3 - "$dir/out" <<'PY' && ok "calibrate: error and bits" || not_ok "calibrate: error and bits"
+import re, sys
+text = open(sys.argv[1]).read()
+bpd, k, v = (float(x) for x in re.findall(r"([0-9.]+) bits per number.* error of keys ([0-9.]+), of values ([0-9.]+)", text)[0])
+new_k, new_v = (float(x) for x in re.findall(r"tokens: error of keys ([0-9.]+), of values ([0-9.]+)", text)[0])
+sys.exit(not (2.9 < bpd <= 3 and 0 < k < 0.03 and 0 < v < 0.03 and 0 < new_k < 0.03 and 0 < new_v < 0.03))
+PY
+    expect "solve with its statistics" 0 "$KVCOBRA" solve "$dir/made-up.stats" --bpd 2 -o "$dir/made-up.table"
+    expect "calibrate without a file" 2 "$calibrate"
+    expect "calibrate into a missing folder" 1 "$calibrate" "$dir/nowhere/made-up.stats"
+    grep -q "$dir/nowhere" "$dir/err" && ok "calibrate: the sentence" || not_ok "calibrate: the sentence"
 
     mkfifo "$dir/ready"
     "$KVCOBRAD" --socket "$dir/kvcobra.sock" --operator-socket "$dir/operator.sock" --pool-bytes 64M --arena-bytes 8M \
@@ -52,7 +66,7 @@ print(json.load(sys.stdin)[0]["digest"])')
     rm -f "$dir/ready"
 }
 
-runs "$1" "$2"
+runs "$1" "$2" "$3"
 
 command -v pkg-config >/dev/null || { skip "pkg-config is not here"; finish; }
 expect "meson install" 0 "$MESON" install -C "$BUILD" --no-rebuild --destdir "$dir/root"
@@ -65,10 +79,12 @@ export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 library=$(dirname "$(find "$dir/root" -name libkvcobra.so)")
 [ "$SANITIZE" = none ] && flags= || flags=-fsanitize=$SANITIZE
 mkdir "$dir/bin"
-for name in embedded shared; do
+for name in embedded shared calibrate; do
+    packages=kvcobra
+    [ $name = calibrate ] && packages="kvcobra kvcobra-alloc"
     # shellcheck disable=SC2046,SC2086
     expect "cc $name.c" 0 "${CC:-cc}" -std=c99 -Wall -Wextra -Werror -pedantic $flags -o "$dir/bin/$name" "$installed/$name.c" \
-        $(pkg-config --cflags --libs kvcobra) -Wl,-rpath,"$library"
+        $(pkg-config --cflags --libs $packages) -lm -Wl,-rpath,"$library"
 done
-runs "$dir/bin/embedded" "$dir/bin/shared"
+runs "$dir/bin/embedded" "$dir/bin/shared" "$dir/bin/calibrate"
 finish

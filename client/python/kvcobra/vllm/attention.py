@@ -74,7 +74,8 @@ class CodesImpl(AttentionImpl):
                        f"the scale {scale}": abs(scale * head_size ** 0.5 - 1) > 1e-6}
         reasons = [name for name, present in unsupported.items() if present]
         if reasons:
-            raise ValueError(f"KVCOBRA_ATTENTION=1: the model has {', '.join(reasons)}, which attention on codes does not support")
+            raise ValueError(f"KVCOBRA_ATTENTION=1: the model has {', '.join(reasons)}, which attention on codes does not "
+                             "support")
         self.num_heads, self.num_kv_heads, self.head_size, self.scale = num_heads, num_kv_heads, head_size, scale
         self.kv_cache_dtype = kv_cache_dtype
         self.layer = -1

@@ -16,19 +16,17 @@ import kvcobra
 
 from .counters import Counters
 from .daemon import Daemon
-from .metadata import Load, Row, Step
+from .metadata import CHUNK, Load, Row, Step
 
-CHUNK = 64
 SALT_BYTES = 32
 NUMBER_BYTES = 4  # of the largest number type that vLLM may view its cache as
 
 
 class Kept:
-    """A request's sequence. @tokens: as far as they are known here. @private: nothing of it is published."""
+    """A request's sequence. @private: nothing of it is published."""
 
-    def __init__(self, sequence: kvcobra.Sequence, tokens: List[int], private: bool) -> None:
+    def __init__(self, sequence: kvcobra.Sequence, private: bool) -> None:
         self.sequence = sequence
-        self.tokens = tokens
         self.private = private
         self.n_committed = sequence.length
 
@@ -53,16 +51,24 @@ class Codes:
                              "engine starts")
         self._model = models[0]
         self._kept: Dict[str, Kept] = {}
+        self._tokens: Dict[str, List[int]] = {}  # by request, as far as they are known here
         self._failed: Set[str] = set()
         self._step: Optional[Step] = None
 
     # ---- steps ----
 
     def bind(self, step: Step) -> None:
-        """A step begins: sequences of requests that ended are closed, and those of new requests are made."""
+        """A step begins. Sequences of requests that ended are closed."""
         self._step = step
         for request_id in step.finished:
             self._drop(request_id)
+            self._tokens.pop(request_id, None)
+        for row in step.batch:
+            tokens = self._tokens.setdefault(row.request_id, [])
+            if row.at > len(tokens):
+                raise RuntimeError(f"KvCobraConnector: request {row.request_id} has tokens from {row.at} on, after {len(tokens)}")
+            del tokens[row.at:]
+            tokens.extend(row.tokens)
 
     def load(self, load: Load, block_tokens: int) -> Set[int]:
         """Starts the request from pages of the pool. Returns the blocks whose positions it does not have: none, or all."""
@@ -71,7 +77,7 @@ class Codes:
             sequence = self._new(load.text.salt, load.text.table)
             n = sequence.match(load.text.tokens[:load.end + 1])
             if n == load.end:
-                self._kept[load.request_id] = Kept(sequence, list(load.text.tokens), False)
+                self._kept[load.request_id] = Kept(sequence, False)
                 self._counters.add("loaded_tokens", n)
                 return set()
             sequence.close()
@@ -107,25 +113,23 @@ class Codes:
         if n_computed == 0 and (kept is None or kept.sequence.length > 0):
             self._drop(row.request_id)
             kept = self._kept[row.request_id] = self._begin(row)
-        if kept is not None:
-            del kept.tokens[row.at:]
-            kept.tokens.extend(row.tokens)
-            if kept.sequence.length > n_computed:
-                kept.sequence.truncate(n_computed)
+        if kept is not None and kept.sequence.length > n_computed:
+            kept.sequence.truncate(n_computed)
         if kept is None or kept.sequence.length != n_computed:
             length = "no sequence" if kept is None else f"a sequence of {kept.sequence.length} tokens"
-            raise RuntimeError(f"KvCobraConnector: vLLM counts {n_computed} tokens of request {row.request_id}, which has {length}")
+            raise RuntimeError(f"KvCobraConnector: vLLM counts {n_computed} tokens of request {row.request_id}, which has "
+                               f"{length}")
         return kept
 
     def _begin(self, row: Row) -> Kept:
         if row.salt is not None:
             try:
-                return Kept(self._new(row.salt, row.table), [], False)
+                return Kept(self._new(row.salt, row.table), False)
             except kvcobra.Error as e:
                 if e.errno not in (errno.ENOENT, errno.ESTALE, errno.ENOTCONN):
                     raise
                 self._daemon.service.lost(e.strerror)  # the table is gone: the active one, for this request alone
-        return Kept(self._new(os.urandom(SALT_BYTES), None), [], True)
+        return Kept(self._new(os.urandom(SALT_BYTES), None), True)
 
     def _new(self, salt: bytes, table: Optional[bytes]) -> kvcobra.Sequence:
         return kvcobra.Sequence(self._model, salt=salt, table=table, keys="after", repeatable=self._repeatable)
@@ -137,7 +141,7 @@ class Codes:
         for row in step.batch if step is not None else ():
             kept = self._kept.get(row.request_id)
             if kept is not None and not kept.private and kept.sequence.length // CHUNK > kept.n_committed // CHUNK:
-                self._commit(kept)
+                self._commit(row.request_id, kept)
 
     # ---- attention ----
 
@@ -155,16 +159,16 @@ class Codes:
             if e.errno != errno.ENOSPC or layer != 0:
                 raise
             # The arena is full, and nothing changed. A commit moves pages to the pool, or to the heap if the pool is full.
-            for kept in self._kept.values():
-                self._commit(kept)
+            for request_id, kept in self._kept.items():
+                self._commit(request_id, kept)
             kvcobra.append_batch(layer, sequences, keys, values)
         kvcobra.attend_batch(layer, sequences, [query[part.rows] for part in parts], [output[part.rows] for part in parts])
 
-    def _commit(self, kept: Kept) -> None:
+    def _commit(self, request_id: str, kept: Kept) -> None:
         length = kept.sequence.length
         try:
             # tokens of a private sequence do not matter: its salt is random, so that no match finds it
-            tokens = [0] * length if kept.private else kept.tokens[:length]
+            tokens = [0] * length if kept.private else self._tokens[request_id][:length]
             published = kept.sequence.commit(tokens)
         except kvcobra.Error as e:
             if e.errno == errno.ESTALE:

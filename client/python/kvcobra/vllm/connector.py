@@ -162,7 +162,7 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def build_kv_connector_stats(cls, data: Optional[Dict[str, Any]] = None) -> Stats:
-        return Stats(data=data or {})
+        return Stats(data=dict(data or {}))
 
     @classmethod
     def build_prom_metrics(cls, vllm_config: Any, metric_types: Any, labelnames: List[str],

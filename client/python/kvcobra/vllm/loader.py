@@ -17,12 +17,11 @@ import kvcobra
 
 from .counters import Counters
 from .daemon import Daemon
-from .metadata import Load
+from .metadata import CHUNK, Load
 from .recording import slots
 
 LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
 
-CHUNK = 64
 PIECE_TOKENS = 2048  # bounds the memory between decoding and storing
 STOP_SECONDS = 10.0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import List, Optional, Tuple
 
+CHUNK = 64  # tokens that are published and matched together (KVC_CHUNK_TOKENS)
+
 
 @dataclass(frozen=True)
 class Text:

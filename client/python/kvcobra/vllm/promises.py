@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Dict, List, Optional
 
-from .daemon import Daemon
-from .metadata import Text
-
 import kvcobra
 
-CHUNK = 64
+from .daemon import Daemon
+from .metadata import CHUNK, Text
 
 
 class Promise:

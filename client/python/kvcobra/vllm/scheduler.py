@@ -5,8 +5,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .counters import Counters
 from .daemon import Daemon
-from .metadata import Load, Row, Rows, Start, Step, Text
-from .promises import CHUNK, Promises
+from .metadata import CHUNK, Load, Row, Rows, Start, Step, Text
+from .promises import Promises
 
 
 class Prompt:

@@ -1,7 +1,7 @@
 """The connector in a worker's process: loads before or between steps, and the recording of prompts during steps."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Optional, Set
 
 import torch
 from vllm.model_executor.models.utils import extract_layer_index

@@ -1,0 +1,239 @@
+"""kvcobra.calibrate() on small random models of transformers. Skipped without torch and transformers.
+
+Environment: that of support.py, and KVCOBRA_ALLOC_LIBRARY.
+"""
+import hashlib
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import support
+
+try:
+    import torch
+    import transformers  # noqa: F401
+except ImportError as e:
+    print(f"skipped: the Python module {e.name} is missing")
+    sys.exit(support.SKIPPED)
+
+import kvcobra
+from kvcobra import _alloc, _progress, _texts
+from kvcobra.hf._recorder import NAME, PLAIN_RESIDUAL, Recorder
+from test_hf import make_model
+
+DIGEST = bytes(range(32))
+
+
+class Words:
+    """A tokeniser: an id per word, by its length and first letter."""
+
+    bos_token_id = 1
+
+    def __call__(self, text, add_special_tokens=True, verbose=True):
+        ids = [2 + (31 * ord(word[0]) + len(word)) % 126 for word in text.split()]
+        return {"input_ids": [1] * add_special_tokens + ids}
+
+
+def random_text(seed, n_words):
+    generator = torch.Generator().manual_seed(seed)
+    letters = torch.randint(97, 123, (n_words,), generator=generator).tolist()
+    lengths = torch.randint(1, 9, (n_words,), generator=generator).tolist()
+    return " ".join(chr(c) * n for c, n in zip(letters, lengths))
+
+
+class Recorded:
+    """Takes what statistics would get."""
+
+    def __init__(self):
+        self.wo, self.layers = {}, []
+
+    def set_output_projection(self, layer, wo):
+        self.wo[layer] = wo.clone()
+
+    def add_layer(self, document, layer, q, k, v, residual):
+        self.layers.append((document, layer, q.clone(), k.clone(), v.clone(), None if residual is None else residual.clone()))
+
+
+def rotated_back(x, frequencies):
+    """x [tokens, heads, dim] before RoPE, if token t was rotated to position t."""
+    half, n = len(frequencies), x.shape[0]
+    angles = torch.arange(n, dtype=torch.float64)[:, None, None] * torch.tensor(frequencies, dtype=torch.float64)
+    lo, hi = x[..., :half].double(), x[..., half:2 * half].double()
+    return torch.cat([lo * angles.cos() + hi * angles.sin(), hi * angles.cos() - lo * angles.sin(), x[..., 2 * half:].double()], -1)
+
+
+class Activations(unittest.TestCase):
+    def record(self, model, tokens, metric="output"):
+        recorder, recorded = Recorder(model, metric), Recorded()
+        before = model.config._attn_implementation
+        with recorder.recording(recorded):
+            recorder.run(7, tokens, lambda share: None)
+        self.assertEqual(model.config._attn_implementation, before)
+        return recorder, recorded
+
+    def test_attention_of_what_was_recorded(self):
+        """Attention of the recorded vectors, by W_O, is what the layer adds to its input: this holds for no other queries,
+        keys, scale, W_O or residual stream."""
+        tokens = torch.randint(1, 128, (40,), generator=torch.Generator().manual_seed(3)).tolist()
+        for kind in PLAIN_RESIDUAL:
+            with self.subTest(kind):
+                model = make_model(kind)
+                recorder, recorded = self.record(model, tokens)
+                g = recorder.geometry
+                with torch.no_grad():
+                    states = model(input_ids=torch.tensor([tokens]), output_hidden_states=True).hidden_states
+                self.assertEqual([x[:2] for x in recorded.layers], [(7, layer) for layer in range(g.n_layers)])
+                for _, layer, q, k, v, residual in recorded.layers:
+                    group = g.n_heads // g.n_kv_heads
+                    scores = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(group, 1)) * g.attn_scale
+                    scores = scores.masked_fill(torch.ones(40, 40).triu(1).bool(), float("-inf"))
+                    out = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v.repeat_interleave(group, 1)).flatten(1)
+                    added = out @ recorded.wo[layer].T.float()
+                    torch.testing.assert_close(added, residual - states[layer][0], rtol=1e-3, atol=1e-4)
+
+    def test_yarn_is_divided_out(self):
+        rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 10000.0}
+        model = make_model("llama", rope_parameters=rope)
+        recorder, recorded = self.record(model, list(range(1, 33)))
+        attention = model.model.layers[0].self_attn
+        with torch.no_grad():
+            x = model.model.layers[0].input_layernorm(model.model.embed_tokens(torch.arange(1, 33)))
+            want = attention.k_proj(x).view(32, -1, attention.head_dim)
+        torch.testing.assert_close(rotated_back(recorded.layers[0][3], recorder.geometry.rope_freq).float(), want, rtol=1e-4,
+                                   atol=1e-4)
+
+    def test_model_is_as_before_after_a_failure(self):
+        model = make_model().train()
+        recorder = Recorder(model, "output")
+        with self.assertRaises(ZeroDivisionError):
+            with recorder.recording(Recorded()):
+                recorder.run(1, [1, 2, 3], lambda share: 1 / 0)
+        self.assertTrue(model.training)
+        self.assertNotEqual(model.config._attn_implementation, NAME)
+        for layer in model.model.layers:
+            self.assertFalse(layer.post_attention_layernorm._forward_pre_hooks)
+            self.assertFalse([name for name in vars(layer.self_attn) if "kvcobra" in name])
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(ValueError, "metric='mse'"):
+            Recorder(make_model("olmo2"), "output")
+        self.record(make_model("olmo2"), [1, 2, 3, 4, 5, 6], "mse")
+        with self.assertRaisesRegex(ValueError, "sliding window"):
+            Recorder(make_model("mistral", sliding_window=64), "output")
+
+
+class Texts(unittest.TestCase):
+    def test_windows(self):
+        sources = [_texts.Source("a", b"", 0, list(range(100, 125))), _texts.Source("b", b"", 0, list(range(200, 207)))]
+        cuts = list(_texts.windows(sources, [1], 1000, 6))
+        self.assertEqual([(c.source, c.tokens[1]) for c in cuts], [(0, 100), (1, 200), (0, 105), (0, 110), (0, 115), (0, 120)])
+        self.assertTrue(all(len(c.tokens) == 6 and c.tokens[0] == 1 for c in cuts))
+        self.assertEqual(len(list(_texts.windows(sources, [1], 13, 6))), 3)
+        self.assertEqual(len({c.document for c in cuts}), len(cuts))
+        data = (0).to_bytes(8, "little") + b"".join(t.to_bytes(4, "little") for t in [1, 100, 101, 102, 103, 104])
+        self.assertEqual(cuts[0].document.to_bytes(8, "little"), hashlib.blake2b(data, digest_size=16).digest()[:8])
+
+    def test_progress_line(self):
+        p = _progress.Progress("calibrating", "tokens", 2048, False)
+        self.assertEqual(p.line(0, 1.0), "calibrating  0 %")
+        self.assertEqual(p.line(512, 4.0), "calibrating  25 %  128 tokens/s  0:12 left")
+        p.update(2048)  # standard error is no terminal
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.stats = os.path.join(self.folder, "made.stats")
+
+    def calibrate(self, model, texts, **named):
+        named = {"output": self.stats, "tokenizer": Words(), "tokens": 2000, "window": 250, "model_id": DIGEST, **named}
+        return kvcobra.calibrate(model, texts, **named)
+
+    def test_table_of_statistics(self):
+        """A table of the statistics opens, and its errors on other text are near those that it expects."""
+        path = pathlib.Path(self.folder, "text")
+        path.write_text(random_text(1, 1200))
+        model = make_model()
+        done = self.calibrate(model, [path, random_text(2, 1200)])
+        self.assertEqual((done.tokens, done.windows, done.samples), (8 * 246, 8, 8 * 246))
+        self.assertEqual(done.bytes, os.path.getsize(self.stats))
+        table = os.path.join(self.folder, "made.table")
+        subprocess.run([support.program("KVC_KVCOBRA"), "solve", self.stats, "--bpd", "4", "-o", table], check=True,
+                       capture_output=True)
+        tokens = _texts.tokenise(random_text(3, 320), 0, Words()).tokens
+        recorder, recorded = Recorder(model, "mse"), Recorded()
+        with recorder.recording(recorded):
+            recorder.run(1, tokens, lambda share: None)
+        with kvcobra.Client(False) as client:
+            bound = kvcobra.Model(client, model_id=DIGEST, geometry=recorder.geometry, table=table)
+            with kvcobra.Sequence(bound, keys="after") as sequence:
+                for first in range(0, 320, 64):
+                    for _, layer, _, k, v, _ in recorded.layers:
+                        sequence.append(layer, k[first:first + 64], v[first:first + 64])
+                for _, layer, _, k, v, _ in recorded.layers:
+                    for side, x in (("k", k), ("v", v)):
+                        out = torch.empty_like(x[4:192].contiguous())
+                        sequence.read(layer, side, 4, 188, out)
+                        error = (out - x[4:192]).square().sum() / (x[4:192] - x[4:192].mean(0)).square().sum()
+                        self.assertTrue(0 < error < 0.05, f"layer {layer} {side}: {error}")
+
+    def test_the_same_bytes_again_and_other_seeds(self):
+        text = random_text(1, 700)
+        digests = []
+        for seed in (0, 0, 1):
+            self.calibrate(make_model(), [text], tokens=500, seed=seed)
+            with open(self.stats, "rb") as file:
+                digests.append(hashlib.sha256(file.read()).digest())
+        self.assertEqual(digests[0], digests[1])
+        self.assertNotEqual(digests[0], digests[2])
+
+    def test_refusals(self):
+        model, text = make_model(), random_text(1, 700)
+        with self.assertRaisesRegex(ValueError, "metric is 'kl'"):
+            self.calibrate(model, [text], metric="kl")
+        with self.assertRaisesRegex(ValueError, "reads 5 to 4096 tokens"):
+            self.calibrate(model, [text], window=4097)
+        with self.assertRaisesRegex(ValueError, "give more text"):
+            self.calibrate(model, [random_text(1, 100)])
+        with self.assertRaisesRegex(ValueError, "was not loaded from a local folder"):
+            self.calibrate(model, [text], model_id=None)
+        with self.assertRaisesRegex(TypeError, "text 0 is a bytes"):
+            self.calibrate(model, [text.encode()])
+        path = pathlib.Path(self.folder, "latin1")
+        path.write_bytes(b"caf\xe9 " * 300)
+        with self.assertRaisesRegex(ValueError, "0xe9 at offset 3"):
+            self.calibrate(model, [path])
+        with self.assertRaises(kvcobra.Error) as caught:
+            self.calibrate(model, [text], output=os.path.join(self.folder, "nowhere", "x"))
+        self.assertIn("nowhere", caught.exception.strerror)
+        with torch.no_grad():
+            model.model.layers[1].self_attn.k_proj.weight[5, 5] = float("nan")
+        with self.assertRaises(kvcobra.Error) as caught:
+            self.calibrate(model, [text])
+        self.assertIn("of layer 1", caught.exception.strerror)
+        self.assertFalse(os.path.exists(self.stats))
+
+    def test_command(self):
+        def run(*arguments):
+            return subprocess.run([sys.executable, "-m", "kvcobra", "calibrate", *arguments], capture_output=True, text=True)
+
+        self.assertEqual(run().returncode, 2)
+        done = run(self.folder, "--text", "x", "-o", self.stats)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1))
+        self.assertIn("is not a folder with a config.json", done.stderr)
+
+    def test_library_that_is_missing(self):
+        environment = {**os.environ, "KVCOBRA_ALLOC_LIBRARY": "/nowhere/libkvcobra-alloc.so.0"}
+        done = subprocess.run([sys.executable, "-c", "from kvcobra import _alloc; _alloc.library()"], capture_output=True, text=True,
+                              env=environment)
+        self.assertIn("set the environment variable KVCOBRA_ALLOC_LIBRARY", done.stderr)
+        self.assertEqual(_alloc.library(), _alloc.library())
+
+
+if __name__ == "__main__":
+    support.main()
