@@ -190,7 +190,8 @@ typedef struct kvc_stats_gradients {
  * window. The same windows must be added for every layer and side, in any order. Gradients make metric
  * fisher available. Sinks are not counted.
  *
- * Return: 0; -EINVAL: a number that is not finite, or an argument is not valid; -ENOMEM.
+ * Return: 0; -EINVAL: a number that is not finite, statistics made of moments, or an argument is not valid;
+ * -ENOMEM.
  */
 KVC_EXPORT int kvc_stats_add_gradients(kvc_stats *s, const kvc_stats_gradients *x);
 
@@ -217,7 +218,7 @@ KVC_EXPORT int kvc_stats_add_source(kvc_stats *s, const kvc_stats_source *x);
  * kvc_stats_merge() - add the tokens of @other to @s, as if one program had read all windows
  * @other: unchanged; of the same allocator or of another one that no thread uses meanwhile
  *
- * Merging in another order may change the last bits. On failure @s is unchanged.
+ * Merging in another order may change the last bits. On failure @s is unchanged; after -ENOMEM free it.
  *
  * Return: 0; -EINVAL: another model, geometry or options, or the same sampled token in both, named; -ENOMEM.
  */

@@ -143,6 +143,9 @@ int kvc_stats_add_gradients(kvc_stats *s, const kvc_stats_gradients *x)
         return fail(e, -EINVAL, "the gradients of layer %u are NULL, side %u is none, or unused is not 0",
                     from.layer, from.side);
 
+    if (stats_is_moments(s->sums))
+        return fail(e, -EINVAL, "statistics made of moments take no gradients");
+
     o = stats_get_options(s->sums);
     vectors = (struct stats_vectors){
         .x = from.g,

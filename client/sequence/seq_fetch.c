@@ -326,7 +326,7 @@ int kvc_fetch_result(kvc_fetch *f, size_t *ret_n)
     if (f->request) {
         if (f->request->post.state != POST_DONE)
             seq_fetch_arm_deadline(f);
-        return fail(e, -EAGAIN, "the fetch has not finished: poll its descriptor");
+        return fail(e, -EINPROGRESS, "the fetch has not finished: poll its descriptor");
     }
 
     *e = f->why;

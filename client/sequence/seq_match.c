@@ -101,6 +101,7 @@ int seq_match_look_up(struct seq_match *m, const uint32_t *tokens)
 {
     struct kvc_seq *s = m->seq;
     struct kvc_model *model = s->model;
+    const struct chunk_key *parent = NULL;
     bool reopened = false;
     int r;
 
@@ -111,13 +112,14 @@ int seq_match_look_up(struct seq_match *m, const uint32_t *tokens)
     if (r < 0 || m->n_chunks == m->first || reclaim_yield(model))
         return r;
 
+    if (m->first > 0)
+        parent = &s->pages[m->first - 1]->key;
     while (m->n_found < m->n_chunks) {
         size_t i = m->n_found;
         struct seq_match_found *f = &m->found[i - m->first];
-        const struct chunk_key *parent = i > 0 ? &s->pages[i - 1]->key : NULL;
         enum index_result result;
 
-        seq_chunk_key(s, i > m->first ? &f[-1].key : parent, tokens + i * CHUNK_TOKENS, &f->key);
+        seq_chunk_key(s, parent, tokens + i * CHUNK_TOKENS, &f->key);
         result = index_lookup(&model->remote.reader, &f->key, &f->hit);
         if (result == INDEX_MOVED && !reopened) {
             r = model_remote_open(model);
@@ -131,6 +133,7 @@ int seq_match_look_up(struct seq_match *m, const uint32_t *tokens)
         if (result != INDEX_FOUND || f->hit.page_class != (uint32_t) class_of_chunk(i))
             break;
 
+        parent = &f->key;
         m->n_found++;
     }
 

@@ -59,7 +59,7 @@ static int finish(kvc_fetch *f, size_t *ret_n)
 
         CU_ASSERT_EQUAL_FATAL(poll(&p, 1, WAIT_LIMIT_S * 1000), 1);
         r = kvc_fetch_result(f, ret_n);
-        if (r != -EAGAIN)
+        if (r != -EINPROGRESS)
             return r;
     }
 }
@@ -256,7 +256,7 @@ static void test_reply_arrives_during_another_call(void)
     (void) kill(sc.daemon.pid, SIGSTOP);
     f = start(s, 0, PROMPT, 1);
     CU_ASSERT(!is_readable(f));
-    CU_ASSERT_EQUAL(kvc_fetch_result(f, &n), -EAGAIN);
+    CU_ASSERT_EQUAL(kvc_fetch_result(f, &n), -EINPROGRESS);
     CU_ASSERT(!is_readable(f));
     (void) kill(sc.daemon.pid, SIGCONT);
     CU_ASSERT_EQUAL(kvc_table_list(m.client, sizeof(*tables), &tables, &n_tables), 0);

@@ -61,7 +61,7 @@ static size_t finish(kvc_fetch *f)
 
         CU_ASSERT_EQUAL_FATAL(poll(&p, 1, WAIT_LIMIT_S * 1000), 1);
         r = kvc_fetch_result(f, &n);
-    } while (r == -EAGAIN);
+    } while (r == -EINPROGRESS);
     CU_ASSERT_EQUAL(r, 0);
     kvc_fetch_free(f);
     return n;

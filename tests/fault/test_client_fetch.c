@@ -1,7 +1,7 @@
 /*
- * Every allocation of a fetch fails once: an errno and a sentence or an end of the fetch, and a sequence that
- * can be used. The daemon is tests/unit/client/hostile_peer.c with correct replies and one chunk. A build
- * with AddressSanitizer finds leaks.
+ * Every allocation of a fetch or a match fails once: an errno and a sentence or an end of the call, and a
+ * sequence that can be used. The daemon is tests/unit/client/hostile_peer.c with correct replies and one
+ * chunk. A build with AddressSanitizer finds leaks.
  */
 #include <errno.h>
 #include <poll.h>
@@ -33,13 +33,19 @@ static int fetch(kvc_seq *s, size_t *ret_n)
 
         CU_ASSERT_EQUAL_FATAL(poll(&readable, 1, WAIT_LIMIT_S * 1000), 1);
         r = kvc_fetch_result(f, ret_n);
-    } while (r == -EAGAIN);
+    } while (r == -EINPROGRESS);
     kvc_fetch_free(f);
     return r;
 }
 
-/* A new client whose allocation @nth during the fetch fails. Return: whether it was reached. */
-static bool check_nth(const struct embedded *m, const char *path, unsigned nth)
+static int match(kvc_seq *s, size_t *ret_n)
+{
+    return kvc_seq_match(s, peer_tokens, 65, ret_n);
+}
+
+/* A new client whose allocation @nth during the call fails. Return: whether it was reached. */
+static bool check_nth(const struct embedded *m, const char *path, int (*find)(kvc_seq *s, size_t *ret_n),
+                      unsigned nth)
 {
     kvc_model_id id = embedded_id(m);
     kvc_client *c = NULL;
@@ -54,7 +60,7 @@ static bool check_nth(const struct embedded *m, const char *path, unsigned nth)
     CU_ASSERT_EQUAL_FATAL(kvc_model_open(c, &id, &model), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(model, NULL, 0, &s), 0);
     fault_arm(nth);
-    r = fetch(s, &n);
+    r = find(s, &n);
     fired = fault_fired();
     fault_arm(0);
     if (r < 0) {
@@ -69,11 +75,9 @@ static bool check_nth(const struct embedded *m, const char *path, unsigned nth)
     return fired;
 }
 
-static void test_fetch(void)
+static void fail_each(int (*find)(kvc_seq *s, size_t *ret_n))
 {
     struct embedded m = embedded_new(1, 2, 1, 32, 3, 0, 0);
-    char dir[] = "/tmp/kvcobra-test-XXXXXX", path[64];
-    int listener = peer_listen(dir, path, sizeof(path));
     struct peer *p = calloc(1, sizeof(*p));
     unsigned nth = 1;
     bool fired = true;
@@ -81,20 +85,33 @@ static void test_fetch(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     peer_init(p, &m, CORRECT);
     for (; fired && nth < NTH_MAX; nth++) {
-        int status;
+        char dir[] = "/tmp/kvcobra-test-XXXXXX", path[64];
+        int listener = peer_listen(dir, path, sizeof(path)), status;
         pid_t pid = fork();
 
         if (pid == 0)
             peer_serve(listener, p);
-        fired = check_nth(&m, path, nth);
+        (void) close(listener); /* connecting again fails at once */
+        fired = check_nth(&m, path, find, nth);
         (void) kill(pid, SIGTERM);
         (void) waitpid(pid, &status, 0);
+        (void) unlink(path);
+        (void) rmdir(dir);
     }
     CU_ASSERT(nth > 8 && nth < NTH_MAX);
-    peer_unlisten(listener, dir, path);
     free(p);
     embedded_free(&m);
 }
 
-const struct test_case test_cases[] = {TEST(test_fetch), TEST_END};
+static void test_fetch(void)
+{
+    fail_each(fetch);
+}
+
+static void test_match(void)
+{
+    fail_each(match);
+}
+
+const struct test_case test_cases[] = {TEST(test_fetch), TEST(test_match), TEST_END};
 const char test_suite[] = "client_fetch_faults";

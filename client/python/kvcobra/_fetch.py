@@ -16,8 +16,6 @@ from ._library import ffi, library
 if TYPE_CHECKING:
     from ._sequence import Sequence
 
-EAGAIN_ATTEMPTS = 4  # replies to other requests of the client make the descriptor readable too
-
 
 class Fetch(Handle):
     """A running match of a sequence, made by Sequence.fetch().
@@ -57,26 +55,22 @@ class Fetch(Handle):
                 raise TimeoutError(errno.ETIMEDOUT, "the match has not finished")
             self._wait(left)
 
-    def _wait(self, timeout: Optional[float]) -> bool:
-        """True if the descriptor is readable: then the match may have finished."""
+    def _wait(self, timeout: Optional[float]) -> None:
+        """Until the descriptor is readable: then the match may have finished."""
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
-        return bool(poll.poll(None if timeout is None else timeout * 1000))
+        poll.poll(None if timeout is None else timeout * 1000)
 
     def _poll(self) -> Optional[int]:
-        """The result, None if the match has not finished. EAGAIN means that too, but is an error of a match that has finished
-        if the descriptor, which the call resets, stays readable."""
+        """The result, None if the match has not finished."""
         ret = ffi.new("size_t *")
-        for attempt in range(EAGAIN_ATTEMPTS):
-            try:
-                self._client.call("kvc_fetch_result", self.handle, ret)
-                return int(ret[0])
-            except Error as e:
-                if e.errno != errno.EAGAIN or attempt + 1 == EAGAIN_ATTEMPTS:
-                    raise
-            if not self._wait(0):
+        try:
+            self._client.call("kvc_fetch_result", self.handle, ret)
+        except Error as e:
+            if e.errno == errno.EINPROGRESS:
                 return None
-        return None
+            raise
+        return int(ret[0])
 
     def cancel(self) -> None:
         """Ends the match. The sequence keeps what it had before, if the match has not finished."""

@@ -263,6 +263,9 @@ class Rows(HfCase):
         self.filled.crop(0)
         self.filled.crop(-20)
         self.assertEqual(self.filled.get_seq_length(), 0)
+        text, mask = ids(9, 4)  # another padding than before
+        self.run_model(self.model, self.filled, input_ids=text, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0))
+        self.assertEqual([s.length for s in self.filled.sequences], [9, 4])
 
     def test_crop_into_a_page(self):
         """The rest of a chunk is computed again, for rows whose chunks end in different columns."""
@@ -319,6 +322,7 @@ class Rows(HfCase):
                              ("padding must be on the left", dict(input_ids=text, attention_mask=more)),
                              ("columns; expected 60", dict(input_ids=text, attention_mask=mask)),
                              ("positions", dict(input_ids=text, position_ids=torch.arange(10)[None])),
+                             ("M-RoPE", dict(input_ids=text, position_ids=torch.zeros(3, 2, 10, dtype=torch.long))),
                              ("dimensions", dict(input_ids=text, attention_mask=torch.ones(2, 1, 10, 60)))]:
             cache = named.pop("cache", self.filled)
             with self.subTest(words), self.assertRaisesRegex(ValueError, words):
@@ -461,6 +465,12 @@ class Shared(HfCase):
         cache.match(self.text, self.mask)
         with self.assertRaisesRegex(ValueError, "not empty"):
             cache.match(self.text)
+        other = self.text[:, 192:].clone()
+        other[1, 0] += 1  # row 1 has a part of this piece already
+        positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, 192:]
+        with self.assertRaisesRegex(ValueError, "row 1 has other tokens"):
+            self.run_model(self.model, cache, input_ids=other, attention_mask=self.mask, position_ids=positions)
+        self.assertEqual([s.length for s in cache.sequences], [192, 128])
 
     def test_tokens_are_those_that_the_model_got(self):
         """Beams reorder rows; what is published are the tokens of each row as the model computed them."""

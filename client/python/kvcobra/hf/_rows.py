@@ -26,19 +26,31 @@ class Row:
         self.padding = padding  # columns before the first token; None: not known yet
         self.n_matched = 0
 
+    def add_tokens(self, new: Optional[List[int]], at: int) -> None:
+        """The tokens from @at on become @new."""
+        if self.tokens is None or new is None:
+            self.tokens = None
+        else:
+            del self.tokens[at:]
+            self.tokens += new
+
     def fork(self) -> "Row":
         row = Row(self.sequence.fork(), None, self.padding)
         row.tokens, row.n_matched = None if self.tokens is None else list(self.tokens), self.n_matched
         return row
 
+    def check_truncate(self, n: int) -> None:
+        """Raises ValueError if truncate() would drop tokens before @n whose ids are not known."""
+        if self.tokens is not None or n >= self.sequence.length:
+            return
+        with self.sequence.fork() as fork:
+            if fork.truncate(n) != n:
+                raise ValueError(f"the cache cannot be cropped to {n} tokens: they are packed in chunks of {CHUNK}, and their ids, "
+                                 "from which the start of a chunk could be computed again, are not known")
+
     def truncate(self, n: int) -> int:
-        """Keeps @n tokens, or fewer: position @n may be in a page, which goes as a whole. Then @tokens stay, from which they can
-        be computed again. Returns the new length. Raises ValueError, without a change, if the tokens are not known."""
-        if self.tokens is None and n < self.sequence.length:
-            with self.sequence.fork() as fork:
-                if fork.truncate(n) != n:
-                    raise ValueError(f"the cache cannot be cropped to {n} tokens: they are packed in chunks of {CHUNK}, and their "
-                                     "ids, from which the rest of a chunk could be computed again, are not known")
+        """Keeps @n tokens, or fewer: position @n may be in a page, which goes as a whole. The first @n of @tokens stay, from which
+        the rest can be computed again. Returns the new length."""
         kept = self.sequence.truncate(n)
         self.tokens = None if self.tokens is None else self.tokens[:n]
         self.n_matched = min(self.n_matched, kept)
@@ -100,13 +112,16 @@ class Rows:
     def crop(self, columns: int) -> int:
         """Keeps @columns columns, or fewer (Row.truncate()). Returns the number of columns that no row lacks."""
         self.plan = self.pending = None
+        lengths = [max(0, columns - (row.padding or 0)) for row in self.rows]
+        for row, n in zip(self.rows, lengths):
+            row.check_truncate(n)
         whole = columns
-        for row in self.rows:
-            padding = row.padding or 0
-            n = max(0, columns - padding)
+        for row, n in zip(self.rows, lengths):
             kept = row.truncate(n)
             if kept < n:
-                whole = min(whole, padding + kept)
+                whole = min(whole, (row.padding or 0) + kept)
+            if n == 0:
+                row.padding = None  # the next input may have another
         return whole
 
     def input(self, first: int, end: int) -> Dict[str, torch.Tensor]:
@@ -146,13 +161,14 @@ class Rows:
                              "batch_repeat_interleave() first, else reset()")
         rows = self.rows or [self.new_row() for _ in range(n_rows)]
         paddings = self.paddings(rows, mask, before + n_columns)
-        positions = None if position_ids is None else position_ids.expand(n_rows, -1) if position_ids.ndim == 2 else position_ids
-        parts = []
+        if position_ids is not None and position_ids.ndim != 2:
+            raise ValueError(f"position_ids have {position_ids.ndim} dimensions (M-RoPE has 3); expected 2")
+        positions = None if position_ids is None else position_ids.expand(n_rows, -1)
+        parts, tokens = [], []
         for i, (row, padding) in enumerate(zip(rows, paddings)):
             first = min(max(0, padding - before), n_columns)
             token = before + first - padding
-            self._check_positions(i, None if positions is None else positions[i, first:] if positions.ndim == 2 else positions,
-                                  token, n_columns - first, padding)
+            self._check_positions(i, None if positions is None else positions[i, first:], token, n_columns - first, padding)
             part = Part(row, i, first, min(row.sequence.length - token, n_columns - first))
             if part.n_stored < 0:
                 raise ValueError(f"row {i} has {row.sequence.length} tokens; expected {token}: a forward pass was interrupted. Call "
@@ -160,10 +176,11 @@ class Rows:
             if row.sequence.length > token + n_columns - first:
                 raise ValueError(f"row {i} was matched beyond this piece of the prompt: pieces after match() of a batch must have "
                                  f"at least {CHUNK} tokens")
-            self._note_tokens(part, token, None if input_ids is None else input_ids[i, first:])
+            tokens.append(self._tokens(part, token, None if input_ids is None else input_ids[i, first:]))
             parts.append(part)
-        for row, padding in zip(rows, paddings):
-            row.padding = padding if padding < before + n_columns else row.padding
+        for part, padding, new in zip(parts, paddings, tokens):
+            part.row.add_tokens(new, part.row.sequence.length - part.n_stored)
+            part.row.padding = padding if padding < before + n_columns else part.row.padding
         self.rows, self.plan = rows, Plan(before, n_columns, parts)
 
     @staticmethod
@@ -188,8 +205,6 @@ class Rows:
     @staticmethod
     def _check_positions(i: int, positions: Optional[torch.Tensor], token: int, n: int, padding: int) -> None:
         """Keys are stored as they are before RoPE, for position = index of the token: other positions would be undone wrongly."""
-        if positions is not None and positions.ndim != 1:
-            raise ValueError("position_ids have more than 2 dimensions (M-RoPE), which is not supported")
         if positions is None:
             if padding and n:
                 raise ValueError(f"row {i} has padding, so position_ids are needed: they are 0 at its first token, as generate() "
@@ -199,14 +214,14 @@ class Rows:
                              "each token, counted from the first one that is not padding")
 
     @staticmethod
-    def _note_tokens(part: Part, token: int, ids: Optional[torch.Tensor]) -> None:
-        row, new = part.row, None if ids is None else ids.tolist()
-        if row.tokens is None or new is None:
-            row.tokens = None
-        elif row.tokens[token:token + part.n_stored] != new[:part.n_stored]:
+    def _tokens(part: Part, token: int, ids: Optional[torch.Tensor]) -> Optional[List[int]]:
+        """The ids of a piece of a row that begins at token @token; None: they, or earlier ones, are not known."""
+        if part.row.tokens is None or ids is None:
+            return None
+        new: List[int] = ids.tolist()
+        if part.row.tokens[token:token + part.n_stored] != new[:part.n_stored]:
             raise ValueError(f"row {part.number} has other tokens than match() was called with")
-        else:
-            row.tokens = row.tokens[:token] + new
+        return new
 
     # ---- sharing ----
 

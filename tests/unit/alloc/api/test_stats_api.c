@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "alloc/api/alloc_api.h"
+#include "alloc/moments.h"
 #include "alloc/stats_internal.h"
 #include "tests/unit/alloc/api/api_fixture.h"
 
@@ -305,6 +306,64 @@ static void test_gradients(void)
     api_deinit(&f);
 }
 
+/* A file of moments becomes statistics without vectors, with the metric of others or squared error. */
+static void test_moments(void)
+{
+    char path[] = "/tmp/kvc-test-moments-XXXXXX";
+    int fd = mkstemp(path);
+    struct api f;
+    struct moments_options mo = {.model_digest = {1, 2, 3}, .n_sink = 4};
+    struct moments *m = NULL;
+    kvc_stats_info info = {.struct_bytes = sizeof(info)};
+    kvc_solve_options so = {.struct_bytes = sizeof(so), .bpd = 3};
+    kvc_solve_report report = {.struct_bytes = sizeof(report)};
+    kvc_stats_gradients g = {.struct_bytes = sizeof(g), .n = API_WINDOW};
+    kvc_stats *metric, *s = NULL;
+    kvc_stats_layer x;
+    struct errmsg e = {""};
+    void *bytes = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_FATAL(fd >= 0);
+    (void) close(fd);
+    api_init(&f);
+    metric = api_stats(&f, KVC_WITH_OUTPUT);
+    api_add_windows(&f, metric, 0, 3);
+    mo.geometry = f.g;
+    CU_ASSERT_EQUAL_FATAL(moments_new(&mo, &m, &e), 0);
+    for (uint32_t layer = 0; layer < API_LAYERS; layer++)
+        for (unsigned i = 0; i < 3; i++) {
+            x = api_layer(&f, i, layer);
+            CU_ASSERT_EQUAL(moments_add(m, layer, 0, API_KV_HEADS, API_WINDOW, x.k, x.v, &e), 0);
+        }
+    CU_ASSERT_EQUAL_FATAL(moments_save(m, path, &e), 0);
+
+    CU_ASSERT_EQUAL_FATAL(kvc_stats_load(f.a, path, metric, &s), 0);
+    CU_ASSERT_EQUAL(kvc_stats_get_info(s, &info), 0);
+    CU_ASSERT_EQUAL(info.moments, 1);
+    CU_ASSERT_EQUAL(info.samples, 0);
+    CU_ASSERT_EQUAL(info.file_bytes, 0);
+    CU_ASSERT_EQUAL(kvc_solve(s, &so, &bytes, &n, &report), 0);
+    CU_ASSERT_EQUAL(report.metric, KVC_METRIC_OUTPUT);
+    CU_ASSERT_EQUAL(report.measured, 0);
+    free(bytes);
+    bytes = NULL;
+    x = api_layer(&f, 9, 0);
+    EXPECT_REFUSED(&f, kvc_stats_add_layer(s, &x), -EINVAL, "add tokens to the moments");
+    g.g = f.x.k;
+    EXPECT_REFUSED(&f, kvc_stats_add_gradients(s, &g), -EINVAL, "made of moments");
+    EXPECT_REFUSED(&f, kvc_stats_merge(metric, s), -EINVAL, "merge the moments");
+    EXPECT_REFUSED(&f, kvc_stats_save(s, "never-written"), -EINVAL, "moments");
+
+    CU_ASSERT_EQUAL_FATAL(kvc_stats_load(f.a, path, NULL, &s), 0);
+    CU_ASSERT_EQUAL(kvc_solve(s, &so, &bytes, &n, &report), 0);
+    CU_ASSERT_EQUAL(report.metric, KVC_METRIC_MSE);
+    free(bytes);
+    (void) moments_free(m);
+    (void) unlink(path);
+    api_deinit(&f);
+}
+
 static void test_sources(void)
 {
     struct api f;
@@ -330,7 +389,9 @@ static void test_sources(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_options), TEST(test_estimate), TEST(test_refused_layers), TEST(test_half_failed_window),
-    TEST(test_merge),   TEST(test_files),    TEST(test_gradients),      TEST(test_sources),
-    TEST_END,
+    TEST(test_options),        TEST(test_estimate),
+    TEST(test_refused_layers), TEST(test_half_failed_window),
+    TEST(test_merge),          TEST(test_files),
+    TEST(test_gradients),      TEST(test_moments),
+    TEST(test_sources),        TEST_END,
 };

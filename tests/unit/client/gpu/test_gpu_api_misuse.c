@@ -88,6 +88,39 @@ static void run_nothing(void *ctx, void (*task)(void *arg, size_t i, unsigned wo
     (void) n;
 }
 
+/* Forms of vectors that kernels on a GPU do not read: refused before anything is queued. */
+static void test_forms(void)
+{
+    struct gpu_pair t = gpu_pair_new(&small);
+    struct seq_pair s = seq_pair_new(&t, 1);
+    struct gpu_memory x = gpu_pair_take(&t, NULL, 4096);
+    void *p = (void *) (uintptr_t) x.at, *const bases[4] = {p};
+    const kvc_blocks blocks = {.struct_bytes = sizeof(blocks), .bases = bases};
+    const kvc_seq_options rotated = {.struct_bytes = sizeof(rotated), .keys = KVC_KEYS_AFTER_ROPE};
+    kvc_append_item gaps = {
+        .struct_bytes = sizeof(gaps), .seq = s.gpu, .k = p, .v = p, .n_new = 2, .v_token_stride = 130};
+    kvc_attend_item q = {
+        .struct_bytes = sizeof(q), .seq = s.gpu, .q = p, .n_q = 1, .out = p, .dtype = KVC_BF16};
+    kvc_seq *made = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&t, &s, KVC_F32, 3), 0);
+    CU_ASSERT_EQUAL(kvc_seq_append_batch(&gaps, 1, 0, KVC_F32), -EOPNOTSUPP);
+    CU_ASSERT_TRUE(says(&t, "token stride 130"));
+    CU_ASSERT_EQUAL(kvc_seq_attend_batch(&q, 1, 0, NULL), -EOPNOTSUPP);
+    CU_ASSERT_TRUE(says(&t, "number type 2"));
+    q.dtype = KVC_F32;
+    q.out_head_stride = 65;
+    q.out_token_stride = 300;
+    CU_ASSERT_EQUAL(kvc_seq_attend_batch(&q, 1, 0, NULL), -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(kvc_seq_read_blocks(s.gpu, 0, 1, &blocks), -EOPNOTSUPP);
+    CU_ASSERT_TRUE(says(&t, "kvc_seq_read()"));
+    CU_ASSERT_EQUAL(kvc_seq_new_with(t.gpu_model, &rotated, &made), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NULL(made);
+    CU_ASSERT_TRUE(seq_pair_is_alike(&t, &s));
+    gpu_pair_give(&t, &x);
+    gpu_pair_free(&t);
+}
+
 /* Features of the CPU alone are refused with a sentence, not ignored. */
 static void test_cpu_only(void)
 {
@@ -197,6 +230,6 @@ static void test_fork_of_not_finite(void)
 
 const char test_suite[] = "misuse of sequences on a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_arguments),  TEST(test_cpu_only),           TEST(test_longest_sequence),
+    TEST(test_arguments),  TEST(test_cpu_only),           TEST(test_forms), TEST(test_longest_sequence),
     TEST(test_not_finite), TEST(test_fork_of_not_finite), TEST_END,
 };
