@@ -389,8 +389,8 @@ KVC_EXPORT int kvc_fetch_fd(const kvc_fetch *f);
 
 /* The result, without waiting for the daemon to find pages. Further calls return the same. If the connection
  * is lost before the end, or a reply does not come within 12 s, nothing is found.
- * Return: 0 with *ret_n as in kvc_seq_match(); -EINPROGRESS: not finished; -ECANCELED: the sequence was freed;
- * errors of kvc_seq_match(); on a GPU -EBUSY: the stream is being captured, call again later. */
+ * Return: 0 with *ret_n as in kvc_seq_match(); -EINPROGRESS: not finished; -ECANCELED: the sequence was
+ * freed; errors of kvc_seq_match(); on a GPU -EBUSY: the stream is being captured, call again later. */
 KVC_EXPORT int kvc_fetch_result(kvc_fetch *f, size_t *ret_n);
 
 /* Frees the handle. A fetch that has not finished is cancelled: the sequence keeps what it had before. What
@@ -402,7 +402,7 @@ KVC_EXPORT kvc_fetch *kvc_fetch_free(kvc_fetch *f);
  * @k, @v: [n_new, KV heads of the shard, head_dim] row-major; borrowed during the call. Keys before RoPE, or
  *          as kvc_seq_options say
  *
- * Appending one token makes no system call.
+ * Appending one token makes no system call, apart from waking threads when a chunk is packed.
  *
  * On a GPU @k and @v are device pointers, aligned as their type. The call returns when the work is queued; it
  * waits for the device only if memory must grow and the device is full. NaN and infinity are detected later:

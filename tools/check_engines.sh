@@ -128,7 +128,7 @@ fi
 
 say "building in $folder"
 set -- --buildtype=release -Dtests=enabled "-Dllama=$([ -n "$llama" ] && echo enabled || echo disabled)" \
-    "-Dpkg_config_path=$llama/lib/pkgconfig"
+    "-Dpkg_config_path=${llama:+$llama/lib/pkgconfig}"
 [ ! -f "$folder/build.ninja" ] || set -- --reconfigure "$@"
 logged setup meson setup "$@" "$folder" || {
     cat "$log" >&2

@@ -11,43 +11,43 @@ set -eu
 # package, group, purpose
 packages() {
     cat <<'LIST'
-gcc                     build  C compiler
-libc6-dev               build  headers of the C library
-meson                   build  build system
-ninja-build             build  runs the build
-pkg-config              build  finds libraries
-libopenblas-dev         build  matrix products
-liblapacke-dev          build  eigenvalue problems
-libsodium-dev           build  SHA-256 and keyed BLAKE2b
-libisal-dev             build  CRC32C
-libjansson-dev          build  JSON
-libpcre2-dev            build  patterns of the tokeniser
-libprotobuf-c-dev       build  messages between daemon and clients
-protobuf-c-compiler     build  compiles the messages
-libunistring-dev        build  UTF-8
-liburing-dev            build  event loop of the daemon
-libinih-dev             build  configuration file of the daemon
-libmicrohttpd-dev       build  metrics of the daemon, over HTTP
-libsystemd-dev          build  readiness and stored descriptors under systemd
-ca-certificates         model  certificates for downloads
-python3-pip             model  downloads the model, which is in a Python package
-abigail-tools           test   compares the library's ABI with the committed baseline
-clang-format            test   checks the form of the code
-libcunit1-dev           test   unit tests
-protobuf-compiler       test   Python module of the protocol
-python3-protobuf        test   client without the library
-python3                 test   tests of the sources, results of the tests
-python3-cffi            test   tests of the Python package
-python3-numpy           test   tests of the Python package
-curl                    test   reads the metrics of the daemon
-strace                  test   counts the system calls of an append
-chromium                test   shows the page of kvcobra inspect --html
+gcc                     build    C compiler
+libc6-dev               build    headers of the C library
+meson                   build    build system
+ninja-build             build    runs the build
+pkg-config              build    finds libraries
+libopenblas-dev         build    matrix products
+liblapacke-dev          build    eigenvalue problems
+libsodium-dev           build    SHA-256 and keyed BLAKE2b
+libisal-dev             build    CRC32C
+libjansson-dev          build    JSON
+libpcre2-dev            build    patterns of the tokeniser
+libprotobuf-c-dev       build    messages between daemon and clients
+protobuf-c-compiler     build    compiles the messages
+libunistring-dev        build    UTF-8
+liburing-dev            build    event loop of the daemon
+libinih-dev             build    configuration file of the daemon
+libmicrohttpd-dev       build    metrics of the daemon, over HTTP
+libsystemd-dev          build    readiness and stored descriptors under systemd
+ca-certificates         model    certificates for downloads
+python3-pip             model    downloads the model, which is in a Python package
+abigail-tools           test     compares the library's ABI with the committed baseline
+clang-format            test     checks the form of the code
+libcunit1-dev           test     unit tests
+protobuf-compiler       test     Python module of the protocol
+python3-protobuf        test     client without the library
+python3                 test     tests of the sources, results of the tests
+python3-cffi            test     tests of the Python package
+python3-numpy           test     tests of the Python package
+curl                    test     reads the metrics of the daemon
+strace                  test     counts the system calls of an append
+chromium                test     shows the page of kvcobra inspect --html
 cmake                   engines  compiles llama.cpp
 g++                     engines  compiles llama.cpp
 python3-venv            engines  virtual environment for transformers and vLLM
-gzip                    demo   unpacks the texts
-debian-reference-en     demo   text for the calibration
-developers-reference    demo   text for the evaluation
+gzip                    demo     unpacks the texts
+debian-reference-en     demo     text for the calibration
+developers-reference    demo     text for the evaluation
 LIST
 }
 

@@ -9,8 +9,8 @@ from ._client import Client, ClientInfo, Geometry
 from ._errors import Error
 from ._fetch import Fetch
 from ._library import version
-from ._model import Model, ModelInfo
+from ._model import Model, ModelFit, ModelInfo
 from ._sequence import Sequence, Usage, append_batch, attend_batch
 
-__all__ = ["Calibration", "Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelInfo", "Sequence", "Tokens",
-           "Usage", "append_batch", "attend_batch", "calibrate", "version"]
+__all__ = ["Calibration", "Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelFit", "ModelInfo", "Sequence",
+           "Tokens", "Usage", "append_batch", "attend_batch", "calibrate", "version"]

@@ -11,6 +11,9 @@ from ._client import Client, Digest, Geometry, Handle
 from ._library import ffi, new, text
 
 
+PUBLISH_ALL, REPEATABLE = 1, 2  # KVC_SEQ_* of kvcobra.h
+
+
 class ModelInfo(NamedTuple):
     """The active table, as kvc_model_info in kvcobra.h."""
 
@@ -21,6 +24,16 @@ class ModelInfo(NamedTuple):
     first_page_bytes: int
     n_sink: int
     kernel: str
+
+
+class ModelFit(NamedTuple):
+    """How well a table fits, as kvc_model_fit in kvcobra.h. Pairs are of keys and of values."""
+
+    tokens: int
+    error: Tuple[float, float]
+    expected_error: Tuple[float, float]
+    coded: Tuple[int, int]
+    saturated: Tuple[int, int]
 
 
 class Model(Handle):
@@ -99,16 +112,24 @@ class Model(Handle):
         return ModelInfo(bytes(info.table_digest), info.revision, info.bpd_code, info.page_bytes, info.first_page_bytes,
                          info.n_sink, text(info.kernel))
 
-    def peek(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None) -> int:
-        """An estimate of how many leading tokens are published. Sends no message and leases nothing."""
+    def peek(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None, repeatable: bool = False) -> int:
+        """An estimate of how many leading tokens are published for sequences with these options. Leases nothing."""
         ids, ret = _arrays.token_array(tokens), ffi.new("size_t *")
         options, _owners = sequence_options(salt, table)
+        options.flags = REPEATABLE * bool(repeatable)
         self._client.call("kvc_model_peek", self.handle, options, ids, len(ids), ret)
         return int(ret[0])
 
     def report(self, share_ppm: int, moments: bool = False) -> None:
-        """Reports to the daemon how well the table fits: @share_ppm millionths of new chunks are measured."""
+        """Measures @share_ppm millionths of new chunks, for `fit` and for the daemon."""
         self._client.call("kvc_model_report", self.handle, new("kvc_report_options", share_ppm=share_ppm, moments=moments))
+
+    @property
+    def fit(self) -> ModelFit:
+        """How well the table fits what this client encoded since report()."""
+        fit = new("kvc_model_fit")
+        self._client.call("kvc_model_get_fit", self.handle, fit)
+        return ModelFit(fit.tokens, *((getattr(fit, name)[0], getattr(fit, name)[1]) for name in ModelFit._fields[1:]))
 
     def __enter__(self) -> "Model":
         return self

@@ -9,12 +9,11 @@ from ._arrays import Tokens, View
 from ._client import Digest, Handle
 from ._fetch import Fetch
 from ._library import ffi, library, new
-from ._model import Model, sequence_options
+from ._model import PUBLISH_ALL, REPEATABLE, Model, sequence_options
 
 KEYS = {"before": 0, "after": 1}
 PAIRS = {"half-split": 0, "interleaved": 1}
 SIDES = {"k": 0, "v": 1}
-PUBLISH_ALL, REPEATABLE = 1, 2
 AXES = "tokens heads dim"
 
 

@@ -78,6 +78,7 @@ class Shared(support.Case):
         self.assertEqual(self.publish(True), 256)
         self.assertEqual(model.peek(TOKENS), 256)
         self.assertEqual(model.peek(TOKENS, salt=b"other"), 0)
+        self.assertEqual(model.peek(TOKENS, repeatable=True), 0)
         self.assertEqual(model.peek(TOKENS[:100], table=model.info.table_digest), 64)
 
     def test_fetch(self):

@@ -48,6 +48,18 @@ class Sequence(support.Case):
             numpy.testing.assert_allclose(sequence.attend(0, numpy.ascontiguousarray(q[..., order])), split.attend(0, q),
                                           atol=1e-5)
 
+    def test_fit(self):
+        self.model.report(1000000)
+        self.assertEqual(self.model.fit.tokens, 0)
+        with kvcobra.Sequence(self.model) as sequence:
+            fill(sequence, 300)
+            fill(sequence, 1, 300)  # packs the chunks before
+        fit = self.model.fit
+        self.assertEqual(fit.tokens % 64, 0)
+        self.assertGreater(fit.tokens, 0)
+        self.assertTrue(all(0 < error < 2 for error in fit.error), fit)
+        self.assertTrue(all(coded > saturated for coded, saturated in zip(fit.coded, fit.saturated)), fit)
+
     def test_window(self):
         k, v, q = vectors(1, 100), vectors(2, 100), vectors(3, 1, N_HEADS)
         with kvcobra.Sequence(self.model, keys="after") as sequence:

@@ -6,7 +6,7 @@ differently, and its pages would be wrong for every other client.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Tuple
 
 import torch
 
@@ -31,7 +31,7 @@ def model_geometry(model: Any) -> Geometry:
                          f"{', '.join(MODEL_TYPES)}")
     _refuse_place(model)
     attention = decoder.layers[0].self_attn
-    frequencies = tuple(decoder.rotary_emb.inv_freq.double().tolist())
+    frequencies = _frequencies(config, decoder)
     factor = rope_factor(model)
     n_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return Geometry(config.num_hidden_layers, config.num_attention_heads, n_kv_heads, attention.head_dim, 2 * len(frequencies),
@@ -45,6 +45,19 @@ def find_decoder(model: Any) -> Any:
     if not hasattr(decoder, "rotary_emb") or not hasattr(decoder, "layers"):
         raise ValueError(f"{type(model).__name__} has no rotary embedding that is common to its layers")
     return decoder
+
+
+def _frequencies(config: Any, decoder: Any) -> Tuple[float, ...]:
+    """The model's RoPE frequencies. Where the formula is known they are computed in binary64, as other programs do, so that
+    statistics and tables of this model fit those of others to the bit."""
+    rounded = tuple(decoder.rotary_emb.inv_freq.double().tolist())  # the model computes in binary32
+    rope = getattr(config, "rope_parameters", None) or {}
+    theta = rope.get("rope_theta")
+    if rope.get("rope_type", "default") != "default" or theta is None:
+        return rounded
+    exact = tuple(float(theta) ** (-i / len(rounded)) for i in range(len(rounded)))
+    is_the_same = all(math.isclose(a, b, rel_tol=FREQUENCY_TOLERANCE) for a, b in zip(exact, rounded))
+    return exact if is_the_same else rounded
 
 
 def rope_factor(model: Any) -> float:
