@@ -127,7 +127,7 @@ fi
 # ---- KV-COBRA ----
 
 say "building in $folder"
-set -- --buildtype=release -Dtests=enabled "-Dllama=$([ -n "$llama" ] && echo enabled || echo disabled)" \
+set -- --buildtype=release -Dtests=enabled -Dcuda=disabled "-Dllama=$([ -n "$llama" ] && echo enabled || echo disabled)" \
     "-Dpkg_config_path=${llama:+$llama/lib/pkgconfig}"
 [ ! -f "$folder/build.ninja" ] || set -- --reconfigure "$@"
 logged setup meson setup "$@" "$folder" || {
