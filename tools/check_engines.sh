@@ -140,11 +140,13 @@ run ninja -C "$folder" --quiet daemon/kvcobrad tools/kvcobra python-package test
 
 kvcobra=$folder/tools/kvcobra
 table=$folder/smollm2.table
-if ! "$kvcobra" inspect "$table" >/dev/null 2>&1; then
-    say "making a table of 3 bits per number"
+second_table=$folder/smollm2-4.table # other pages than the first one's
+if ! "$kvcobra" inspect "$table" >/dev/null 2>&1 || ! "$kvcobra" inspect "$second_table" >/dev/null 2>&1; then
+    say "making tables of 3 and 4 bits per number"
     run "$kvcobra" calibrate "$model" --text DESIGN.md --text client/kvcobra.h --text client/README.md --tokens 6144 \
         -o "$folder/smollm2.stats" --quiet >/dev/null
     run "$kvcobra" solve "$folder/smollm2.stats" --bpd 3 -o "$table" >/dev/null
+    run "$kvcobra" solve "$folder/smollm2.stats" --bpd 4 -o "$second_table" >/dev/null
     rm -f "$folder/smollm2.stats"
 fi
 
@@ -162,9 +164,9 @@ fi
 export KVC_SOURCE_ROOT="$root" KVCOBRA_LIBRARY="$root/$folder/client/libkvcobra.so.0"
 export KVCOBRA_ALLOC_LIBRARY="$root/$folder/alloc/api/libkvcobra-alloc.so.0"
 export KVC_KVCOBRAD="$root/$folder/daemon/kvcobrad" KVC_KVCOBRA="$root/$kvcobra" KVC_TINY_MODEL="$root/$folder/tests/e2e/cli/tiny_model"
-export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_MODELS="$models"
+export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_SECOND_TABLE="$root/$second_table"
+export KVC_ENGINE_MODELS="$models"
 export KVC_WRITE_TABLE="$root/$folder/tests/python/write_table" KVC_HF_MODEL="${models:+$models/f32}" KVC_HF_TABLE="$root/$table"
-export KVC_VLLM_MODEL="${models:+$models/bf16}" KVC_VLLM_TABLE="$root/$table" KVC_VLLM_TEXT=/usr/share/common-licenses/GPL-3
 export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
 run "$python" -B tests/engines/run.py tests/engines/test_*.py client/python/tests/test_hf*.py \
     client/python/tests/test_calibrate.py client/python/tests/test_vllm_*.py

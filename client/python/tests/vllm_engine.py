@@ -4,9 +4,10 @@
     vllm_engine.py PLAN.json RESULTS.json
 
 The plan is a list of runs, one after another: {"engine": {arguments of vllm.LLM}, "prompts": [[{"tokens": [...]}, ...], ...],
-"max_tokens": n, "environment": {...}, "rest": seconds, "before": {"1": shell command}, "fail_loads": n}. Each inner list of
-prompts arrives together; a command runs before the prompts of its number. Importing vLLM takes 25 s of processor time, so that
-a test of many engines starts here.
+"max_tokens": n, "environment": {...}, "rest": seconds, "before": {"1": shell command}, "until_cached": {"1": tokens},
+"fail_loads": n}. Each inner list of prompts arrives together. Before the prompts of a number its command runs; they are repeated
+until the first of them finds that many tokens. Importing vLLM takes 25 s of processor time, so that a test of many engines starts
+here.
 """
 import json
 import os
@@ -18,6 +19,7 @@ import traceback
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "2",
                "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
                "VLLM_NO_USAGE_STATS": "1"}
+UNTIL_SECONDS = 120
 
 
 def generate(llm, prompts, max_tokens):
@@ -50,12 +52,24 @@ def generate(llm, prompts, max_tokens):
     return result
 
 
+def generate_until_cached(llm, prompts, max_tokens, n_cached):
+    """Repeats the prompts, which a thread publishes, until the first of them finds @n_cached tokens."""
+    end = time.monotonic() + UNTIL_SECONDS
+    while (result := generate(llm, prompts, max_tokens))["answers"][0]["cached"] != n_cached:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{n_cached} tokens were not found in {UNTIL_SECONDS} s, but "
+                               f"{result['answers'][0]['cached']}")
+    return result
+
+
 def metrics():
-    """The connector's counters, as vLLM's Prometheus page has them."""
+    """The connector's counters and vLLM's of preemptions, as vLLM's Prometheus page has them."""
     from prometheus_client import REGISTRY
 
-    return {sample.name.removeprefix("vllm:kvcobra_").removesuffix("_total"): sample.value for family in REGISTRY.collect()
-            for sample in family.samples if sample.name.startswith("vllm:kvcobra_") and sample.name.endswith("_total")}
+    names = ("vllm:kvcobra_", "vllm:num_preemptions")
+    return {sample.name.removeprefix("vllm:").removeprefix("kvcobra_").removesuffix("_total"): sample.value
+            for family in REGISTRY.collect() for sample in family.samples
+            if sample.name.startswith(names) and sample.name.endswith("_total")}
 
 
 def fail_loads(n):
@@ -71,6 +85,22 @@ def fail_loads(n):
     Loader._read = fail
 
 
+def mend_llvmlite():
+    """llvmlite, which LMCache loads, has an object whose every attribute is a function, __dict__ too. vLLM 0.32 on the CPU looks
+    at the __dict__ of all members of all modules, and ends."""
+    from llvmlite.binding import ffi
+
+    kind = type(ffi.lib)
+    plain = kind.__getattr__
+
+    def get(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return plain(self, name)
+
+    kind.__getattr__ = get
+
+
 def run(plan):
     from kvcobra.vllm import plugin
     from vllm import LLM
@@ -78,6 +108,9 @@ def run(plan):
 
     os.environ.update(plan.get("environment", {}))
     fail_loads(plan.get("fail_loads", 0))
+    is_lmcache = plan["engine"].get("kv_transfer_config", {}).get("kv_connector", "").startswith("LMCache")
+    if is_lmcache:
+        mend_llvmlite()
     plugin.register()  # as vLLM does where the package is installed with its entry point
     llm = LLM(**plan["engine"])
     llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)
@@ -86,12 +119,16 @@ def run(plan):
         command = plan.get("before", {}).get(str(i))
         if command:
             subprocess.run(command, shell=True, check=True)
-        result["calls"].append(generate(llm, prompts, plan.get("max_tokens", 1)))
+        n_cached = plan.get("until_cached", {}).get(str(i))
+        arguments = llm, prompts, plan.get("max_tokens", 1)
+        result["calls"].append(generate(*arguments) if n_cached is None else generate_until_cached(*arguments, n_cached))
     before = time.process_time()
     time.sleep(plan.get("rest", 0))
     result["rest_cpu"] = time.process_time() - before
     llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)  # a step brings the counts of the threads
     result["metrics"] = metrics()
+    if is_lmcache:  # a shutdown after the worker's does not end; the exit of the process does
+        return result
     before = time.process_time()
     if has_kv_transfer_group():
         get_kv_transfer_group().shutdown()
