@@ -167,7 +167,6 @@ export KVC_KVCOBRAD="$root/$folder/daemon/kvcobrad" KVC_KVCOBRA="$root/$kvcobra"
 export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_SECOND_TABLE="$root/$second_table"
 export KVC_ENGINE_MODELS="$models"
 export KVC_WRITE_TABLE="$root/$folder/tests/python/write_table" KVC_HF_MODEL="${models:+$models/f32}" KVC_HF_TABLE="$root/$table"
-export KVC_VLLM_MODEL="${models:+$models/bf16}" KVC_VLLM_TABLE="$root/$table" KVC_VLLM_TEXT=/usr/share/common-licenses/GPL-3
 export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
 run "$python" -B tests/engines/run.py tests/engines/test_*.py client/python/tests/test_hf*.py \
     client/python/tests/test_calibrate.py client/python/tests/test_vllm_*.py

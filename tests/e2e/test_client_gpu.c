@@ -304,7 +304,7 @@ static bool fetcher(const struct scene *sc, int from_parent, int to_parent)
 
         CU_ASSERT_EQUAL_FATAL(poll(&p, 1, WAIT_LIMIT_S * 1000), 1);
         r = kvc_fetch_result(f, &n);
-    } while (r == -EAGAIN);
+    } while (r == -EINPROGRESS);
     CU_ASSERT_EQUAL(r, 0);
     CU_ASSERT_EQUAL_FATAL(n, GPU_SHARED);
     kvc_fetch_free(f);

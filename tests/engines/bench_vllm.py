@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import socket
 import statistics
 import subprocess
@@ -30,6 +31,7 @@ import kvcobra  # noqa: E402
 
 WAYS = ("plain", "kvcobra", "kvcobra-128", "lmcache-256", "lmcache-64")
 SERVER_WAIT_S = 60
+ENGINE_WAIT_S = 900
 
 
 class Bench:
@@ -63,8 +65,15 @@ class Bench:
             with open(paths[0], "w", encoding="utf-8") as file:
                 json.dump([{"engine": engine, "prompts": self.prompts}], file)
             with open(os.path.join(folder, "log"), "w+", encoding="utf-8") as log:
-                subprocess.run([sys.executable, "-B", os.path.join(PYTHON_TESTS, "vllm_engine.py"), *paths], stdout=log,
-                               stderr=subprocess.STDOUT, check=False)
+                child = subprocess.Popen([sys.executable, "-B", os.path.join(PYTHON_TESTS, "vllm_engine.py"), *paths], stdout=log,
+                                         stderr=subprocess.STDOUT, env={**os.environ, "PYTHONHASHSEED": "0"},
+                                         start_new_session=True)  # LMCache compares Python's hashes
+                try:
+                    child.wait(ENGINE_WAIT_S)
+                except subprocess.TimeoutExpired:
+                    print(f"vLLM did not end within {ENGINE_WAIT_S} s", file=sys.stderr)
+                finally:
+                    end_group(child)
                 log.seek(0)
                 text = log.read()
             if not os.path.exists(paths[1]):
@@ -115,6 +124,15 @@ class Bench:
         if kind == "plain":
             return self.plain()
         return self.kvcobra(int(number or 64)) if kind == "kvcobra" else self.lmcache(int(number))
+
+
+def end_group(child):
+    """Ends a process and those that it started."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
 
 
 def wait_for_port(port, server):

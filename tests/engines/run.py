@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs test files one after another, each in a process group of its own, and adds up their cases.
+"""Runs test files one after another, each in a session of its own, and adds up their cases.
 
     run.py [--timeout SECONDS] FILE...       the last line is "N passed, N failed, N skipped"; exit status 1 if a case failed
     run.py --one FILE                        one file, in this process
@@ -57,10 +57,28 @@ def run_one(path):
 
 
 def end(child):
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    """Kills the processes of the child's session, in whatever process group they are."""
+    members = [child.pid]
+    while members:
+        for pid in members:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        members = session_members(child.pid)
+
+
+def session_members(session):
+    members = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                state, _, _, member_of = file.read().rpartition(")")[2].split()[:4]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+        if int(member_of) == session and state not in "ZX":
+            members.append(int(name))
+    return members
 
 
 def run_file(path, timeout):

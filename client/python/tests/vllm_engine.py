@@ -85,6 +85,22 @@ def fail_loads(n):
     Loader._read = fail
 
 
+def mend_llvmlite():
+    """llvmlite, which LMCache loads, has an object whose every attribute is a function, __dict__ too. vLLM 0.32 on the CPU looks
+    at the __dict__ of all members of all modules, and ends."""
+    from llvmlite.binding import ffi
+
+    kind = type(ffi.lib)
+    plain = kind.__getattr__
+
+    def get(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return plain(self, name)
+
+    kind.__getattr__ = get
+
+
 def run(plan):
     from kvcobra.vllm import plugin
     from vllm import LLM
@@ -92,6 +108,9 @@ def run(plan):
 
     os.environ.update(plan.get("environment", {}))
     fail_loads(plan.get("fail_loads", 0))
+    is_lmcache = plan["engine"].get("kv_transfer_config", {}).get("kv_connector", "").startswith("LMCache")
+    if is_lmcache:
+        mend_llvmlite()
     plugin.register()  # as vLLM does where the package is installed with its entry point
     llm = LLM(**plan["engine"])
     llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)
@@ -108,6 +127,8 @@ def run(plan):
     result["rest_cpu"] = time.process_time() - before
     llm.generate({"prompt_token_ids": [1, 2, 3]}, use_tqdm=False)  # a step brings the counts of the threads
     result["metrics"] = metrics()
+    if is_lmcache:  # a shutdown after the worker's does not end; the exit of the process does
+        return result
     before = time.process_time()
     if has_kv_transfer_group():
         get_kv_transfer_group().shutdown()

@@ -108,7 +108,7 @@ static void check_fetch(const struct peer *p, kvc_client *c, kvc_model *model)
 
         CU_ASSERT_EQUAL_FATAL(poll(&readable, 1, WAIT_LIMIT_S * 1000), 1);
         r = kvc_fetch_result(f, &n);
-    } while (r == -EAGAIN);
+    } while (r == -EINPROGRESS);
     /* the second of two replies may come while the fetch waits for an extent, and is then an error */
     if (!cases[p->wrong].lost || (p->wrong == LEASE_TWICE && r < 0))
         CU_ASSERT_EQUAL(r, cases[p->wrong].match);
