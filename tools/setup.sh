@@ -43,7 +43,7 @@ curl                    test     reads the metrics of the daemon
 strace                  test     counts the system calls of an append
 chromium                test     shows the page of kvcobra inspect --html
 cmake                   engines  compiles llama.cpp
-g++                     engines  compiles llama.cpp
+g++                     engines  compiles llama.cpp; vLLM compiles models
 python3-venv            engines  virtual environment for transformers and vLLM
 gzip                    demo     unpacks the texts
 debian-reference-en     demo     text for the calibration

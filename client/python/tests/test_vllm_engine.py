@@ -136,7 +136,7 @@ class Engines(unittest.TestCase):
         self.assert_same_answers(publish["calls"], 2 * own["calls"], [[0], [0] * 5, [0], *n])
         self.assert_same_answers(sync["calls"], own["calls"], n)
         self.assert_same_answers(async_["calls"], own["calls"], n)
-        self.assert_same_answers(other_blocks["calls"], own["calls"], [[1408]])
+        self.assert_same_answers(other_blocks["calls"], own["calls"][:1], [[1408]])
         self.assertEqual(sync["metrics"]["load_failures"], 0)
 
     def in_test(self, function):
