@@ -1,6 +1,7 @@
 """kvcobra.calibrate(): statistics of a transformers model, from which `kvcobra solve` makes tables."""
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -25,6 +26,10 @@ class Calibration(NamedTuple):
     windows: int
     samples: int
     bytes: int
+
+
+def _update(line: Progress, n_windows: int, window: int, share: float) -> None:
+    line.update(int((n_windows + share) * window))
 
 
 def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLike[str]", tokenizer: Any = None,
@@ -68,7 +73,7 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
         _add_sources(statistics, sources, cuts, window)
         with Progress("calibrating", "tokens", len(cuts) * window, progress) as line, recorder.recording(statistics):
             for i, cut in enumerate(cuts):
-                recorder.run(cut.document, cut.tokens, lambda share, i=i: line.update(int((i + share) * window)))
+                recorder.run(cut.document, cut.tokens, functools.partial(_update, line, i, window))
         statistics.save(path)
         info = statistics.info()
     return Calibration(path, info.tokens, len(cuts), info.samples, info.file_bytes)

@@ -8,6 +8,8 @@ import os
 class Error(OSError):
     """A call of libkvcobra failed: errno is the positive error number, strerror the library's sentence."""
 
+    strerror: str
+
 
 def error(number: int, sentence: str) -> Error:
     """The exception for -@number of a call, with @sentence or, if that is empty, the system's text."""

@@ -198,5 +198,5 @@ class Codes:
 
 def bytes_per_state(model: Any) -> int:
     """Bytes of a page per token, layer and KV head: what vLLM counts for a token, in whole numbers of any type."""
-    n_states = CHUNK * model.geometry.n_layers * model.n_kv_heads
-    return -(-model.info.page_bytes // (n_states * NUMBER_BYTES)) * NUMBER_BYTES
+    n_states = CHUNK * int(model.geometry.n_layers) * int(model.n_kv_heads)
+    return -(-int(model.info.page_bytes) // (n_states * NUMBER_BYTES)) * NUMBER_BYTES

@@ -16,7 +16,7 @@ class Stats(KVConnectorStats):
     """Counts of an interval, by the names of COUNTERS."""
 
     def reset(self) -> None:
-        self.data = {}
+        self.data: Dict[str, Any] = {}
 
     def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
         for name, value in other.data.items():
