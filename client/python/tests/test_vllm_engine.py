@@ -9,6 +9,7 @@ Every engine is a process (vllm_engine.py). One runs without the connector, and 
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,9 +34,11 @@ MODEL = os.path.join(os.environ["KVC_ENGINE_MODELS"], "bf16")
 TABLE, SECOND_TABLE = os.environ["KVC_ENGINE_TABLE"], os.environ["KVC_ENGINE_SECOND_TABLE"]
 TEXT = os.path.join(os.environ["KVC_SOURCE_ROOT"], "DESIGN.md")
 HERE = os.path.dirname(os.path.abspath(__file__))
-# The log-probability of the most probable token after a hit. The codec's error at 3 bits per number changes it by 0.01 to 0.1;
-# a prefix at a wrong position, or another prompt's, changes it by 1 and more.
+# The log-probability of the most probable token, of two runs of one text that differ by rounding or in a few tokens of codes
 LOGPROB_DIFFERENCE_MAX = 0.3
+# The same after hits, which differ by the codec's error at 3 bits per number. Measured on 2026-11-22 over 119 prompts: median
+# 0.05, 113 within 0.3, largest 0.84. With another prompt's tokens in place of those taken the median was 0.69.
+HITS_MEDIAN_MAX, HIT_MAX = 0.2, 1.5
 PROMPT, MODEL_TOKENS = 1500, 4096
 
 
@@ -86,15 +89,17 @@ class Engines(unittest.TestCase):
 
     def assert_same_answers(self, calls, expected, cached=None):
         """The same first tokens with log-probabilities that differ by the codec's error."""
+        differences = []
         self.assertEqual(len(calls), len(expected))
         for i, (call, exact) in enumerate(zip(calls, expected)):
             for j, (a, b) in enumerate(zip(call["answers"], exact["answers"])):
                 token = str(b["tokens"][0])
                 self.assertIn(token, a["logprobs"][0], f"call {i}, prompt {j}")
-                difference = abs(a["logprobs"][0][token] - b["logprobs"][0][token])
-                self.assertLess(difference, LOGPROB_DIFFERENCE_MAX, f"call {i}, prompt {j}")
+                differences.append(abs(a["logprobs"][0][token] - b["logprobs"][0][token]))
+                self.assertLess(differences[-1], HIT_MAX, f"call {i}, prompt {j}")
                 if cached is not None:
                     self.assertEqual(a["cached"], cached[i][j], f"call {i}, prompt {j}")
+        self.assertLess(statistics.median(differences), HITS_MEDIAN_MAX, differences)
 
     def assert_same_texts(self, call, expected):
         """The same tokens and log-probabilities. Rounding depends on the batch, so that a text may part from the expected one
