@@ -55,6 +55,27 @@ int geometry_validate(const struct geometry *g, struct errmsg *e)
     return geometry_check_rope(g, e);
 }
 
+int geometry_from_caller(const struct geometry *shape, const double *freq, struct geometry *ret,
+                         struct errmsg *e)
+{
+    struct geometry g = *shape;
+    int r;
+
+    if (g.n_rot / 2 > GEOMETRY_PLANES_MAX)
+        return fail(e, -EINVAL, "n_rot is %u, at most %u", g.n_rot, 2 * GEOMETRY_PLANES_MAX);
+    if (g.n_rot > 0 && !freq)
+        return fail(e, -EINVAL, "rope_freq is NULL, but %u dimensions are rotated", g.n_rot);
+    if (g.n_rot > 0)
+        memcpy(g.freq, freq, g.n_rot / 2 * sizeof(*g.freq));
+
+    r = geometry_validate(&g, e);
+    if (r < 0)
+        return r;
+
+    *ret = g;
+    return 0;
+}
+
 /* ---- comparison ---- */
 
 /* An angle that is off by 2^-8 radians changes a plane's part of a score by 2^-8 of its size at most, which

@@ -37,6 +37,16 @@ struct geometry {
 int geometry_validate(const struct geometry *g, struct errmsg *e);
 
 /**
+ * geometry_from_caller() - a geometry of a public struct, checked
+ * @shape: all members but the frequencies
+ * @freq:  [n_rot/2]; may be NULL if nothing is rotated
+ *
+ * Return: 0; -EINVAL with a sentence naming the field.
+ */
+int geometry_from_caller(const struct geometry *shape, const double *freq, struct geometry *ret,
+                         struct errmsg *e);
+
+/**
  * geometry_check_same() - whether a model can use a table that was made for geometry @table
  * @model:       of the running model, as its engine computed it; both are valid
  * @n_positions: longest sequence; 0: every number must be equal

@@ -23,23 +23,11 @@ int model_geometry_read(const kvc_geometry *from, struct geometry *ret, struct e
         .n_rot = from->n_rot,
         .attn_scale = from->attn_scale,
     };
-    int r;
 
     if (from->struct_bytes != sizeof(*from))
         return fail(e, -EINVAL, "geometry.struct_bytes is %zu, not sizeof(kvc_geometry)", from->struct_bytes);
-    if (g.n_rot / 2 > GEOMETRY_PLANES_MAX)
-        return fail(e, -EINVAL, "n_rot is %u, at most %u", g.n_rot, 2 * GEOMETRY_PLANES_MAX);
-    if (g.n_rot > 0 && !from->rope_freq)
-        return fail(e, -EINVAL, "rope_freq is NULL, but %u dimensions are rotated", g.n_rot);
-    if (g.n_rot > 0)
-        memcpy(g.freq, from->rope_freq, g.n_rot / 2 * sizeof(*g.freq));
 
-    r = geometry_validate(&g, e);
-    if (r < 0)
-        return r;
-
-    *ret = g;
-    return 0;
+    return geometry_from_caller(&g, from->rope_freq, ret, e);
 }
 
 /* ---- geometries of tables ---- */

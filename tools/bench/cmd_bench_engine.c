@@ -75,19 +75,10 @@ static const struct argp argp = {options, bench_engine_parse, "TABLE", doc, comm
 
 /* ---- measuring ---- */
 
-static int bench_engine_open(kvc_client *c, const struct table *table, const char *path,
-                             kvc_model **ret_model, struct errmsg *e)
+static int bench_engine_open(kvc_client *c, const char *path, kvc_model **ret_model, struct errmsg *e)
 {
-    const struct geometry *g = &table->geometry;
-    kvc_model_id id = {.struct_bytes = sizeof(id),
-                       .geometry = {.struct_bytes = sizeof(id.geometry),
-                                    .n_layers = g->n_layers,
-                                    .n_heads = g->n_heads,
-                                    .n_kv_heads = g->n_kv_heads,
-                                    .head_dim = g->d,
-                                    .n_rot = g->n_rot,
-                                    .attn_scale = g->attn_scale,
-                                    .rope_freq = g->freq}};
+    kvc_model_id id = {.struct_bytes = sizeof(id), .geometry = {.struct_bytes = sizeof(id.geometry)}};
+    double freq[KVC_ROPE_FREQ_MAX];
     _cleanup_(freep) void *bytes = NULL;
     size_t n_bytes;
     int r = atomic_file_read(path, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, e);
@@ -95,8 +86,9 @@ static int bench_engine_open(kvc_client *c, const struct table *table, const cha
     if (r < 0)
         return r;
 
-    memcpy(id.model_digest, table->model_digest, sizeof(id.model_digest));
-    r = kvc_model_open_table(c, &id, bytes, n_bytes, ret_model);
+    r = kvc_table_geometry(c, bytes, n_bytes, id.model_digest, &id.geometry, freq);
+    if (r == 0)
+        r = kvc_model_open_table(c, &id, bytes, n_bytes, ret_model);
     return r < 0 ? fail(e, r, "%s: %s", path, kvc_last_error(c)) : 0;
 }
 
@@ -115,7 +107,7 @@ static int bench_engine_measure(const struct bench_engine_options *o, const stru
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
 
-    r = bench_engine_open(c, table, o->table, &m, e);
+    r = bench_engine_open(c, o->table, &m, e);
     if (r < 0)
         return r;
 

@@ -133,7 +133,7 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
     return network_sizes_read_head_dimension(m, g, e);
 }
 
-/* Keys that would change the arithmetic and are not implemented; 0 and 1 are the neutral values. */
+/* Keys that would change the arithmetic, which this runner refuses; 0 and 1 are the neutral values. */
 static int network_sizes_refuse_other_arithmetic(const struct network *m, const struct gguf *g,
                                                  struct errmsg *e)
 {

@@ -20,7 +20,8 @@ except ImportError as e:
     sys.exit(support.SKIPPED)
 
 import kvcobra
-from kvcobra import _alloc, _progress, _texts
+from kvcobra import _progress, _texts
+from kvcobra._alloc import library as alloc_library
 from kvcobra.hf._recorder import NAME, PLAIN_RESIDUAL, Recorder
 from test_hf import make_model
 
@@ -229,10 +230,10 @@ class Files(unittest.TestCase):
 
     def test_library_that_is_missing(self):
         environment = {**os.environ, "KVCOBRA_ALLOC_LIBRARY": "/nowhere/libkvcobra-alloc.so.0"}
-        done = subprocess.run([sys.executable, "-c", "from kvcobra import _alloc; _alloc.library()"], capture_output=True, text=True,
+        done = subprocess.run([sys.executable, "-c", "from kvcobra._alloc import library; library()"], capture_output=True, text=True,
                               env=environment)
         self.assertIn("set the environment variable KVCOBRA_ALLOC_LIBRARY", done.stderr)
-        self.assertEqual(_alloc.library(), _alloc.library())
+        self.assertEqual(alloc_library(), alloc_library())
 
 
 if __name__ == "__main__":

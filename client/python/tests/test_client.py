@@ -9,6 +9,7 @@ import weakref
 
 import kvcobra
 import support
+from kvcobra._library import library
 from support import fill, geometry, vectors
 
 
@@ -159,7 +160,7 @@ class Client(support.Case):
 
     def test_missing_function(self):
         with self.assertRaises(kvcobra.Error) as raised:
-            kvcobra._library.library().function("kvc_seq_new_eval_of_another_version")
+            library().function("kvc_seq_new_eval_of_another_version")
         self.assertEqual(raised.exception.errno, errno.ENOSYS)
 
     def test_module(self):

@@ -12,6 +12,8 @@ sys.path.insert(0, os.path.join(ROOT, "client/python"))
 
 import generate_declarations as generator  # noqa: E402
 from kvcobra import _alloc, _alloc_declarations, _declarations, _library  # noqa: E402
+from kvcobra._alloc import library as alloc_library  # noqa: E402
+from kvcobra._library import library  # noqa: E402
 
 HEADERS = [os.path.join(ROOT, "client", name) for name in ("kvcobra.h",)]
 ALLOC_HEADERS = [*HEADERS, os.path.join(ROOT, "alloc", "kvcobra-alloc.h")]
@@ -19,8 +21,8 @@ ALLOC_HEADERS = [*HEADERS, os.path.join(ROOT, "alloc", "kvcobra-alloc.h")]
 
 class Declarations(unittest.TestCase):
     def setUp(self):
-        self.both = ((_declarations, HEADERS, _library.ffi, _library.library()._lib),
-                     (_alloc_declarations, ALLOC_HEADERS, _alloc.ffi, _alloc.library()))
+        self.both = ((_declarations, HEADERS, _library.ffi, library()._lib),
+                     (_alloc_declarations, ALLOC_HEADERS, _alloc.ffi, alloc_library()))
 
     def test_generated_file_is_that_of_the_headers(self):
         for module, headers, _, _ in self.both:

@@ -180,8 +180,8 @@ else
 fi
 expect_sentence "no daemon" "$dir/none.sock" "$KVCOBRA" status --socket "$dir/none.sock"
 expect_sentence "a file for a socket" "$text" "$KVCOBRA" table list --socket "$text"
-expect_sentence "a path too long for a socket" "xxx" "$KVCOBRA" status \
-    --socket "/$(printf '%200s' '' | tr ' ' x)"
+expect_sentence "a path too long for a socket" "ppp" "$KVCOBRA" status \
+    --socket "/$(printf '%200s' '' | tr ' ' p)"
 python3 - "$dir/stranger.sock" <<'PY' &
 import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
